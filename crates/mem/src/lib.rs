@@ -1,0 +1,1 @@
+//! Host memory of Phalanx: the one home of host-memory `unsafe`.
