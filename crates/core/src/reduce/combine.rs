@@ -1,0 +1,132 @@
+//! Every operand at hand: accumulated wide and rounded once.
+
+use pulp::Arch;
+
+use super::fault::{check_length, check_whole};
+use super::isa::{Isa, run_on};
+use super::lane::Lane;
+use super::resolve::{Job, resolve};
+use super::{ReduceError, ReduceOp};
+use crate::DType;
+
+/// Combines `parts`, from the first to the last, into `into`, whose old content does not matter.
+///
+/// 16-bit floats accumulate as `f32` and are rounded once; an average is divided here. Of one part the result is that
+/// part, with its NaNs canonical and its flags 0 or 1.
+///
+/// All slices hold whole elements of `dtype`, equally many, at any address. Otherwise, or without parts, or where the
+/// reduction is [not defined](ReduceOp::supports), an error says so and nothing is written.
+pub fn combine(reduce: ReduceOp, dtype: DType, into: &mut [u8], parts: &[&[u8]]) -> Result<(), ReduceError> {
+    combine_on(Arch::new(), reduce, dtype, into, Operands { parts, own: None })
+}
+
+/// [`combine`] where `into` is itself an operand: its old content is the one at `position`, among the `others` in order.
+pub fn combine_in_place(
+    reduce: ReduceOp,
+    dtype: DType,
+    into: &mut [u8],
+    position: usize,
+    others: &[&[u8]],
+) -> Result<(), ReduceError> {
+    let operands = Operands {
+        parts: others,
+        own: Some(position),
+    };
+    if position >= operands.count() {
+        return Err(ReduceError::Position {
+            position,
+            operands: operands.count(),
+        });
+    }
+    combine_on(Arch::new(), reduce, dtype, into, operands)
+}
+
+/// [`combine`] compiled for `arch`.
+pub(super) fn combine_on(
+    arch: Arch,
+    reduce: ReduceOp,
+    dtype: DType,
+    into: &mut [u8],
+    operands: Operands<'_>,
+) -> Result<(), ReduceError> {
+    reduce.supports(dtype)?;
+    check_whole(dtype, into)?;
+    operands
+        .parts
+        .iter()
+        .try_for_each(|part| check_length(into.len(), part))?;
+    if operands.count() == 0 {
+        return Err(ReduceError::Empty);
+    }
+    Ok(resolve(reduce, dtype, Combine { arch, into, operands })?)
+}
+
+/// The operands in order; where `own` is set, the one at that position is the destination's old content.
+#[derive(Clone, Copy)]
+pub(super) struct Operands<'a> {
+    pub(super) parts: &'a [&'a [u8]],
+    pub(super) own: Option<usize>,
+}
+
+impl<'a> Operands<'a> {
+    fn count(self) -> usize {
+        self.parts.len() + usize::from(self.own.is_some())
+    }
+
+    /// The part that is operand `index`, or none where that is the destination.
+    #[inline(always)]
+    fn part(self, index: usize) -> Option<&'a [u8]> {
+        match self.own {
+            Some(own) if index == own => None,
+            Some(own) if index > own => Some(self.parts[index - 1]),
+            _ => Some(self.parts[index]),
+        }
+    }
+}
+
+struct Combine<'a> {
+    arch: Arch,
+    into: &'a mut [u8],
+    operands: Operands<'a>,
+}
+
+impl Job for Combine<'_> {
+    fn run<L, W>(self, join: impl Fn(W, W) -> W + Copy, settle: impl Fn(W, usize) -> W + Copy)
+    where
+        L: Lane<W>,
+        W: Copy + Default,
+    {
+        run_on(
+            self.arch,
+            #[inline(always)]
+            |isa: Isa| combine_blocks::<L, W>(isa, self.into, self.operands, join, settle),
+        );
+    }
+}
+
+/// Accumulators of a block, few enough to stay in the nearest cache together with what they are made from.
+const BLOCK: usize = 256;
+
+#[inline(always)]
+fn combine_blocks<L: Lane<W>, W: Copy + Default>(
+    isa: Isa,
+    into: &mut [u8],
+    operands: Operands<'_>,
+    join: impl Fn(W, W) -> W + Copy,
+    settle: impl Fn(W, usize) -> W,
+) {
+    let count = operands.count();
+    let mut totals = [W::default(); BLOCK];
+    for (index, block) in into.chunks_mut(BLOCK * size_of::<L>()).enumerate() {
+        let start = index * BLOCK * size_of::<L>();
+        let totals = &mut totals[..block.len() / size_of::<L>()];
+        let operand = |index| match operands.part(index) {
+            Some(part) => &part[start..start + block.len()],
+            None => &*block,
+        };
+        L::widen_all(isa, totals, operand(0));
+        (1..count).for_each(|index| L::join_all(isa, totals, operand(index), join));
+        totals.iter_mut().for_each(|total| *total = settle(*total, count));
+        L::narrow_all(isa, block, totals);
+    }
+}
