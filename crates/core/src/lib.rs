@@ -3,8 +3,17 @@
 
 mod dtype;
 mod element;
+mod error;
+mod layout;
+mod op;
 pub mod reduce;
+pub mod schedule;
 
 pub use dtype::{Class, DType};
 pub use element::{Bool, Element, F8E4M3Fnuz, F8E5M2Fnuz};
+pub use error::{
+    Aborted, Desync, Device, Error, ErrorKind, Peer, PeerReason, Result, Scope, Setup, Stuck, Timeout, Usage, Waiting,
+};
+pub use layout::Layout;
+pub use op::{Counts, Need, Op, OpKind};
 pub use reduce::ReduceOp;

@@ -1,0 +1,311 @@
+//! One error type for the whole stack: seven kinds, each saying who is at fault and what is still usable.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::op::OpKind;
+
+/// What every fallible call of the stack returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call did not give its result.
+///
+/// The variant says who is at fault, [`Error::scope`] what the caller can still use, and the message one line that
+/// names the rank, argument or value. `docs/failures.md` lists what to do next for each.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The call itself is wrong: a length, dtype, rank or combination. Nothing was sent.
+    #[error(transparent)]
+    Usage(Box<Usage>),
+    /// Ranks disagree about the operation at one sequence number.
+    #[error(transparent)]
+    Desync(Box<Desync>),
+    /// Another rank is dead, unresponsive or gone.
+    #[error(transparent)]
+    Peer(Box<Peer>),
+    /// The deadline passed; the ranks waited for are listed.
+    #[error(transparent)]
+    Timeout(Box<Timeout>),
+    /// Somebody ended the group; the cause is carried along.
+    #[error(transparent)]
+    Aborted(Box<Aborted>),
+    /// A device or its driver failed.
+    #[error(transparent)]
+    Device(Box<Device>),
+    /// The environment is not as needed: memory, a library, a store, a key.
+    #[error(transparent)]
+    Setup(Box<Setup>),
+}
+
+/// The kind of an [`Error`], for counting and matching.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// See [`Error::Usage`].
+    Usage,
+    /// See [`Error::Desync`].
+    Desync,
+    /// See [`Error::Peer`].
+    Peer,
+    /// See [`Error::Timeout`].
+    Timeout,
+    /// See [`Error::Aborted`].
+    Aborted,
+    /// See [`Error::Device`].
+    Device,
+    /// See [`Error::Setup`].
+    Setup,
+}
+
+/// What an error leaves usable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scope {
+    /// This call alone failed: correct it and go on with the same group.
+    Call,
+    /// The group is finished: build a new one without the culprit.
+    Group,
+    /// The process cannot go on as it is: tell the operator.
+    Process,
+}
+
+/// An argument that cannot be accepted, by name and value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{op}: {argument} is {value}, {expected}")]
+pub struct Usage {
+    /// The operation that was called.
+    pub op: OpKind,
+    /// The argument's name as it stands in the signature.
+    pub argument: &'static str,
+    /// The value that was given.
+    pub value: String,
+    /// What would have been accepted: "must be ...".
+    pub expected: String,
+}
+
+/// A difference between what two ranks called at the same place in their program.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("operation {sequence}: rank {rank} called with {field} {ours}, rank {peer} with {field} {theirs}")]
+pub struct Desync {
+    /// Sequence number of the operation on this rank.
+    pub sequence: u32,
+    /// This rank.
+    pub rank: usize,
+    /// The rank that disagrees.
+    pub peer: usize,
+    /// What they disagree about.
+    pub field: &'static str,
+    /// This rank's value.
+    pub ours: String,
+    /// The peer's value.
+    pub theirs: String,
+    /// Whether data may have moved before the difference was seen.
+    pub moved: bool,
+}
+
+/// A rank that can no longer be worked with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rank {rank} {reason}: {detail}")]
+pub struct Peer {
+    /// The culprit.
+    pub rank: usize,
+    /// How it was lost.
+    pub reason: PeerReason,
+    /// What was seen.
+    pub detail: String,
+}
+
+/// How a peer was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PeerReason {
+    /// Its process or connection ended without a word.
+    Dead,
+    /// It left the group cleanly.
+    Left,
+    /// Bytes from it are not what was sent.
+    Corrupt,
+}
+
+/// A deadline that passed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{op} (operation {sequence}) not finished after {after:?}; waiting for {}", list_stuck(stuck))]
+pub struct Timeout {
+    /// The operation.
+    pub op: OpKind,
+    /// Its sequence number.
+    pub sequence: u32,
+    /// How long it was given.
+    pub after: Duration,
+    /// The peers that it was waiting for when the deadline passed.
+    pub stuck: Vec<Stuck>,
+}
+
+/// One transfer that makes no progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// The peer at the other end.
+    pub peer: usize,
+    /// What is awaited of it.
+    pub on: Waiting,
+}
+
+/// What one side of a transfer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// The peer to take bytes.
+    Taking,
+    /// The peer to give bytes.
+    Giving,
+}
+
+/// The end of a group at somebody's wish, or in the wake of a first failure.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("group aborted: {why}")]
+pub struct Aborted {
+    /// The reason in words.
+    pub why: String,
+    /// The first failure, when there was one.
+    pub cause: Option<Arc<Error>>,
+}
+
+/// A failure of a device, its driver or library.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("device: {name} ({code}): {text}")]
+pub struct Device {
+    /// The library's code.
+    pub code: i64,
+    /// The code's name.
+    pub name: String,
+    /// The library's own words.
+    pub text: String,
+    /// Whether the device stays unusable for this process.
+    pub sticky: bool,
+}
+
+/// Something the environment lacks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {why}")]
+pub struct Setup {
+    /// What was being set up.
+    pub what: String,
+    /// Why it could not be.
+    pub why: String,
+}
+
+impl Error {
+    /// An argument that cannot be accepted.
+    pub fn usage(op: OpKind, argument: &'static str, value: impl fmt::Display, expected: impl Into<String>) -> Error {
+        Error::Usage(Box::new(Usage { op, argument, value: value.to_string(), expected: expected.into() }))
+    }
+
+    /// A rank that can no longer be worked with.
+    pub fn peer(rank: usize, reason: PeerReason, detail: impl Into<String>) -> Error {
+        Error::Peer(Box::new(Peer { rank, reason, detail: detail.into() }))
+    }
+
+    /// The end of a group, caused by `cause`.
+    pub fn aborted_by(cause: Error) -> Error {
+        match cause {
+            Error::Aborted(_) => cause,
+            first => Error::Aborted(Box::new(Aborted { why: first.to_string(), cause: Some(Arc::new(first)) })),
+        }
+    }
+
+    /// The end of a group by choice.
+    pub fn aborted(why: impl Into<String>) -> Error {
+        Error::Aborted(Box::new(Aborted { why: why.into(), cause: None }))
+    }
+
+    /// Something the environment lacks.
+    pub fn setup(what: impl Into<String>, why: impl fmt::Display) -> Error {
+        Error::Setup(Box::new(Setup { what: what.into(), why: why.to_string() }))
+    }
+
+    /// Which of the seven kinds this is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Usage(_) => ErrorKind::Usage,
+            Error::Desync(_) => ErrorKind::Desync,
+            Error::Peer(_) => ErrorKind::Peer,
+            Error::Timeout(_) => ErrorKind::Timeout,
+            Error::Aborted(_) => ErrorKind::Aborted,
+            Error::Device(_) => ErrorKind::Device,
+            Error::Setup(_) => ErrorKind::Setup,
+        }
+    }
+
+    /// What is still usable.
+    pub fn scope(&self) -> Scope {
+        match self {
+            Error::Usage(_) => Scope::Call,
+            Error::Desync(desync) if !desync.moved => Scope::Call,
+            Error::Desync(_) | Error::Peer(_) | Error::Timeout(_) | Error::Aborted(_) => Scope::Group,
+            Error::Device(device) if !device.sticky => Scope::Group,
+            Error::Device(_) | Error::Setup(_) => Scope::Process,
+        }
+    }
+}
+
+impl fmt::Display for PeerReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PeerReason::Dead => "is dead",
+            PeerReason::Left => "has left",
+            PeerReason::Corrupt => "sent corrupt data",
+        })
+    }
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.on {
+            Waiting::Taking => write!(f, "rank {} to take data", self.peer),
+            Waiting::Giving => write!(f, "rank {} to give data", self.peer),
+        }
+    }
+}
+
+fn list_stuck(stuck: &[Stuck]) -> String {
+    match stuck {
+        [] => "its turn in the group's queue".to_owned(),
+        some => some.iter().map(Stuck::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_scope_and_names_the_culprit() {
+        let usage = Error::usage(OpKind::Broadcast, "root", 7, "must be below the world size 4");
+        assert_eq!(usage.to_string(), "broadcast: root is 7, must be below the world size 4");
+        assert_eq!(usage.scope(), Scope::Call);
+
+        let dead = Error::peer(3, PeerReason::Dead, "connection closed");
+        assert_eq!(dead.to_string(), "rank 3 is dead: connection closed");
+        assert_eq!(dead.scope(), Scope::Group);
+
+        let aborted = Error::aborted_by(dead.clone());
+        assert_eq!(aborted.to_string(), "group aborted: rank 3 is dead: connection closed");
+        assert_eq!(Error::aborted_by(aborted.clone()), aborted);
+        assert_eq!(Error::setup("store", "no route").scope(), Scope::Process);
+    }
+
+    #[test]
+    fn a_timeout_lists_whom_it_waited_for() {
+        let stuck = vec![Stuck { peer: 2, on: Waiting::Giving }, Stuck { peer: 5, on: Waiting::Taking }];
+        let timeout = Timeout { op: OpKind::AllReduce, sequence: 9, after: Duration::from_secs(3), stuck };
+        assert_eq!(
+            timeout.to_string(),
+            "all_reduce (operation 9) not finished after 3s; waiting for rank 2 to give data, rank 5 to take data"
+        );
+    }
+
+    #[test]
+    fn an_error_is_small() {
+        assert!(size_of::<Error>() <= 16);
+    }
+}

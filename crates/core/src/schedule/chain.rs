@@ -1,0 +1,48 @@
+//! Chains: a tree of one branch, for large data in many segments. Team number 0 is the root.
+
+use super::draft::Draft;
+use super::team::Team;
+use super::{Recv, Send, Span, Then};
+
+/// Member 0 ends with the reduction in `data`, which must be its own to write; the others' data stays as it is.
+pub(super) fn reduce(draft: &mut Draft, team: &Team, data: Span, segments: usize) {
+    let (me, last) = (team.me(), team.len() - 1);
+    let sum = if me == 0 || me == last { data } else { draft.scratch(data.len) };
+    for segment in 0..=segments {
+        if segment < segments {
+            draft.copy(data.piece(segment, segments), sum.piece(segment, segments));
+        }
+        let recv = (me < last && segment < segments).then(|| Recv {
+            from: team.rank(me + 1),
+            span: sum.piece(segment, segments),
+            then: Then::Fold,
+        });
+        let send = before(segment).filter(|_| me > 0).map(|done| Send {
+            to: team.rank(me - 1),
+            span: sum.piece(done, segments),
+        });
+        draft.moving(send, recv);
+    }
+}
+
+/// Every member ends with member 0's `data`.
+pub(super) fn broadcast(draft: &mut Draft, team: &Team, data: Span, segments: usize) {
+    let (me, last) = (team.me(), team.len() - 1);
+    for segment in 0..=segments {
+        let recv = (me > 0 && segment < segments).then(|| Recv {
+            from: team.rank(me - 1),
+            span: data.piece(segment, segments),
+            then: Then::Store,
+        });
+        let send = before(segment).filter(|_| me < last).map(|done| Send {
+            to: team.rank(me + 1),
+            span: data.piece(done, segments),
+        });
+        draft.moving(send, recv);
+    }
+}
+
+/// The segment before this one: what is passed on while this one arrives.
+fn before(segment: usize) -> Option<usize> {
+    segment.checked_sub(1)
+}

@@ -1,0 +1,228 @@
+//! Which algorithm plays an operation: decided from numbers alone, and the same on every rank.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::step::portion;
+use crate::op::OpKind;
+use crate::reduce::ReduceOp;
+use crate::{Class, DType, Layout, Op};
+
+/// A way to carry out operations. `docs/algorithms.md` tells the steps and bytes of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// Neighbours on a circle: the fewest connections.
+    Ring,
+    /// Recursive halving and doubling: log2 steps and no byte more than the ring.
+    Halving,
+    /// Recursive doubling of everything: log2 steps, for small data.
+    Doubling,
+    /// Binomial tree, pipelined by segments.
+    Tree,
+    /// A tree of one branch, pipelined by segments.
+    Chain,
+    /// Pairwise exchange; all inputs come together at the owner of a slice.
+    Exchange,
+    /// Windows of one host: each rank folds its slice of all windows.
+    Direct,
+    /// Windows of one host: each rank folds everything, for small data.
+    AtOnce,
+    /// Inside every host first, then between hosts.
+    TwoLevel,
+    /// Everybody tells everybody in log2 steps.
+    Dissemination,
+}
+
+/// What the choice stands on besides the operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ground {
+    /// Bytes that fit one slot of the windows of this host; 0 when there are none.
+    pub slot_byte_len: usize,
+    /// Below this many bytes latency counts more than bandwidth.
+    pub small_byte_len: usize,
+    /// The most bytes that travel in one piece.
+    pub segment_byte_len: usize,
+}
+
+impl Default for Ground {
+    fn default() -> Ground {
+        Ground { slot_byte_len: 0, small_byte_len: 16 << 10, segment_byte_len: 256 << 10 }
+    }
+}
+
+impl Algorithm {
+    /// Every algorithm.
+    pub const ALL: [Algorithm; 10] = [
+        Algorithm::Ring,
+        Algorithm::Halving,
+        Algorithm::Doubling,
+        Algorithm::Tree,
+        Algorithm::Chain,
+        Algorithm::Exchange,
+        Algorithm::Direct,
+        Algorithm::AtOnce,
+        Algorithm::TwoLevel,
+        Algorithm::Dissemination,
+    ];
+
+    /// The name, as printed and parsed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Ring => "ring",
+            Algorithm::Halving => "halving",
+            Algorithm::Doubling => "doubling",
+            Algorithm::Tree => "tree",
+            Algorithm::Chain => "chain",
+            Algorithm::Exchange => "exchange",
+            Algorithm::Direct => "direct",
+            Algorithm::AtOnce => "at_once",
+            Algorithm::TwoLevel => "two_level",
+            Algorithm::Dissemination => "dissemination",
+        }
+    }
+
+    /// Whether this algorithm can carry out this operation at all, wherever the ranks live.
+    pub fn plays(self, op: &Op, dtype: DType) -> bool {
+        use Algorithm::*;
+        let known = match op.kind() {
+            OpKind::AllReduce => matches!(self, Ring | Halving | Doubling | Tree | Exchange | Direct | AtOnce | TwoLevel),
+            OpKind::Reduce => matches!(self, Tree | Chain | Exchange | Direct | TwoLevel),
+            OpKind::Broadcast => matches!(self, Ring | Tree | Chain | Direct | TwoLevel),
+            OpKind::AllGather => matches!(self, Ring | Halving | Exchange | Direct | TwoLevel),
+            OpKind::ReduceScatter => matches!(self, Ring | Halving | Exchange | Direct | TwoLevel),
+            OpKind::AllToAll => matches!(self, Exchange | Direct),
+            OpKind::Gather | OpKind::Scatter => matches!(self, Tree | Exchange | Direct),
+            OpKind::Barrier => matches!(self, Dissemination | Direct),
+            OpKind::Send | OpKind::Recv => false,
+        };
+        known && self.knows_offsets(op) && (self.joins_at_once() || !needs_all_inputs(op, dtype))
+    }
+
+    /// Whether this algorithm reads the windows of one host, so that all ranks must share it.
+    pub fn reads_windows(self) -> bool {
+        matches!(self, Algorithm::Direct | Algorithm::AtOnce)
+    }
+
+    /// Whether the owner of a slice has all its inputs at hand before it joins any.
+    fn joins_at_once(self) -> bool {
+        matches!(self, Algorithm::Exchange | Algorithm::Direct | Algorithm::AtOnce)
+    }
+
+    /// A window is read by offsets, and a rank does not know those of its peers' uneven all-to-all tables.
+    fn knows_offsets(self, op: &Op) -> bool {
+        match op {
+            Op::AllToAll { give, take } => self != Algorithm::Direct || (give.is_even() && take.is_even()),
+            _ => true,
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Algorithm {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Algorithm, String> {
+        Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == text).ok_or_else(|| {
+            let names: Vec<_> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
+            format!("unknown algorithm '{text}'; one of {}", names.join(", "))
+        })
+    }
+}
+
+/// The algorithm and the number of segments for an operation.
+///
+/// Stands only on what all ranks share, so that all choose alike: an uneven all-to-all, whose tables differ from rank to
+/// rank, always has the same answer.
+pub fn choose(op: &Op, dtype: DType, layout: &Layout, ground: &Ground) -> (Algorithm, usize) {
+    let byte_len = shared_len(op, layout.size()).saturating_mul(dtype.byte_len());
+    let windows = layout.is_one_host() && ground.slot_byte_len > 0;
+    let algorithm = if windows && Algorithm::Direct.plays(op, dtype) {
+        through_windows(op, byte_len <= ground.small_byte_len || layout.size() <= 2)
+    } else {
+        over_links(op, dtype, layout, byte_len, ground)
+    };
+    (algorithm, segments(algorithm, op, byte_len, layout, ground))
+}
+
+fn through_windows(op: &Op, small: bool) -> Algorithm {
+    match op.kind() {
+        OpKind::AllReduce if small => Algorithm::AtOnce,
+        _ => Algorithm::Direct,
+    }
+}
+
+fn over_links(op: &Op, dtype: DType, layout: &Layout, byte_len: usize, ground: &Ground) -> Algorithm {
+    let small = byte_len <= ground.small_byte_len;
+    let two_level = !layout.is_one_host() && layout.leaders().len() < layout.size();
+    match op.kind() {
+        OpKind::Barrier => Algorithm::Dissemination,
+        OpKind::AllToAll => Algorithm::Exchange,
+        OpKind::Gather | OpKind::Scatter if small => Algorithm::Tree,
+        OpKind::Gather | OpKind::Scatter => Algorithm::Exchange,
+        _ if two_level && Algorithm::TwoLevel.plays(op, dtype) => Algorithm::TwoLevel,
+        OpKind::AllReduce | OpKind::ReduceScatter | OpKind::Reduce if profits_from_all_inputs(op, dtype) => {
+            Algorithm::Exchange
+        }
+        OpKind::AllReduce if small => Algorithm::Doubling,
+        OpKind::AllReduce | OpKind::AllGather | OpKind::ReduceScatter if small => Algorithm::Halving,
+        OpKind::Reduce | OpKind::Broadcast if small => Algorithm::Tree,
+        OpKind::Reduce => Algorithm::Exchange,
+        _ => Algorithm::Ring,
+    }
+}
+
+/// How many pieces the data travels in. Algorithms whose steps depend on each other gain by it; the rest send whole.
+fn segments(algorithm: Algorithm, op: &Op, byte_len: usize, layout: &Layout, ground: &Ground) -> usize {
+    let share = byte_len.div_ceil(layout.size());
+    let (piece, limit) = match algorithm {
+        Algorithm::Direct if op.kind() == OpKind::AllGather || op.kind() == OpKind::Gather => {
+            (longest_len(op, byte_len, layout.size()), ground.slot_byte_len)
+        }
+        Algorithm::Direct | Algorithm::AtOnce => (byte_len, slot_room(ground, layout)),
+        Algorithm::Ring | Algorithm::Exchange => (share, ground.segment_byte_len),
+        Algorithm::Tree | Algorithm::Chain | Algorithm::TwoLevel => (byte_len, ground.segment_byte_len),
+        Algorithm::Halving | Algorithm::Doubling | Algorithm::Dissemination => (0, 1),
+    };
+    piece.div_ceil(limit.max(1)).max(1)
+}
+
+/// A piece of every slice may be one element longer than its share: leave room for one element a rank.
+fn slot_room(ground: &Ground, layout: &Layout) -> usize {
+    const LONGEST_ELEMENT: usize = 16;
+    ground.slot_byte_len.saturating_sub(layout.size() * LONGEST_ELEMENT).max(portion(ground.slot_byte_len, 1, 2))
+}
+
+/// The bytes of the longest slice, given the bytes of all.
+fn longest_len(op: &Op, byte_len: usize, size: usize) -> usize {
+    match op {
+        Op::AllGather { counts } | Op::Gather { counts, .. } if !counts.is_even() => byte_len,
+        _ => byte_len.div_ceil(size),
+    }
+}
+
+/// Elements of the longest buffer, as far as all ranks know it.
+fn shared_len(op: &Op, size: usize) -> usize {
+    match op {
+        Op::AllReduce { count, .. } | Op::Reduce { count, .. } | Op::Broadcast { count, .. } => *count,
+        Op::AllGather { counts } | Op::ReduceScatter { counts, .. } => counts.total(size),
+        Op::Gather { counts, .. } | Op::Scatter { counts, .. } => counts.total(size),
+        Op::AllToAll { give, take } if give.is_even() && take.is_even() => give.total(size),
+        _ => 0,
+    }
+}
+
+/// An integer average is the truncated quotient of the widened sum, which no pairwise fold can carry.
+pub(crate) fn needs_all_inputs(op: &Op, dtype: DType) -> bool {
+    op.reduce() == Some(ReduceOp::Avg) && dtype.class() == Class::Integer
+}
+
+/// 16-bit floats lose bits at every pairwise fold; joined at once they round once, for no byte more.
+fn profits_from_all_inputs(op: &Op, dtype: DType) -> bool {
+    needs_all_inputs(op, dtype) || matches!(dtype, DType::F16 | DType::BF16)
+}

@@ -1,0 +1,97 @@
+//! A schedule in the making: steps are added in order, empty ones are left out, scratch is handed out in spans.
+
+use super::{Algorithm, Place, Recv, Schedule, Send, Span, Step, Then};
+use crate::reduce::ReduceOp;
+
+/// Collects the steps of one rank.
+#[derive(Debug)]
+pub(super) struct Draft {
+    reduce: Option<ReduceOp>,
+    steps: Vec<Step>,
+    scratch: usize,
+    offers: usize,
+}
+
+impl Draft {
+    /// An empty schedule of an operation that joins elements like this, if it does.
+    pub(super) fn new(reduce: Option<ReduceOp>) -> Draft {
+        Draft { reduce, steps: vec![], scratch: 0, offers: 0 }
+    }
+
+    /// The finished schedule.
+    pub(super) fn finish(self, algorithm: Algorithm) -> Schedule {
+        Schedule { algorithm, steps: self.steps, scratch: self.scratch }
+    }
+
+    /// A new span of scratch memory.
+    pub(super) fn scratch(&mut self, len: usize) -> Span {
+        let span = Place::Scratch.span(self.scratch, len);
+        self.scratch += len;
+        span
+    }
+
+    pub(super) fn send(&mut self, to: usize, span: Span) {
+        self.moving(Some(Send { to, span }), None);
+    }
+
+    pub(super) fn recv(&mut self, from: usize, span: Span, then: Then) {
+        self.moving(None, Some(Recv { from, span, then }));
+    }
+
+    /// A send and a receive at once.
+    pub(super) fn swap(&mut self, send: Send, recv: Recv) {
+        self.moving(Some(send), Some(recv));
+    }
+
+    /// A send, a receive, both or neither. Both sides know a span's length, so an empty one costs no message.
+    pub(super) fn moving(&mut self, send: Option<Send>, recv: Option<Recv>) {
+        let send = send.filter(|send| send.span.len > 0);
+        let recv = recv.filter(|recv| recv.span.len > 0);
+        if send.is_some() || recv.is_some() {
+            self.steps.push(Step::Move { send, recv });
+        }
+    }
+
+    pub(super) fn copy(&mut self, from: Span, into: Span) {
+        debug_assert_eq!(from.len, into.len);
+        if from.len > 0 && from != into {
+            self.steps.push(Step::Copy { from, into });
+        }
+    }
+
+    pub(super) fn combine(&mut self, into: Span, parts: Vec<Span>, whole: bool) {
+        if into.len > 0 {
+            self.steps.push(Step::Combine { into, parts, whole });
+        }
+    }
+
+    /// Multiplies this rank's factor in, for reductions that have one.
+    pub(super) fn scale(&mut self, span: Span) {
+        if span.len > 0 && self.reduce == Some(ReduceOp::PreMulSum) {
+            self.steps.push(Step::Scale(span));
+        }
+    }
+
+    /// Completes what was folded pair by pair, for reductions that need it.
+    pub(super) fn complete(&mut self, span: Span) {
+        if span.len > 0 && self.reduce == Some(ReduceOp::Avg) {
+            self.steps.push(Step::Finish(span));
+        }
+    }
+
+    /// Publishes `spans` and returns the offer's number. An empty offer counts: it says that this rank has come so far.
+    pub(super) fn offer(&mut self, spans: Vec<Span>) -> usize {
+        self.steps.push(Step::Offer(spans));
+        self.offers += 1;
+        self.offers - 1
+    }
+
+    /// Reads a part of a peer's offer. An empty part is not left out: it waits for the offer.
+    pub(super) fn pull(&mut self, from: usize, offer: usize, start: usize, into: Span) {
+        self.steps.push(Step::Pull { from, offer, start, into });
+    }
+
+    pub(super) fn pull_all(&mut self, from: &[usize], offer: usize, start: usize, into: Span, whole: bool) {
+        self.steps.push(Step::PullAll { from: from.to_vec(), offer, start, into, whole });
+    }
+}
