@@ -4,8 +4,11 @@
 mod dtype;
 mod element;
 mod error;
+mod fingerprint;
 mod layout;
+pub mod link;
 mod op;
+pub mod player;
 pub mod reduce;
 pub mod schedule;
 
@@ -14,6 +17,7 @@ pub use element::{Bool, Element, F8E4M3Fnuz, F8E5M2Fnuz};
 pub use error::{
     Aborted, Desync, Device, Error, ErrorKind, Peer, PeerReason, Result, Scope, Setup, Stuck, Timeout, Usage, Waiting,
 };
+pub use fingerprint::{BadFingerprint, Difference, Fingerprint};
 pub use layout::Layout;
 pub use op::{Counts, Need, Op, OpKind};
 pub use reduce::ReduceOp;

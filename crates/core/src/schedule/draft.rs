@@ -43,6 +43,11 @@ impl Draft {
         self.moving(Some(send), Some(recv));
     }
 
+    /// A send and a receive at once, empty or not: for lengths that each side knows for itself, so that a difference shows.
+    pub(super) fn swap_always(&mut self, send: Send, recv: Recv) {
+        self.steps.push(Step::Move { send: Some(send), recv: Some(recv) });
+    }
+
     /// A send, a receive, both or neither. Both sides know a span's length, so an empty one costs no message.
     pub(super) fn moving(&mut self, send: Option<Send>, recv: Option<Recv>) {
         let send = send.filter(|send| send.span.len > 0);

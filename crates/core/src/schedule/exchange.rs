@@ -56,7 +56,7 @@ pub(super) fn all_to_all(draft: &mut Draft, team: &Team, give: &Slices, take: &S
     for segment in 0..segments {
         for distance in 1..team.len() {
             let (to, from) = (team.after(distance), team.before(distance));
-            draft.swap(
+            draft.swap_always(
                 Send { to: team.rank(to), span: give.of(to).piece(segment, segments) },
                 Recv { from: team.rank(from), span: take.of(from).piece(segment, segments), then: Then::Store },
             );

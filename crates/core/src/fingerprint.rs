@@ -1,0 +1,237 @@
+//! The fingerprint: 32 bytes on the first frame between two ranks, so that they never mix two different operations.
+//!
+//! docs/wire.md holds the layout. A flipped bit makes it differ from what is expected, so it needs no other protection.
+
+use std::fmt;
+use std::panic::Location;
+
+use crate::op::{Counts, OpKind};
+use crate::reduce::ReduceOp;
+use crate::{DType, Op};
+
+/// What a rank says about the operation it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// The low bits of the group's epoch.
+    pub epoch: u16,
+    /// The operation's number in its group, or the message's between its two ranks.
+    pub sequence: u32,
+    /// What is done.
+    pub op: OpKind,
+    /// The type of the elements.
+    pub dtype: DType,
+    /// How elements are joined, if they are.
+    pub reduce: Option<ReduceOp>,
+    /// The root, or a message's tag, or 0.
+    pub root: u32,
+    /// Elements: of a rank's part, or of all parts where they differ.
+    pub count: u64,
+    /// A hash of the table of uneven counts, or 0.
+    pub splits: u32,
+    /// A hash of the call's place in the source, or 0 where it is not compared.
+    pub site: u32,
+}
+
+/// Bytes that are no fingerprint of this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no fingerprint: {what} is {value}")]
+pub struct BadFingerprint {
+    /// The field.
+    pub what: &'static str,
+    /// Its value.
+    pub value: u64,
+}
+
+/// One field in which two fingerprints differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The field's name.
+    pub field: &'static str,
+    /// This rank's value.
+    pub ours: String,
+    /// The peer's value.
+    pub theirs: String,
+}
+
+impl Fingerprint {
+    /// Bytes on the wire.
+    pub const BYTE_LEN: usize = 32;
+
+    /// What a rank says about `op`, number `sequence` of its group's `epoch`.
+    pub fn of(op: &Op, dtype: DType, size: usize, epoch: u32, sequence: u32) -> Fingerprint {
+        let (count, splits) = numbers(op, size);
+        Fingerprint {
+            epoch: epoch as u16,
+            sequence,
+            op: op.kind(),
+            dtype,
+            reduce: op.reduce(),
+            root: tag(op).unwrap_or_else(|| op.root().unwrap_or(0) as u32),
+            count: count as u64,
+            splits,
+            site: 0,
+        }
+    }
+
+    /// The same, with the call's place in the source, for groups that compare it.
+    pub fn at(self, site: &Location<'_>) -> Fingerprint {
+        let line = [site.line().to_le_bytes(), site.column().to_le_bytes()].concat();
+        Fingerprint { site: hash(site.file().bytes().chain(line)), ..self }
+    }
+
+    /// The bytes on the wire.
+    pub fn encode(&self) -> [u8; Fingerprint::BYTE_LEN] {
+        let mut bytes = [0; Fingerprint::BYTE_LEN];
+        let mut at = 0;
+        let mut put = |field: &[u8]| {
+            bytes[at..at + field.len()].copy_from_slice(field);
+            at += field.len();
+        };
+        put(&[MAGIC, VERSION, self.op as u8, self.dtype as u8, self.reduce.map_or(0, |reduce| reduce as u8), 0]);
+        put(&self.epoch.to_le_bytes());
+        put(&self.sequence.to_le_bytes());
+        put(&self.root.to_le_bytes());
+        put(&self.count.to_le_bytes());
+        put(&self.splits.to_le_bytes());
+        put(&self.site.to_le_bytes());
+        bytes
+    }
+
+    /// The fingerprint in these bytes.
+    pub fn decode(bytes: &[u8; Fingerprint::BYTE_LEN]) -> Result<Fingerprint, BadFingerprint> {
+        let bad = |what, value: u8| BadFingerprint { what, value: value.into() };
+        let [magic, version, op, dtype, reduce, reserved, ..] = *bytes;
+        match (magic, version, reserved) {
+            (MAGIC, VERSION, 0) => {}
+            (MAGIC, VERSION, other) => return Err(bad("reserved byte", other)),
+            (MAGIC, other, _) => return Err(bad("version", other)),
+            (other, ..) => return Err(bad("magic", other)),
+        }
+        let joined = if reduce == 0 { None } else { Some(ReduceOp::from_wire(reduce).ok_or(bad("reduce", reduce))?) };
+        Ok(Fingerprint {
+            epoch: u16::from_le_bytes(field(bytes, 6)),
+            sequence: u32::from_le_bytes(field(bytes, 8)),
+            op: OpKind::from_wire(op).ok_or(bad("op", op))?,
+            dtype: DType::from_wire(dtype).ok_or(bad("dtype", dtype))?,
+            reduce: joined,
+            root: u32::from_le_bytes(field(bytes, 12)),
+            count: u64::from_le_bytes(field(bytes, 16)),
+            splits: u32::from_le_bytes(field(bytes, 24)),
+            site: u32::from_le_bytes(field(bytes, 28)),
+        })
+    }
+
+    /// The first field in which the peer's fingerprint differs, the most telling first.
+    pub fn difference(&self, theirs: &Fingerprint) -> Option<Difference> {
+        let ours = self;
+        let both_compare = ours.site != 0 && theirs.site != 0;
+        let joined = |print: &Fingerprint| print.reduce.map_or("none".to_owned(), |reduce| reduce.to_string());
+        None.or_else(|| differ("epoch", ours.epoch, theirs.epoch))
+            .or_else(|| differ("op", ours.op, theirs.op))
+            .or_else(|| differ("sequence", ours.sequence, theirs.sequence))
+            .or_else(|| differ("dtype", ours.dtype, theirs.dtype))
+            .or_else(|| differ("reduce", joined(ours), joined(theirs)))
+            .or_else(|| differ(if ours.op == OpKind::Recv { "tag" } else { "root" }, ours.root, theirs.root))
+            .or_else(|| differ("count", ours.count, theirs.count))
+            .or_else(|| differ("split table", hex(ours.splits), hex(theirs.splits)))
+            .or_else(|| differ("call site", hex(ours.site), hex(theirs.site)).filter(|_| both_compare))
+    }
+}
+
+fn differ<T: PartialEq + fmt::Display>(field: &'static str, ours: T, theirs: T) -> Option<Difference> {
+    (ours != theirs).then(|| Difference { field, ours: ours.to_string(), theirs: theirs.to_string() })
+}
+
+fn hex(hash: u32) -> String {
+    format!("{hash:#010x}")
+}
+
+/// A message's tag.
+fn tag(op: &Op) -> Option<u32> {
+    match op {
+        Op::Send { tag, .. } | Op::Recv { tag, .. } => Some(*tag),
+        _ => None,
+    }
+}
+
+/// The number of elements and the hash of the table that all ranks must share. Each rank has its own all-to-all tables:
+/// what two ranks exchange is compared between the two ([`Fingerprint::count`] of each frame).
+fn numbers(op: &Op, size: usize) -> (usize, u32) {
+    match op {
+        Op::AllReduce { count, .. } | Op::Reduce { count, .. } | Op::Broadcast { count, .. } => (*count, 0),
+        Op::Send { count, .. } | Op::Recv { count, .. } => (*count, 0),
+        Op::AllGather { counts } | Op::ReduceScatter { counts, .. } => (counts.total(size), table_hash(counts)),
+        Op::Gather { counts, .. } | Op::Scatter { counts, .. } => (counts.total(size), table_hash(counts)),
+        Op::AllToAll { .. } | Op::Barrier => (0, 0),
+    }
+}
+
+fn table_hash(counts: &Counts) -> u32 {
+    match counts {
+        Counts::Even(_) => 0,
+        Counts::Uneven(counts) => hash(counts.iter().flat_map(|&count| (count as u64).to_le_bytes())),
+    }
+}
+
+/// FNV-1a: these hashes tell mistakes apart, not adversaries. Never 0, which stands for "not compared".
+fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
+    let mixed = bytes.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    mixed.max(1)
+}
+
+/// The `N` bytes at `at`, which is a constant within the length.
+fn field<const N: usize>(bytes: &[u8; Fingerprint::BYTE_LEN], at: usize) -> [u8; N] {
+    std::array::from_fn(|index| bytes[at + index])
+}
+
+const MAGIC: u8 = 0xFA;
+const VERSION: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Fingerprint {
+        let counts = Counts::uneven(&[3, 0, 5]);
+        let op = Op::ReduceScatter { counts, reduce: ReduceOp::Max };
+        Fingerprint::of(&op, DType::BF16, 3, 70_000, 12).at(Location::caller())
+    }
+
+    #[test]
+    fn round_trips_and_refuses_every_wrong_head() {
+        let print = sample();
+        let bytes = print.encode();
+        assert_eq!(Fingerprint::decode(&bytes), Ok(print));
+        for (at, value) in [(0, 0), (1, 9), (2, 0), (2, 200), (3, 0), (3, 77), (4, 99), (5, 1)] {
+            let mut broken = bytes;
+            broken[at] = value;
+            let error = Fingerprint::decode(&broken).unwrap_err();
+            assert_eq!(error.value, u64::from(value), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_is_seen() {
+        let print = sample();
+        for bit in 0..Fingerprint::BYTE_LEN * 8 {
+            let mut bytes = print.encode();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let seen = match Fingerprint::decode(&bytes) {
+                Ok(other) => print.difference(&other).is_some(),
+                Err(_) => true,
+            };
+            assert!(seen, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn the_difference_names_the_field_and_both_values() {
+        let ours = sample();
+        let theirs = Fingerprint { reduce: Some(ReduceOp::Sum), count: 9, ..ours };
+        let expected = Difference { field: "reduce", ours: "max".into(), theirs: "sum".into() };
+        assert_eq!(ours.difference(&theirs), Some(expected));
+        assert_eq!(ours.difference(&Fingerprint { count: 9, ..ours }).unwrap().field, "count");
+        assert_eq!(ours.difference(&Fingerprint { splits: 1, ..ours }).unwrap().field, "split table");
+        assert_eq!(ours.difference(&Fingerprint { site: 0, ..ours }), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! What the core asks of whoever moves bytes: a pipe to each peer, and windows to the peers of this host.
+
+/// A full-duplex, ordered, reliable byte pipe to one peer. It never blocks and never calls back.
+pub trait Link: Send {
+    /// Takes some of `bytes`; 0 means "not now".
+    fn try_send(&mut self, bytes: &[u8]) -> Result<usize, LinkError>;
+
+    /// Fills the front of `into`; 0 means "not now". What the peer sent before it closed still comes.
+    fn try_recv(&mut self, into: &mut [u8]) -> Result<usize, LinkError>;
+}
+
+/// Memory of the peers of this host that this rank may read.
+///
+/// Every rank publishes offers, numbered from 0. An offer may be viewed from when it is made until this rank makes its
+/// second offer after it, so a view never waits for its reader.
+pub trait Windows: Send {
+    /// Publishes `parts`, one after the other, as the next offer; false means "not now".
+    fn try_offer(&mut self, parts: &[&[u8]]) -> Result<bool, LinkError>;
+
+    /// How many offers this rank has made.
+    fn offers(&self) -> u64;
+
+    /// The ranks that hold the next offer up, because they may still be reading the slot it needs.
+    fn behind(&self) -> Vec<usize>;
+
+    /// The bytes of a rank's offer with this number, once it is made. A rank may view its own.
+    fn view(&self, rank: usize, offer: u64) -> Result<Option<&[u8]>, LinkError>;
+
+    /// The most bytes that fit one offer.
+    fn slot_byte_len(&self) -> usize;
+}
+
+/// Why a peer's bytes no longer come or go.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// The peer's end is gone.
+    #[error("connection closed")]
+    Closed {
+        /// The rank, where one link or window serves several.
+        rank: Option<usize>,
+    },
+    /// What came is not what was sent.
+    #[error("{0}")]
+    Corrupt(String),
+    /// The system refused.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// All of one rank's links and windows for one kind of traffic.
+pub struct Mesh {
+    links: Vec<Option<Box<dyn Link>>>,
+    windows: Option<Box<dyn Windows>>,
+    checksum: bool,
+}
+
+impl Mesh {
+    /// A mesh of links by rank; there is none to this rank itself.
+    pub fn new(links: Vec<Option<Box<dyn Link>>>) -> Mesh {
+        Mesh { links, windows: None, checksum: false }
+    }
+
+    /// Adds windows to all ranks.
+    pub fn with_windows(mut self, windows: Box<dyn Windows>) -> Mesh {
+        self.windows = Some(windows);
+        self
+    }
+
+    /// Ends every frame with a CRC-32C, for paths that do not protect bytes themselves. All ranks must agree.
+    pub fn with_checksum(mut self, checksum: bool) -> Mesh {
+        self.checksum = checksum;
+        self
+    }
+
+    /// How many ranks there are.
+    pub fn size(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Whether frames end with a checksum.
+    pub fn checksum(&self) -> bool {
+        self.checksum
+    }
+
+    /// The link to `peer`.
+    pub fn link(&mut self, peer: usize) -> Result<&mut dyn Link, LinkError> {
+        match self.links.get_mut(peer) {
+            Some(Some(link)) => Ok(&mut **link),
+            _ => Err(LinkError::Failed(format!("there is no link to rank {peer}"))),
+        }
+    }
+
+    /// The windows.
+    pub fn windows(&mut self) -> Result<&mut dyn Windows, LinkError> {
+        match &mut self.windows {
+            Some(windows) => Ok(&mut **windows),
+            None => Err(LinkError::Failed("the group has no windows".to_owned())),
+        }
+    }
+}
+
+impl std::fmt::Debug for Mesh {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mesh of {} ranks, windows {}", self.size(), self.windows.is_some())
+    }
+}

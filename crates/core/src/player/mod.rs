@@ -1,0 +1,177 @@
+//! The player: carries out one rank's schedule over a mesh, a poll at a time. It never waits, sleeps or asks the time.
+
+mod frame;
+mod local;
+mod memory;
+mod moving;
+mod viewing;
+
+use std::sync::Arc;
+
+pub(crate) use frame::{Incoming, Outgoing, Part};
+pub use memory::Data;
+use memory::Memory;
+use moving::Moving;
+
+use crate::error::{Desync, PeerReason, Stuck, Waiting};
+use crate::fingerprint::Fingerprint;
+use crate::link::{LinkError, Mesh};
+use crate::reduce::{Factor, ReduceOp};
+use crate::schedule::{Schedule, Step};
+use crate::{DType, Error, Op, Result};
+
+/// What is played: the operation, and what its frames say about it.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// The operation.
+    pub op: Op,
+    /// The type of the elements.
+    pub dtype: DType,
+    /// This rank's factor, for the reduction that has one.
+    pub factor: Option<Factor>,
+    /// What the first frame to every peer says.
+    pub fingerprint: Fingerprint,
+    /// This rank.
+    pub rank: usize,
+}
+
+/// One operation being played.
+#[derive(Debug)]
+pub struct Player {
+    schedule: Arc<Schedule>,
+    task: Task,
+    at: usize,
+    moving: Moving,
+    /// The number of this operation's first offer, once it began.
+    first_offer: Option<u64>,
+    scratch: Vec<u8>,
+    size: usize,
+}
+
+/// What a poll brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// All is played.
+    Done,
+    /// Something moved: poll again soon.
+    Moved,
+    /// Nothing moved.
+    Idle,
+}
+
+impl Player {
+    /// Begins `task` by `schedule` over `data`'s memory, which stays the caller's.
+    pub fn new(schedule: Arc<Schedule>, task: Task, size: usize) -> Player {
+        let scratch = vec![0; schedule.scratch * task.dtype.byte_len()];
+        Player { schedule, task, at: 0, moving: Moving::new(size), first_offer: None, scratch, size }
+    }
+
+    /// Plays as far as the peers let it. After an error the operation is over and its output has no meaning.
+    pub fn poll(&mut self, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
+        let schedule = Arc::clone(&self.schedule);
+        let mut moved = false;
+        while let Some(step) = schedule.steps.get(self.at) {
+            match self.take(step, data, mesh)? {
+                Progress::Done => (self.at, moved) = (self.at + 1, true),
+                Progress::Idle if !moved => return Ok(Progress::Idle),
+                _ => return Ok(Progress::Moved),
+            }
+        }
+        Ok(Progress::Done)
+    }
+
+    /// The transfers that the current step waits for.
+    pub fn stuck(&self, mesh: &mut Mesh) -> Vec<Stuck> {
+        let giving = |peer| Stuck { peer, on: Waiting::Giving };
+        match self.schedule.steps.get(self.at) {
+            Some(Step::Move { send, recv }) => self.moving.stuck(*send, *recv),
+            Some(Step::Offer(_)) => mesh.windows().map(|windows| windows.behind()).unwrap_or_default().into_iter().map(giving).collect(),
+            Some(Step::Pull { from, .. }) => vec![giving(*from)],
+            Some(Step::PullAll { from, offer, .. }) => {
+                from.iter().copied().filter(|&peer| self.awaits(mesh, peer, *offer)).map(giving).collect()
+            }
+            _ => vec![],
+        }
+    }
+
+    /// What is being played.
+    pub fn task(&self) -> &Task {
+        &self.task
+    }
+
+    fn take(&mut self, step: &Step, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
+        let (task, byte_len) = (&self.task, self.task.dtype.byte_len());
+        let mut memory = Memory { data, scratch: &mut self.scratch, byte_len };
+        match step {
+            Step::Move { send, recv } => self.moving.poll(task, *send, *recv, &mut memory, mesh),
+            Step::Offer(spans) => {
+                let windows = mesh.windows().map_err(|error| lost(task.rank, error))?;
+                self.first_offer.get_or_insert(windows.offers());
+                viewing::offer(task, spans, &memory, windows)
+            }
+            Step::Pull { from, offer, start, into } => {
+                let offer = self.first_offer.unwrap_or_default() + *offer as u64;
+                viewing::pull(task, (*from, offer, *start), *into, &mut memory, mesh)
+            }
+            Step::PullAll { from, offer, start, into, whole } => {
+                let offer = self.first_offer.unwrap_or_default() + *offer as u64;
+                viewing::pull_all(task, from, (offer, *start), (*into, *whole), &mut memory, mesh)
+            }
+            step => local::take(task, self.size, step, &mut memory).map(|()| Progress::Done),
+        }
+    }
+
+    fn awaits(&self, mesh: &mut Mesh, peer: usize, offer: usize) -> bool {
+        let offer = self.first_offer.unwrap_or_default() + offer as u64;
+        mesh.windows().is_ok_and(|windows| windows.view(peer, offer).is_ok_and(|view| view.is_none()))
+    }
+}
+
+impl Task {
+    /// What the first frame between this rank and `peer` says. Both know how much one gives the other.
+    fn fingerprint(&self, peer: usize, giving: bool) -> Fingerprint {
+        let count = match &self.op {
+            Op::AllToAll { give, .. } if giving => give.of(peer) as u64,
+            Op::AllToAll { take, .. } => take.of(peer) as u64,
+            _ => self.fingerprint.count,
+        };
+        Fingerprint { count, ..self.fingerprint }
+    }
+
+    /// How elements are joined when these are all inputs, or some of them: an average divides once, at the end.
+    fn join(&self, whole: bool) -> ReduceOp {
+        match self.op.reduce().unwrap_or(ReduceOp::Sum) {
+            ReduceOp::Avg if !whole => ReduceOp::Sum,
+            reduce => reduce,
+        }
+    }
+
+    /// Compares what a peer says with what is expected of it.
+    fn compare(&self, peer: usize, head: &[u8], expected: &Fingerprint) -> Result<()> {
+        let bytes = head.try_into().map_err(|_| corrupt(peer, "a frame without a fingerprint"))?;
+        let theirs = Fingerprint::decode(bytes).map_err(|bad| corrupt(peer, bad.to_string()))?;
+        let Some(difference) = expected.difference(&theirs) else { return Ok(()) };
+        Err(Error::Desync(Box::new(Desync {
+            sequence: self.fingerprint.sequence,
+            rank: self.rank,
+            peer,
+            field: difference.field,
+            ours: difference.ours,
+            theirs: difference.theirs,
+            moved: true,
+        })))
+    }
+}
+
+/// The error of a link to `peer`.
+pub(crate) fn lost(peer: usize, error: LinkError) -> Error {
+    match error {
+        LinkError::Closed { rank } => Error::peer(rank.unwrap_or(peer), PeerReason::Dead, "connection closed"),
+        LinkError::Corrupt(detail) => corrupt(peer, detail),
+        LinkError::Failed(detail) => Error::peer(peer, PeerReason::Dead, detail),
+    }
+}
+
+pub(crate) fn corrupt(peer: usize, detail: impl Into<String>) -> Error {
+    Error::peer(peer, PeerReason::Corrupt, detail)
+}

@@ -1,0 +1,134 @@
+//! Moves: a frame out and a frame in at once, the incoming one stored or folded while it arrives.
+
+use super::frame::{Incoming, Outgoing, Part};
+use super::memory::Memory;
+use super::{Progress, Task, lost};
+use crate::error::{Stuck, Waiting};
+use crate::fingerprint::Fingerprint;
+use crate::link::Mesh;
+use crate::reduce::fold;
+use crate::schedule::{Recv, Send, Then};
+use crate::{Error, Result};
+
+/// The frames of the current step, and who has been greeted in this operation.
+#[derive(Debug)]
+pub(super) struct Moving {
+    out: Option<Outgoing>,
+    arriving: Option<Incoming>,
+    /// Whether the fingerprint has gone to a peer.
+    told: Vec<bool>,
+    /// Whether a peer's fingerprint has come.
+    heard: Vec<bool>,
+    /// Bytes that came of a receive that folds, until whole elements are there.
+    staged: Vec<u8>,
+    staged_len: usize,
+}
+
+impl Moving {
+    pub(super) fn new(size: usize) -> Moving {
+        let unknown = vec![false; size];
+        Moving { out: None, arriving: None, told: unknown.clone(), heard: unknown, staged: vec![], staged_len: 0 }
+    }
+
+    pub(super) fn poll(
+        &mut self,
+        task: &Task,
+        send: Option<Send>,
+        recv: Option<Recv>,
+        memory: &mut Memory<'_, '_>,
+        mesh: &mut Mesh,
+    ) -> Result<Progress> {
+        let mut moved = false;
+        if let Some(send) = send {
+            moved |= self.poll_send(task, send, memory, mesh)?;
+        }
+        if let Some(recv) = recv {
+            moved |= self.poll_recv(task, recv, memory, mesh)?;
+        }
+        let sent = self.out.as_ref().is_none_or(Outgoing::is_done);
+        let received = self.arriving.as_ref().is_none_or(|frame| frame.next() == Part::End);
+        if sent && received {
+            (self.out, self.arriving) = (None, None);
+            return Ok(Progress::Done);
+        }
+        Ok(if moved { Progress::Moved } else { Progress::Idle })
+    }
+
+    /// The sides of the current step that have not ended.
+    pub(super) fn stuck(&self, send: Option<Send>, recv: Option<Recv>) -> Vec<Stuck> {
+        let sending = send.filter(|_| self.out.as_ref().is_none_or(|frame| !frame.is_done()));
+        let receiving = recv.filter(|_| self.arriving.as_ref().is_none_or(|frame| frame.next() != Part::End));
+        let taking = sending.map(|send| Stuck { peer: send.to, on: Waiting::Taking });
+        let giving = receiving.map(|recv| Stuck { peer: recv.from, on: Waiting::Giving });
+        taking.into_iter().chain(giving).collect()
+    }
+
+    fn poll_send(&mut self, task: &Task, send: Send, memory: &Memory<'_, '_>, mesh: &mut Mesh) -> Result<bool> {
+        let body = memory.read(send.span);
+        let checksum = mesh.checksum();
+        let told = &mut self.told[send.to];
+        let out = self.out.get_or_insert_with(|| {
+            let head = if *told { vec![] } else { task.fingerprint(send.to, true).encode().to_vec() };
+            *told = true;
+            Outgoing::new(head, body.len(), checksum)
+        });
+        let link = mesh.link(send.to).map_err(|error| lost(send.to, error))?;
+        out.advance(link, body).map_err(|error| lost(send.to, error))
+    }
+
+    fn poll_recv(&mut self, task: &Task, recv: Recv, memory: &mut Memory<'_, '_>, mesh: &mut Mesh) -> Result<bool> {
+        let mut moved = false;
+        while self.advance_recv(task, recv, memory, mesh)? {
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    fn advance_recv(&mut self, task: &Task, recv: Recv, memory: &mut Memory<'_, '_>, mesh: &mut Mesh) -> Result<bool> {
+        let peer = recv.from;
+        let checksum = mesh.checksum();
+        let head_len = if self.heard[peer] { 0 } else { Fingerprint::BYTE_LEN };
+        let body_len = recv.span.len * memory.byte_len;
+        let frame = self.arriving.get_or_insert_with(|| Incoming::new(head_len, body_len, checksum));
+        let link = mesh.link(peer).map_err(|error| lost(peer, error))?;
+        match frame.next() {
+            Part::End => Ok(false),
+            Part::Tail => frame.advance_tail(link).map_err(|error| lost(peer, error)),
+            Part::Head => {
+                let moved = frame.advance_head(link).map_err(|error| lost(peer, error))?;
+                if frame.next() != Part::Head {
+                    self.heard[peer] = true;
+                    task.compare(peer, frame.head(), &task.fingerprint(peer, false))?;
+                }
+                Ok(moved)
+            }
+            Part::Body(left) if recv.then == Then::Store => {
+                let into = &mut memory.write(recv.span)[body_len - left..];
+                Ok(frame.advance_body(link, into).map_err(|error| lost(peer, error))? > 0)
+            }
+            Part::Body(left) => {
+                self.staged.resize(STAGED, 0);
+                let came = frame
+                    .advance_body(link, &mut self.staged[self.staged_len..])
+                    .map_err(|error| lost(peer, error))?;
+                let start = body_len - left - self.staged_len;
+                self.staged_len += came;
+                self.fold_whole_elements(task, &mut memory.write(recv.span)[start..], task.dtype.byte_len())?;
+                Ok(came > 0)
+            }
+        }
+    }
+
+    /// Folds what is staged into the front of `into`, and keeps the bytes of a last element that is not whole yet.
+    fn fold_whole_elements(&mut self, task: &Task, into: &mut [u8], unit: usize) -> Result<()> {
+        let whole = self.staged_len / unit * unit;
+        let joined = fold(task.join(false), task.dtype, &mut into[..whole], &self.staged[..whole]);
+        joined.map_err(|error| Error::setup("reduction", error))?;
+        self.staged.copy_within(whole..self.staged_len, 0);
+        self.staged_len -= whole;
+        Ok(())
+    }
+}
+
+/// Small enough to stay in the first-level cache between its receive and its fold.
+const STAGED: usize = 16 << 10;

@@ -1,0 +1,74 @@
+//! Steps over windows: offers to the peers of this host, and pulls from theirs. Every offer begins with the fingerprint.
+
+use super::memory::Memory;
+use super::{Progress, Task, corrupt, lost};
+use crate::fingerprint::Fingerprint;
+use crate::link::{Mesh, Windows};
+use crate::reduce::combine;
+use crate::schedule::Span;
+use crate::{Error, Result};
+
+/// Publishes spans as this rank's next offer.
+pub(super) fn offer(
+    task: &Task,
+    spans: &[Span],
+    memory: &Memory<'_, '_>,
+    windows: &mut dyn Windows,
+) -> Result<Progress> {
+    let head = task.fingerprint.encode();
+    let mut parts: Vec<&[u8]> = vec![&head];
+    parts.extend(spans.iter().map(|&span| memory.read(span)));
+    let made = windows.try_offer(&parts).map_err(|error| lost(task.rank, error))?;
+    Ok(if made { Progress::Done } else { Progress::Idle })
+}
+
+/// Copies a part of one peer's offer: `(peer, offer, first element)`.
+pub(super) fn pull(
+    task: &Task,
+    (peer, offer, start): (usize, u64, usize),
+    into: Span,
+    memory: &mut Memory<'_, '_>,
+    mesh: &mut Mesh,
+) -> Result<Progress> {
+    let windows = mesh.windows().map_err(|error| lost(peer, error))?;
+    let Some(part) = view(task, windows, (peer, offer), start, into.len)? else { return Ok(Progress::Idle) };
+    memory.write(into).copy_from_slice(part);
+    Ok(Progress::Done)
+}
+
+/// Joins the same part of several peers' offers: `(offer, first element)` into `(span, whether these are all inputs)`.
+pub(super) fn pull_all(
+    task: &Task,
+    peers: &[usize],
+    (offer, start): (u64, usize),
+    (into, whole): (Span, bool),
+    memory: &mut Memory<'_, '_>,
+    mesh: &mut Mesh,
+) -> Result<Progress> {
+    let windows = mesh.windows().map_err(|error| lost(task.rank, error))?;
+    let mut parts = Vec::with_capacity(peers.len());
+    for &peer in peers {
+        let Some(part) = view(task, windows, (peer, offer), start, into.len)? else { return Ok(Progress::Idle) };
+        parts.push(part);
+    }
+    let joined = combine(task.join(whole), task.dtype, memory.write(into), &parts);
+    joined.map_err(|error| Error::setup("reduction", error))?;
+    Ok(Progress::Done)
+}
+
+/// A part of a peer's offer, once it is made. What the peer wrote is another process's input: nothing is taken on trust.
+fn view<'a>(
+    task: &Task,
+    windows: &'a dyn Windows,
+    (peer, offer): (usize, u64),
+    start: usize,
+    len: usize,
+) -> Result<Option<&'a [u8]>> {
+    let Some(bytes) = windows.view(peer, offer).map_err(|error| lost(peer, error))? else { return Ok(None) };
+    let (head, body) =
+        bytes.split_at_checked(Fingerprint::BYTE_LEN).ok_or_else(|| corrupt(peer, "an offer without a fingerprint"))?;
+    task.compare(peer, head, &task.fingerprint)?;
+    let unit = task.dtype.byte_len();
+    let part = body.get(start * unit..(start + len) * unit);
+    part.map(Some).ok_or_else(|| corrupt(peer, format!("an offer of {} bytes is too short", body.len())))
+}
