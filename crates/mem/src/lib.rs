@@ -2,6 +2,21 @@
 
 mod allocation;
 mod buffer;
+#[cfg(not(loom))]
+mod claims;
+#[cfg(not(loom))]
+#[cfg_attr(not(target_os = "linux"), path = "no_memfd.rs")]
+mod memfd;
+mod region;
+pub mod ring;
+#[cfg(not(loom))]
+mod segment;
+mod sync;
+#[cfg(not(loom))]
+mod words;
 
 pub use allocation::OutOfMemory;
 pub use buffer::{Buffer, CastError, SplitError};
+pub use region::{LINE, PlaceError};
+#[cfg(not(loom))]
+pub use segment::{Segment, SegmentError};
