@@ -15,6 +15,8 @@ pub(crate) enum Purpose {
     Word,
     /// A ring of this capacity.
     Ring { capacity: usize },
+    /// A board of these dimensions.
+    Board { members: usize, slot_byte_len: usize },
 }
 
 /// The claimed parts of one segment: disjoint, each with its purpose and the roles taken.

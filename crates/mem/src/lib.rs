@@ -1,6 +1,7 @@
 //! Host memory of Phalanx: the one home of host-memory `unsafe`.
 
 mod allocation;
+pub mod board;
 mod buffer;
 #[cfg(not(loom))]
 mod claims;
