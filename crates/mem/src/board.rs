@@ -23,17 +23,20 @@
 //! # What is believed of peers
 //!
 //! In a segment a peer's phase and lengths are another process's input. Each is read once, or again with the first
-//! reading forgotten. A phase further ahead than
-//! above, or lower than seen before by an offer, and a length longer than a slot are [`Corrupt`](BoardError::Corrupt). A
-//! seat's own phase is never read back. What [`view`](Seat::view) lends from a segment stays unchanged only while the
-//! peer's process follows the protocol: see `Segment`, *Who is trusted with a segment*.
+//! reading forgotten. A phase further ahead than above, or lower than an earlier offer saw it, and a length longer than
+//! a slot are [`Corrupt`](BoardError::Corrupt). A seat's own phase is never read back. What [`view`](Seat::view) lends
+//! from a segment stays unchanged only while the peer's process follows the protocol: see `Segment`, *Who is trusted
+//! with a segment*.
 
 #[cfg(all(test, loom))]
 mod loom_model;
+mod shape;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use crate::region::{LINE, PlaceError, Region, whole_lines};
+use shape::Shape;
+
+use crate::region::{PlaceError, Region};
 use crate::sync::Ordering;
 #[cfg(not(loom))]
 use crate::{Segment, claims::Purpose};
@@ -312,61 +315,5 @@ pub enum BoardError {
     },
 }
 
-/// Where everything of a board is. For each member: its words in lines of their own, then its slots in whole lines, so
-/// that payload starts with a line and nobody's offer slows another's.
-#[derive(Clone, Copy)]
-struct Shape {
-    members: usize,
-    slot_byte_len: usize,
-    slot_stride: usize,
-    member_stride: usize,
-    byte_len: usize,
-}
-
-impl Shape {
-    fn new(members: usize, slot_byte_len: usize) -> Result<Shape, PlaceError> {
-        if members == 0 {
-            return Err(PlaceError::NoSuchMember { member: 0, members });
-        }
-        Shape::measured(members, slot_byte_len).ok_or(PlaceError::TooLong)
-    }
-
-    fn measured(members: usize, slot_byte_len: usize) -> Option<Shape> {
-        let slot_stride = whole_lines(slot_byte_len)?;
-        let member_stride = slot_stride.checked_mul(SLOTS)?.checked_add(WORDS_BYTE_LEN)?;
-        let byte_len = member_stride.checked_mul(members)?;
-        Some(Shape {
-            members,
-            slot_byte_len,
-            slot_stride,
-            member_stride,
-            byte_len,
-        })
-    }
-
-    fn phase(&self, member: usize) -> usize {
-        member * self.member_stride
-    }
-
-    fn left(&self, member: usize) -> usize {
-        self.phase(member) + WORD
-    }
-
-    /// The length of an offer lies beside the phase: whoever learns of the offer has fetched it along.
-    fn length(&self, member: usize, phase: u64) -> usize {
-        self.phase(member) + (2 + slot_index(phase)) * WORD
-    }
-
-    fn slot(&self, member: usize, phase: u64) -> usize {
-        self.phase(member) + WORDS_BYTE_LEN + slot_index(phase) * self.slot_stride
-    }
-}
-
-fn slot_index(phase: u64) -> usize {
-    ((phase - 1) % SLOTS as u64) as usize
-}
-
-const WORD: usize = size_of::<u64>();
-const WORDS_BYTE_LEN: usize = ((2 + SLOTS) * WORD).next_multiple_of(LINE);
 const RUN_AHEAD: u64 = (SLOTS - LOOKBACK) as u64;
 const _: () = assert!(LOOKBACK >= 1 && SLOTS > LOOKBACK, "the slowest member can always offer");

@@ -1,6 +1,7 @@
 //! Bytes that an asynchronous operation takes by value and hands back: owned, from a `Vec`, or foreign with their keeper.
 //! Pieces of one buffer share its keeper and never overlap. Nothing here is shared between ranks.
 
+mod error;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +14,8 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use crate::allocation::{Allocation, MAX_ALIGN, OutOfMemory};
+
+pub use error::{CastError, SplitError};
 
 /// Untyped bytes owned by whoever holds the buffer.
 pub struct Buffer {
@@ -251,69 +254,6 @@ impl fmt::Debug for Buffer {
 unsafe impl Send for Buffer {}
 // SAFETY: a shared reference to a buffer only gives shared references to plain bytes.
 unsafe impl Sync for Buffer {}
-
-/// A buffer could not be seen as elements of a type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CastError {
-    /// The first byte is not where an element may start.
-    #[error("the buffer does not start at a multiple of {align} bytes")]
-    Misaligned {
-        /// The alignment of the element type, in bytes.
-        align: usize,
-    },
-    /// The bytes are not a whole number of elements.
-    #[error("{byte_len} bytes are not a whole number of elements of {element_byte_len} bytes")]
-    Uneven {
-        /// The length of the buffer.
-        byte_len: usize,
-        /// The length of one element.
-        element_byte_len: usize,
-    },
-}
-
-impl CastError {
-    fn of<T>(byte_len: usize, reason: bytemuck::PodCastError) -> CastError {
-        match reason {
-            bytemuck::PodCastError::TargetAlignmentGreaterAndInputNotAligned => {
-                CastError::Misaligned { align: align_of::<T>() }
-            }
-            _ => CastError::Uneven {
-                byte_len,
-                element_byte_len: size_of::<T>(),
-            },
-        }
-    }
-}
-
-/// A buffer could not be split as asked. It is in here, whole.
-#[derive(Debug)]
-pub struct SplitError {
-    asked: Option<usize>,
-    buffer: Buffer,
-}
-
-impl SplitError {
-    /// The buffer, as it was.
-    pub fn into_buffer(self) -> Buffer {
-        self.buffer
-    }
-}
-
-impl fmt::Display for SplitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = self.buffer.byte_len;
-        match self.asked {
-            Some(asked) => write!(f, "a buffer of {whole} bytes cannot be split at or into {asked} bytes"),
-            None => write!(
-                f,
-                "a buffer of {whole} bytes cannot be split into pieces longer than any memory"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for SplitError {}
 
 /// What holds the memory of a buffer, untouched until the last piece is gone.
 struct Keeper<K>(K);

@@ -1,4 +1,9 @@
 //! Host memory of Phalanx: the one home of host-memory `unsafe`.
+//!
+//! A [`Buffer`] is memory of one rank that an operation takes and hands back. A `Segment` is memory that processes of one
+//! host share; a [`ring`] passes bytes through it and a [`board`] shows them in place, both also between threads.
+//!
+//! Under `--cfg loom` there are no segments: rings and boards are model-checked on the heap.
 
 mod allocation;
 pub mod board;

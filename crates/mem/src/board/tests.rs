@@ -1,6 +1,7 @@
 use std::thread;
 
 use super::*;
+use crate::LINE;
 
 #[test]
 fn offers_are_seen_by_all_at_their_phase() {
