@@ -1,0 +1,319 @@
+//! A board of one host: each member offers bytes in its own slots, and its peers look at them where they are.
+//! Never waits: a false or absent answer means "not now".
+//!
+//! # Why a view stays
+//!
+//! A member's phase is the number of its offers. Offer `k` (from 1 on) lies in slot `(k - 1) % SLOTS`, so the only offer
+//! that overwrites it is `k + SLOTS`, which its owner makes at phase `k + SLOTS - 1`.
+//!
+//! 1. A reader at phase `r` may view offer `k` only while `r - LOOKBACK < k <= r`, that is, while `r < k + LOOKBACK`.
+//! 2. An owner at phase `q` offers only once every reader's phase `r` has `r + SLOTS >= q + 1 + LOOKBACK`. For the offer
+//!    that overwrites `k`, `q = k + SLOTS - 1`: it waits for `r >= k + LOOKBACK`, when by 1 nobody may view `k` again.
+//! 3. A view borrows its seat, and a phase rises only by an offer, which borrows the seat mutably. So the views that were
+//!    allowed at an earlier phase have ended before the phase rises.
+//! 4. A phase is stored with release and loaded with acquire. By 3 the reads of a view happen before the reader's next
+//!    phase is stored, and by 2 the owner loaded that phase before it overwrites. In the other direction, the bytes of
+//!    offer `k` and their length were written before phase `k` was stored, and a view loads a phase of at least `k`
+//!    before it reads them.
+//!
+//! This holds for any `SLOTS` and `LOOKBACK`. What `SLOTS` is for is progress: the slowest member has `r >= q` for all
+//! others, so with `SLOTS > LOOKBACK` it can always offer and the board never locks up. A member can be at most
+//! `SLOTS - LOOKBACK` phases ahead of any other; `SLOTS = 2 * LOOKBACK` lets it run as far ahead as it may look back.
+//!
+//! # What is believed of peers
+//!
+//! In a segment a peer's phase and lengths are another process's input. Each is read once, or again with the first
+//! reading forgotten. A phase further ahead than above, or lower than an earlier offer saw it, and a length longer than
+//! a slot are [`Corrupt`](BoardError::Corrupt). A seat's own phase is never read back. What [`view`](Seat::view) lends
+//! from a segment stays unchanged only while the peer's process follows the protocol: see `Segment`, *Who is trusted
+//! with a segment*.
+
+#[cfg(all(test, loom))]
+mod loom_model;
+mod shape;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use shape::Shape;
+
+use crate::region::{PlaceError, Region};
+use crate::sync::Ordering;
+#[cfg(not(loom))]
+use crate::{Segment, claims::Purpose};
+
+/// How many of its offers a member keeps at a time.
+pub const SLOTS: usize = 4;
+
+/// How many of the latest phases a member may view.
+pub const LOOKBACK: usize = 2;
+
+/// The seats of a board on the heap, one for each of `members`, with slots of `slot_byte_len` bytes.
+///
+/// # Errors
+///
+/// When there is no member, or memory is out.
+pub fn seats(members: usize, slot_byte_len: usize) -> Result<Vec<Seat>, PlaceError> {
+    let shape = Shape::new(members, slot_byte_len)?;
+    let regions = Region::shared_on_heap(shape.byte_len, members)?;
+    regions
+        .into_iter()
+        .enumerate()
+        .map(|(member, region)| Seat::new(region, shape, member))
+        .collect()
+}
+
+/// How many bytes of a segment a board takes, or none if no memory is that long or there is no member.
+pub fn byte_len(members: usize, slot_byte_len: usize) -> Option<usize> {
+    Shape::new(members, slot_byte_len).ok().map(|shape| shape.byte_len)
+}
+
+/// One member's place at a board. Dropping it leaves.
+pub struct Seat {
+    region: Region,
+    shape: Shape,
+    member: usize,
+    phase: u64,
+    seen: Box<[u64]>,
+    left: bool,
+}
+
+impl Seat {
+    /// The seat of `member` at the board at `offset` of a segment, whose bytes there must be as created.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such member, the offset is not a multiple of [`LINE`](crate::LINE), the part is not inside the
+    /// segment or in use, or the seat was taken before.
+    #[cfg(not(loom))]
+    pub fn in_segment(
+        segment: std::sync::Arc<Segment>,
+        offset: usize,
+        member: usize,
+        members: usize,
+        slot_byte_len: usize,
+    ) -> Result<Seat, PlaceError> {
+        let shape = Shape::new(members, slot_byte_len)?;
+        if member >= members {
+            return Err(PlaceError::NoSuchMember { member, members });
+        }
+        let end = offset.checked_add(shape.byte_len).ok_or(PlaceError::TooLong)?;
+        let purpose = Purpose::Board { members, slot_byte_len };
+        Seat::new(
+            Region::in_segment(segment, offset..end, purpose, member)?,
+            shape,
+            member,
+        )
+    }
+
+    /// The number of offers made from this seat.
+    pub fn phase(&self) -> u64 {
+        self.phase
+    }
+
+    /// Which member sits here.
+    pub fn member(&self) -> usize {
+        self.member
+    }
+
+    /// The number of members.
+    pub fn members(&self) -> usize {
+        self.shape.members
+    }
+
+    /// How many bytes an offer may have.
+    pub fn slot_byte_len(&self) -> usize {
+        self.shape.slot_byte_len
+    }
+
+    /// Offers a copy of `bytes` to all members as the next phase; false while a peer may still view what it overwrites.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLong`](BoardError::TooLong) when the bytes do not fit a slot, [`Closed`](BoardError::Closed) when this seat
+    /// or one that it would wait for was left, and [`Corrupt`](BoardError::Corrupt) when a peer's phase is nonsense.
+    pub fn try_offer(&mut self, bytes: &[u8]) -> Result<bool, BoardError> {
+        let slot_byte_len = self.shape.slot_byte_len;
+        if bytes.len() > slot_byte_len {
+            return Err(BoardError::TooLong {
+                byte_len: bytes.len(),
+                slot_byte_len,
+            });
+        }
+        if self.left {
+            return Err(BoardError::Closed { member: self.member });
+        }
+        if !self.may_overwrite()? {
+            return Ok(false);
+        }
+        let next = self.phase + 1;
+        // SAFETY: no seat may view the offer in this slot any more, and only this seat writes it: *Why a view stays*.
+        unsafe { self.region.write(self.shape.slot(self.member, next), bytes) };
+        self.region
+            .word(self.shape.length(self.member, next))
+            .store(bytes.len() as u64, Ordering::Relaxed);
+        self.region
+            .word(self.shape.phase(self.member))
+            .store(next, Ordering::Release);
+        self.phase = next;
+        Ok(true)
+    }
+
+    /// The number of offers that `member` has made.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSuchMember`](BoardError::NoSuchMember), or [`Corrupt`](BoardError::Corrupt) when the phase is nonsense.
+    pub fn peer_phase(&self, member: usize) -> Result<u64, BoardError> {
+        if member >= self.shape.members {
+            return Err(BoardError::NoSuchMember {
+                member,
+                members: self.shape.members,
+            });
+        }
+        if member == self.member {
+            return Ok(self.phase);
+        }
+        let phase = self.region.word(self.shape.phase(member)).load(Ordering::Acquire);
+        if phase > self.phase + RUN_AHEAD {
+            Err(BoardError::Corrupt { member })
+        } else {
+            Ok(phase)
+        }
+    }
+
+    /// The bytes that `member` offered as its `phase`-th offer, from 1 on; none if it has not yet.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfTurn`](BoardError::OutOfTurn) unless the phase is one of the latest [`LOOKBACK`] of this seat,
+    /// [`Closed`](BoardError::Closed) when the member left before, and [`Corrupt`](BoardError::Corrupt) when its phase
+    /// or length is nonsense.
+    pub fn view(&self, member: usize, phase: u64) -> Result<Option<&[u8]>, BoardError> {
+        if phase == 0 || phase > self.phase || phase + (LOOKBACK as u64) <= self.phase {
+            return Err(BoardError::OutOfTurn { phase, own: self.phase });
+        }
+        if self.phase_towards(member, phase)? < phase {
+            return Ok(None);
+        }
+        let length = self
+            .region
+            .word(self.shape.length(member, phase))
+            .load(Ordering::Relaxed);
+        let byte_len = usize::try_from(length).unwrap_or(usize::MAX);
+        if byte_len > self.shape.slot_byte_len {
+            return Err(BoardError::Corrupt { member });
+        }
+        let start = self.shape.slot(member, phase);
+        // SAFETY: this offer was made, and is not overwritten while this seat is borrowed: *Why a view stays*.
+        Ok(Some(unsafe { self.region.lend(start..start + byte_len) }))
+    }
+
+    /// Leaves the board: peers can still view what was offered, and no longer wait for more.
+    pub fn leave(&mut self) {
+        self.left = true;
+        self.region
+            .word(self.shape.left(self.member))
+            .store(1, Ordering::Release);
+    }
+
+    fn new(region: Region, shape: Shape, member: usize) -> Result<Seat, PlaceError> {
+        let stored = [shape.phase(member), shape.left(member)].map(|word| region.word(word).load(Ordering::Relaxed));
+        if stored != [0, 0] {
+            return Err(PlaceError::Used);
+        }
+        let seen = vec![0; shape.members].into_boxed_slice();
+        Ok(Seat {
+            region,
+            shape,
+            member,
+            phase: 0,
+            seen,
+            left: false,
+        })
+    }
+
+    /// Whether all peers are past viewing what the next offer overwrites. Looks only at peers not known to be.
+    fn may_overwrite(&mut self) -> Result<bool, BoardError> {
+        let needed = (self.phase + 1 + LOOKBACK as u64).saturating_sub(SLOTS as u64);
+        for peer in 0..self.shape.members {
+            if peer == self.member || self.seen[peer] >= needed {
+                continue;
+            }
+            let phase = self.phase_towards(peer, needed)?;
+            if phase < self.seen[peer] {
+                return Err(BoardError::Corrupt { member: peer });
+            }
+            self.seen[peer] = phase;
+            if phase < needed {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The phase of a member, read once; an error when it is below the one wanted and will stay there.
+    fn phase_towards(&self, member: usize, wanted: u64) -> Result<u64, BoardError> {
+        let phase = self.peer_phase(member)?;
+        if phase >= wanted || self.region.word(self.shape.left(member)).load(Ordering::Acquire) == 0 {
+            return Ok(phase);
+        }
+        // What was offered just before leaving may have come after the first look.
+        let last = self.peer_phase(member)?;
+        if last >= wanted {
+            Ok(last)
+        } else {
+            Err(BoardError::Closed { member })
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Why an offer or a view cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BoardError {
+    /// The offer does not fit a slot.
+    #[error("an offer of {byte_len} bytes where slots have {slot_byte_len}")]
+    TooLong {
+        /// The length of the offer.
+        byte_len: usize,
+        /// The length of a slot.
+        slot_byte_len: usize,
+    },
+    /// The phase is not among the latest ones of the seat that asked.
+    #[error("phase {phase} cannot be viewed at phase {own}")]
+    OutOfTurn {
+        /// The phase asked for.
+        phase: u64,
+        /// The phase of the seat.
+        own: u64,
+    },
+    /// There is no such member.
+    #[error("member {member} of a board of {members}")]
+    NoSuchMember {
+        /// The member asked for.
+        member: usize,
+        /// The number of members.
+        members: usize,
+    },
+    /// The member left the board before it offered what is waited for.
+    #[error("member {member} has left the board")]
+    Closed {
+        /// The member that left.
+        member: usize,
+    },
+    /// The member's phase or length is none that it could have.
+    #[error("member {member} of the board has written nonsense")]
+    Corrupt {
+        /// The member whose words are wrong.
+        member: usize,
+    },
+}
+
+const RUN_AHEAD: u64 = (SLOTS - LOOKBACK) as u64;
+const _: () = assert!(LOOKBACK >= 1 && SLOTS > LOOKBACK, "the slowest member can always offer");

@@ -1,0 +1,98 @@
+//! The system calls behind a segment on Linux: an anonymous file, its seals, its mapping. It knows nothing of content.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::ptr::{self, NonNull};
+
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::SegmentError;
+
+/// A new file of `byte_len` zero bytes whose length can never change.
+pub(crate) fn create(byte_len: usize) -> Result<OwnedFd, SegmentError> {
+    let fd = anonymous_file().map_err(failed("memfd_create"))?;
+    rustix::fs::ftruncate(&fd, byte_len as u64).map_err(failed("ftruncate"))?;
+    reserve(&fd, byte_len).map_err(failed("fallocate"))?;
+    rustix::fs::fcntl_add_seals(&fd, SEALS).map_err(failed("fcntl(F_ADD_SEALS)"))?;
+    Ok(fd)
+}
+
+/// The length of a file from elsewhere, once it is known that it can never change.
+pub(crate) fn sealed_byte_len(fd: BorrowedFd<'_>) -> Result<usize, SegmentError> {
+    // Anything but a memfd or its like refuses the question with EINVAL, and has no seals.
+    let seals = match rustix::fs::fcntl_get_seals(fd) {
+        Err(Errno::INVAL) => SealFlags::empty(),
+        answer => answer.map_err(failed("fcntl(F_GET_SEALS)"))?,
+    };
+    if !seals.contains(SEALS) {
+        return Err(SegmentError::Unsealed);
+    }
+    let stat = rustix::fs::fstat(fd).map_err(failed("fstat"))?;
+    usize::try_from(stat.st_size).map_err(|_| SegmentError::Empty)
+}
+
+/// Memory mapped from a file, unmapped on drop.
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    byte_len: usize,
+}
+
+impl Mapping {
+    /// Maps the whole of a sealed file of `byte_len` bytes, which is not zero, to read and write.
+    pub(crate) fn new(fd: BorrowedFd<'_>, byte_len: usize) -> Result<Mapping, SegmentError> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a null hint lets the kernel choose addresses that are in nobody's use.
+        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), byte_len, access, MapFlags::SHARED, fd, 0) };
+        let start = start.map_err(failed("mmap"))?;
+        let start = NonNull::new(start.cast()).ok_or_else(|| failed("mmap")(Errno::FAULT))?;
+        Ok(Mapping { start, byte_len })
+    }
+
+    /// The first byte, at the start of a page. All pages up to the one of the last byte can be read and written.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `mmap` gave exactly this range, and whoever uses its memory borrows or shares this mapping.
+        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.byte_len) };
+        debug_assert!(unmapped.is_ok(), "munmap of a whole mapping");
+    }
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread.
+unsafe impl Send for Mapping {}
+// SAFETY: a shared reference gives out a pointer only; using it is the unsafe act of whoever does.
+unsafe impl Sync for Mapping {}
+
+/// Kernels before 6.3 do not know the flag, and some later ones refuse a memfd without it.
+fn anonymous_file() -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match rustix::fs::memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => rustix::fs::memfd_create(NAME, flags),
+        created => created,
+    }
+}
+
+/// Takes the pages now: a page that cannot be had at first touch would end the process by a signal.
+fn reserve(fd: &OwnedFd, byte_len: usize) -> Result<(), Errno> {
+    let allocate = || rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, byte_len as u64);
+    match rustix::io::retry_on_intr(allocate) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        reserved => reserved,
+    }
+}
+
+fn failed(call: &'static str) -> impl FnOnce(Errno) -> SegmentError {
+    move |errno| SegmentError::Os {
+        call,
+        source: io::Error::from(errno),
+    }
+}
+
+const NAME: &str = "phalanx";
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);

@@ -1,0 +1,201 @@
+//! Memory that threads or processes share, as words and payload bytes at offsets, on the heap or in a segment.
+//! It checks ranges and knows no protocol: rings and boards decide who may touch what.
+
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use crate::allocation::{Allocation, OutOfMemory};
+use crate::sync::{Arc, AtomicU64, Shadow};
+#[cfg(not(loom))]
+use crate::{
+    SegmentError,
+    claims::Purpose,
+    segment::{Claim, Segment},
+};
+
+/// Bytes shared by the holders of this region and, in a segment, by other processes. Zero at first.
+pub(crate) struct Region {
+    start: NonNull<u8>,
+    byte_len: usize,
+    home: Home,
+}
+
+/// What keeps the memory.
+enum Home {
+    Heap(Arc<Heap>),
+    #[cfg(not(loom))]
+    Segment(#[expect(dead_code, reason = "kept for its drop")] Claim),
+}
+
+struct Heap {
+    _allocation: Allocation,
+    shadow: Shadow,
+}
+
+impl Region {
+    /// As many handles to one region on the heap as there are `roles`.
+    pub(crate) fn shared_on_heap(byte_len: usize, roles: usize) -> Result<Vec<Region>, PlaceError> {
+        let allocation = Allocation::zeroed(byte_len, HEAP_ALIGN)?;
+        let start = allocation.start();
+        let heap = Arc::new(Heap {
+            _allocation: allocation,
+            shadow: Shadow::new(byte_len),
+        });
+        Ok((0..roles)
+            .map(|_| Region {
+                start,
+                byte_len,
+                home: Home::Heap(Arc::clone(&heap)),
+            })
+            .collect())
+    }
+
+    /// A part of a segment, for one role of one purpose.
+    #[cfg(not(loom))]
+    pub(crate) fn in_segment(
+        segment: std::sync::Arc<Segment>,
+        range: Range<usize>,
+        purpose: Purpose,
+        role: usize,
+    ) -> Result<Region, PlaceError> {
+        if !range.start.is_multiple_of(LINE) {
+            return Err(SegmentError::Misaligned {
+                offset: range.start,
+                align: LINE,
+            }
+            .into());
+        }
+        let claim = Claim::new(segment, range.start, range.len(), purpose, role)?;
+        Ok(Region {
+            start: claim.start(),
+            byte_len: range.len(),
+            home: Home::Segment(claim),
+        })
+    }
+
+    /// The word at `offset`, where there is never payload.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(align_of::<AtomicU64>()));
+        let word = self.at(offset..offset + size_of::<AtomicU64>()).cast::<AtomicU64>();
+        // SAFETY: eight initialised bytes inside the region, aligned as its start is to a line; whoever touches payload
+        // promised to touch no word, so all access to it is atomic.
+        unsafe { word.as_ref() }
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+        self.shadow().word(offset)
+    }
+
+    /// Writes payload.
+    ///
+    /// # Safety
+    ///
+    /// No thread of this process touches the range meanwhile, and no word is in it.
+    #[inline]
+    pub(crate) unsafe fn write(&self, offset: usize, bytes: &[u8]) {
+        let range = offset..offset + bytes.len();
+        let target = self.at(range.clone());
+        self.shadow().writes(range);
+        // SAFETY: the range is inside the region and the caller's alone, so it does not overlap `bytes` either.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target.as_ptr(), bytes.len()) }
+    }
+
+    /// Reads payload.
+    ///
+    /// # Safety
+    ///
+    /// No thread of this process writes the range meanwhile, and no word is in it.
+    #[inline]
+    pub(crate) unsafe fn read(&self, offset: usize, bytes: &mut [u8]) {
+        let range = offset..offset + bytes.len();
+        let source = self.at(range.clone());
+        self.shadow().reads(range);
+        // SAFETY: the range is inside the region, initialised and not written; `bytes` is borrowed mutably, so it is
+        // elsewhere.
+        unsafe { ptr::copy_nonoverlapping(source.as_ptr(), bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    /// Lends payload.
+    ///
+    /// # Safety
+    ///
+    /// No thread of this process writes the range while the slice lives, and no word is in it.
+    #[inline]
+    pub(crate) unsafe fn lend(&self, range: Range<usize>) -> &[u8] {
+        let byte_len = range.len();
+        let source = self.at(range.clone());
+        self.shadow().reads(range);
+        // SAFETY: the range is inside the region, which lives as long as `self`, is initialised and not written.
+        unsafe { slice::from_raw_parts(source.as_ptr(), byte_len) }
+    }
+
+    /// The first byte of a range, which must be inside the region.
+    #[inline]
+    fn at(&self, range: Range<usize>) -> NonNull<u8> {
+        assert!(range.start <= range.end && range.end <= self.byte_len);
+        // SAFETY: inside the region by the check above, hence inside one allocation or mapping.
+        unsafe { self.start.add(range.start) }
+    }
+
+    #[inline]
+    fn shadow(&self) -> &Shadow {
+        match &self.home {
+            Home::Heap(heap) => &heap.shadow,
+            #[cfg(not(loom))]
+            Home::Segment(_) => &Shadow,
+        }
+    }
+}
+
+// SAFETY: its words are atomic, its payload is touched by unsafe calls only, whose callers rule out races, and what
+// keeps it may be dropped on any thread.
+unsafe impl Send for Region {}
+// SAFETY: as for `Send`; a shared reference can do no more.
+unsafe impl Sync for Region {}
+
+/// Why a ring or a board could not be made or joined.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// The capacity of a ring is not a power of two.
+    #[error("a ring of {capacity} bytes: the capacity must be a power of two")]
+    NotPowerOfTwo {
+        /// The capacity asked for.
+        capacity: usize,
+    },
+    /// A board has no such member, or none at all.
+    #[error("member {member} of a board of {members}")]
+    NoSuchMember {
+        /// The member asked for.
+        member: usize,
+        /// The number of members.
+        members: usize,
+    },
+    /// The whole would be longer than any memory.
+    #[error("a ring or board of these dimensions is longer than any memory")]
+    TooLong,
+    /// The role was played in this memory before, and each is played once.
+    #[error("this side of the ring or seat of the board was taken before")]
+    Used,
+    /// The heap has no room.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+    /// The segment has no room there, or the part is in use.
+    #[cfg(not(loom))]
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+}
+
+/// `byte_len` rounded up to whole lines.
+pub(crate) fn whole_lines(byte_len: usize) -> Option<usize> {
+    byte_len.checked_next_multiple_of(LINE)
+}
+
+/// The distance that keeps two writers from slowing each other: two cache lines, as processors fetch them in pairs.
+pub const LINE: usize = if cfg!(loom) { 16 } else { 128 };
+
+const HEAP_ALIGN: usize = 128;

@@ -1,0 +1,127 @@
+//! The reading side of a ring.
+
+use super::{CONSUMER_CLOSED, HEAD, PAYLOAD, PRODUCER_CLOSED, RingError, TAIL, between, is_set, position, set, unused};
+use crate::region::{PlaceError, Region};
+use crate::sync::Ordering;
+
+/// The reading side. Dropping it closes the ring.
+pub struct Consumer {
+    region: Region,
+    capacity: usize,
+    head: u64,
+    seen_tail: u64,
+}
+
+impl Consumer {
+    /// Reads as many bytes as there are, at most `bytes.len()`; zero when the ring is empty.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](RingError::Closed) when the producer closed the ring and everything is read,
+    /// [`Corrupt`](RingError::Corrupt) when the producer's index is nonsense.
+    pub fn try_read(&mut self, bytes: &mut [u8]) -> Result<usize, RingError> {
+        let read = bytes.len().min(self.readable(bytes.len())?);
+        let (first, second) = bytes[..read].split_at_mut(read.min(self.capacity - self.position()));
+        // SAFETY: these bytes lie from the head up to the tail, where the producer does not write.
+        unsafe { self.region.read(PAYLOAD + self.position(), first) };
+        // SAFETY: as above; the rest wraps around to the start.
+        unsafe { self.region.read(PAYLOAD, second) };
+        self.release(read);
+        Ok(read)
+    }
+
+    /// The next bytes without copying them, up to where they wrap around; empty when the ring is.
+    ///
+    /// They stay in the ring until [`advance`](Consumer::advance).
+    ///
+    /// # Errors
+    ///
+    /// As [`try_read`](Consumer::try_read).
+    pub fn peek(&mut self) -> Result<&[u8], RingError> {
+        let start = PAYLOAD + self.position();
+        let contiguous = self.readable(1)?.min(self.capacity - self.position());
+        // SAFETY: these bytes lie from the head up to the tail, where the producer does not write; the head cannot move
+        // while the slice borrows the consumer.
+        Ok(unsafe { self.region.lend(start..start + contiguous) })
+    }
+
+    /// Releases the next `byte_len` bytes for the producer to overwrite.
+    ///
+    /// # Errors
+    ///
+    /// [`PastEnd`](RingError::PastEnd) when fewer bytes have been seen; nothing is released then.
+    pub fn advance(&mut self, byte_len: usize) -> Result<(), RingError> {
+        let readable = between(self.head, self.seen_tail);
+        if byte_len > readable {
+            return Err(RingError::PastEnd { byte_len, readable });
+        }
+        self.release(byte_len);
+        Ok(())
+    }
+
+    /// Whether nothing more will come: the producer is gone, or its index is nonsense, and all it wrote is read.
+    pub fn is_closed(&mut self) -> bool {
+        self.readable(1).is_err()
+    }
+
+    /// Tells the producer that nothing will be read any more.
+    pub fn close(&mut self) {
+        set(&self.region, CONSUMER_CLOSED);
+    }
+
+    /// The number of bytes that fit.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    pub(super) fn new(region: Region, capacity: usize) -> Result<Consumer, PlaceError> {
+        unused(&region, HEAD, CONSUMER_CLOSED)?;
+        Ok(Consumer {
+            region,
+            capacity,
+            head: 0,
+            seen_tail: 0,
+        })
+    }
+
+    /// How many bytes there are. Looks at the producer's index only when fewer than `wanted` are known.
+    fn readable(&mut self, wanted: usize) -> Result<usize, RingError> {
+        if between(self.head, self.seen_tail) < wanted {
+            self.look()?;
+        }
+        let drained = self.seen_tail == self.head && wanted > 0;
+        if drained && is_set(&self.region, PRODUCER_CLOSED) {
+            // What was written just before closing may have come after the first look.
+            self.look()?;
+            if self.seen_tail == self.head {
+                return Err(RingError::Closed);
+            }
+        }
+        Ok(between(self.head, self.seen_tail))
+    }
+
+    fn look(&mut self) -> Result<(), RingError> {
+        let tail = self.region.word(TAIL).load(Ordering::Acquire);
+        let known = self.seen_tail.wrapping_sub(self.head)..=self.capacity as u64;
+        if !known.contains(&tail.wrapping_sub(self.head)) {
+            return Err(RingError::Corrupt { index: tail });
+        }
+        self.seen_tail = tail;
+        Ok(())
+    }
+
+    fn release(&mut self, byte_len: usize) {
+        self.head = self.head.wrapping_add(byte_len as u64);
+        self.region.word(HEAD).store(self.head, Ordering::Release);
+    }
+
+    fn position(&self) -> usize {
+        position(self.head, self.capacity)
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

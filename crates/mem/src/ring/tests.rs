@@ -1,0 +1,245 @@
+use std::thread;
+
+use super::*;
+
+#[test]
+fn partial_writes_and_reads_wrap_around() {
+    let (mut producer, mut consumer) = pair(8).expect("memory");
+    let mut bytes = [0; 8];
+    assert_eq!(consumer.try_read(&mut bytes), Ok(0));
+    assert_eq!(producer.try_write(b"abcdef"), Ok(6));
+    assert_eq!(consumer.try_read(&mut bytes[..4]), Ok(4));
+    assert_eq!(producer.try_write(b"ghijklmn"), Ok(6));
+    assert_eq!(producer.try_write(b"m"), Ok(0));
+    assert_eq!(producer.try_write(b""), Ok(0));
+    // Only what was seen at the last look is lent.
+    assert_eq!(consumer.peek(), Ok(&b"ef"[..]));
+    assert_eq!(consumer.try_read(&mut bytes), Ok(8));
+    assert_eq!(&bytes, b"efghijkl");
+}
+
+#[test]
+fn advance_releases_only_what_was_seen() {
+    let (mut producer, mut consumer) = pair(4).expect("memory");
+    producer.try_write(b"abc").expect("room");
+    assert_eq!(
+        consumer.advance(1),
+        Err(RingError::PastEnd {
+            byte_len: 1,
+            readable: 0
+        })
+    );
+    assert_eq!(consumer.peek(), Ok(&b"abc"[..]));
+    assert_eq!(
+        consumer.advance(4),
+        Err(RingError::PastEnd {
+            byte_len: 4,
+            readable: 3
+        })
+    );
+    assert_eq!(consumer.advance(2), Ok(()));
+    assert_eq!(consumer.peek(), Ok(&b"c"[..]));
+}
+
+#[test]
+fn the_consumer_drains_before_it_learns_of_the_end() {
+    let (mut producer, mut consumer) = pair(4).expect("memory");
+    producer.try_write(b"ab").expect("room");
+    producer.close();
+    assert_eq!(producer.try_write(b"c"), Err(RingError::Closed));
+    assert!(!consumer.is_closed());
+    let mut bytes = [0; 4];
+    assert_eq!(consumer.try_read(&mut bytes), Ok(2));
+    assert!(consumer.is_closed());
+    assert_eq!(consumer.try_read(&mut bytes), Err(RingError::Closed));
+    assert_eq!(consumer.peek(), Err(RingError::Closed));
+}
+
+#[test]
+fn the_producer_learns_that_the_consumer_is_gone() {
+    let (mut producer, consumer) = pair(4).expect("memory");
+    assert!(!producer.is_closed());
+    drop(consumer);
+    assert!(producer.is_closed());
+    assert_eq!(producer.try_write(b"a"), Err(RingError::Closed));
+}
+
+#[test]
+fn bad_capacities_are_refused() {
+    for capacity in [0, 3, 100] {
+        assert!(matches!(pair(capacity), Err(PlaceError::NotPowerOfTwo { .. })));
+        assert_eq!(byte_len(capacity), None);
+    }
+    assert!(matches!(pair(1 << (usize::BITS - 1)), Err(PlaceError::OutOfMemory(_))));
+    assert_eq!(byte_len(1), Some(4 * LINE));
+}
+
+#[test]
+fn megabytes_of_odd_sizes_pass_between_threads() {
+    for (capacity, total, seed) in [
+        (1, 20_000, 1),
+        (64, 300_000, 2),
+        (4096, 4_000_000, 3),
+        (1 << 16, 8_000_000, 4),
+    ] {
+        let (producer, consumer) = pair(capacity).expect("memory");
+        pass(producer, consumer, total, seed);
+    }
+}
+
+fn pass(mut producer: Producer, mut consumer: Consumer, total: usize, seed: u64) {
+    thread::scope(|scope| {
+        scope.spawn(move || send(&mut producer, total, seed));
+        scope.spawn(move || receive(&mut consumer, total, seed));
+    });
+}
+
+fn send(producer: &mut Producer, total: usize, seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut sent = 0;
+    while sent < total {
+        let byte_len = random.usize(1..=2 * producer.capacity()).min(total - sent);
+        let chunk: Vec<u8> = (sent..sent + byte_len).map(byte_at).collect();
+        match producer.try_write(&chunk).expect("the consumer stays") {
+            0 => thread::yield_now(),
+            written => sent += written,
+        }
+    }
+}
+
+fn receive(consumer: &mut Consumer, total: usize, seed: u64) {
+    let mut random = fastrand::Rng::with_seed(!seed);
+    let mut received = 0;
+    let mut check = |bytes: &[u8]| {
+        assert!(
+            bytes
+                .iter()
+                .enumerate()
+                .all(|(index, &byte)| byte == byte_at(received + index))
+        );
+        received += bytes.len();
+        if bytes.is_empty() {
+            thread::yield_now();
+        }
+    };
+    let mut chunk = vec![0; 2 * consumer.capacity()];
+    while !consumer.is_closed() {
+        if random.bool() {
+            let wanted = random.usize(1..=chunk.len());
+            let read = consumer.try_read(&mut chunk[..wanted]).expect("not closed");
+            check(&chunk[..read]);
+        } else {
+            let lent = consumer.peek().expect("not closed");
+            let taken = random.usize(0..=lent.len());
+            check(&lent[..taken]);
+            consumer.advance(taken).expect("lent");
+        }
+    }
+    assert_eq!(received, total);
+}
+
+/// A byte that depends on all of its position, so that no displaced byte passes.
+fn byte_at(position: usize) -> u8 {
+    ((position as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+#[cfg(target_os = "linux")]
+mod in_segment {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::SegmentError;
+
+    const OFFSET: usize = 2 * LINE;
+
+    #[test]
+    fn bytes_pass_between_two_mappings() {
+        let (ours, theirs) = two_mappings(1 << 12);
+        let producer = producer_in(ours, OFFSET, 1 << 12).expect("free");
+        let consumer = consumer_in(theirs, OFFSET, 1 << 12).expect("free");
+        pass(producer, consumer, 1_000_000, 5);
+    }
+
+    #[test]
+    fn bytes_pass_between_two_handles_of_one_mapping() {
+        let (ours, _) = two_mappings(64);
+        let producer = producer_in(Arc::clone(&ours), OFFSET, 64).expect("free");
+        let consumer = consumer_in(ours, OFFSET, 64).expect("free");
+        pass(producer, consumer, 100_000, 6);
+    }
+
+    #[test]
+    fn each_side_is_taken_once() {
+        let (ours, theirs) = two_mappings(64);
+        let producer = producer_in(Arc::clone(&ours), OFFSET, 64).expect("free");
+        let taken = producer_in(Arc::clone(&ours), OFFSET, 64).err().expect("taken");
+        assert!(matches!(taken, PlaceError::Segment(SegmentError::InUse { .. })));
+        assert!(matches!(ours.atomic_u64(OFFSET), Err(SegmentError::InUse { .. })));
+        drop(producer);
+        assert!(matches!(producer_in(ours, OFFSET, 64), Err(PlaceError::Used)));
+        assert!(matches!(producer_in(theirs, OFFSET, 64), Err(PlaceError::Used)));
+    }
+
+    #[test]
+    fn bad_places_are_refused() {
+        let (ours, _) = two_mappings(64);
+        let misaligned = consumer_in(Arc::clone(&ours), 8, 64);
+        assert!(matches!(
+            misaligned,
+            Err(PlaceError::Segment(SegmentError::Misaligned { .. }))
+        ));
+        let outside = consumer_in(Arc::clone(&ours), OFFSET + LINE, 64);
+        assert!(matches!(
+            outside,
+            Err(PlaceError::Segment(SegmentError::OutOfRange { .. }))
+        ));
+        assert!(matches!(
+            consumer_in(ours, usize::MAX - LINE + 1, 64),
+            Err(PlaceError::TooLong)
+        ));
+    }
+
+    #[test]
+    fn a_hostile_tail_is_an_error_for_the_consumer() {
+        let (ours, theirs) = two_mappings(64);
+        let mut consumer = consumer_in(ours, OFFSET, 64).expect("free");
+        let tail = theirs
+            .atomic_u64(OFFSET + TAIL)
+            .expect("the other process may write anything");
+        tail.store(10, Ordering::Release);
+        consumer.try_read(&mut [0; 5]).expect("five bytes of zero");
+        for index in [0, 4, 9, 70, u64::MAX, 1 << 63] {
+            tail.store(index, Ordering::Release);
+            assert_eq!(consumer.try_read(&mut [0; 64]), Err(RingError::Corrupt { index }));
+        }
+        assert_eq!(consumer.peek().expect("five bytes known before"), [0; 5]);
+        consumer.advance(5).expect("seen");
+        assert_eq!(consumer.peek(), Err(RingError::Corrupt { index: 1 << 63 }));
+        assert!(consumer.is_closed());
+    }
+
+    #[test]
+    fn a_hostile_head_is_an_error_for_the_producer() {
+        let (ours, theirs) = two_mappings(64);
+        let mut producer = producer_in(ours, OFFSET, 64).expect("free");
+        let head = theirs
+            .atomic_u64(OFFSET + HEAD)
+            .expect("the other process may write anything");
+        assert_eq!(producer.try_write(&[1; 64]), Ok(64));
+        head.store(10, Ordering::Release);
+        assert_eq!(producer.try_write(&[1; 5]), Ok(5));
+        for index in [0, 9, 70, u64::MAX, 1 << 63] {
+            head.store(index, Ordering::Release);
+            assert_eq!(producer.try_write(&[1; 64]), Err(RingError::Corrupt { index }));
+        }
+        head.store(69, Ordering::Release);
+        assert_eq!(producer.try_write(&[1; 99]), Ok(64));
+    }
+
+    fn two_mappings(capacity: usize) -> (Arc<Segment>, Arc<Segment>) {
+        let ours = Segment::create(OFFSET + byte_len(capacity).expect("a power of two")).expect("memfd");
+        let fd = ours.fd().try_clone_to_owned().expect("a free descriptor");
+        (Arc::new(ours), Arc::new(Segment::open(fd).expect("sealed")))
+    }
+}

@@ -1,0 +1,145 @@
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+
+use super::*;
+
+#[test]
+fn a_second_mapping_sees_writes() {
+    let first = Segment::create(1000).expect("memfd");
+    let second = Segment::open(copy_of(&first)).expect("sealed");
+    assert_eq!(second.byte_len(), 1000);
+    let mut bytes = [9; 5];
+    second.copy_out(995, &mut bytes).expect("in range");
+    assert_eq!(bytes, [0; 5]);
+    first.copy_in(995, b"hello").expect("in range");
+    second.copy_out(995, &mut bytes).expect("in range");
+    assert_eq!(&bytes, b"hello");
+    first.atomic_u64(16).expect("aligned").store(7, Ordering::Release);
+    assert_eq!(second.atomic_u64(16).expect("aligned").load(Ordering::Acquire), 7);
+}
+
+#[test]
+fn the_length_is_sealed_and_exec_closes() {
+    let segment = Segment::create(100).expect("memfd");
+    assert_eq!(rustix::fs::ftruncate(segment.fd(), 50), Err(Errno::PERM));
+    assert_eq!(rustix::fs::ftruncate(segment.fd(), 5000), Err(Errno::PERM));
+    assert_eq!(
+        rustix::fs::fcntl_add_seals(segment.fd(), SealFlags::WRITE),
+        Err(Errno::PERM)
+    );
+    let flags = rustix::io::fcntl_getfd(segment.fd()).expect("open");
+    assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+}
+
+#[test]
+fn files_that_could_change_their_length_are_refused() {
+    let unsealed = memfd(100, SealFlags::empty());
+    assert!(matches!(Segment::open(unsealed), Err(SegmentError::Unsealed)));
+    let may_shrink = memfd(100, SealFlags::GROW | SealFlags::SEAL);
+    assert!(matches!(Segment::open(may_shrink), Err(SegmentError::Unsealed)));
+    let ordinary = std::fs::File::open("Cargo.toml").expect("the manifest of this crate");
+    assert!(matches!(Segment::open(ordinary.into()), Err(SegmentError::Unsealed)));
+}
+
+#[test]
+fn empty_wrong_sized_and_read_only_files_are_refused() {
+    let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    assert!(matches!(Segment::create(0), Err(SegmentError::Empty)));
+    assert!(matches!(Segment::open(memfd(0, all)), Err(SegmentError::Empty)));
+    assert!(matches!(
+        Segment::open_sized(memfd(0, all), 0),
+        Err(SegmentError::Empty)
+    ));
+    let found = Segment::open_sized(memfd(99, all), 100).expect_err("wrong size");
+    assert!(matches!(
+        found,
+        SegmentError::WrongSize {
+            expected: 100,
+            found: 99
+        }
+    ));
+    assert_eq!(Segment::open_sized(memfd(99, all), 99).expect("agreed").byte_len(), 99);
+    assert!(matches!(
+        Segment::open(memfd(99, all | SealFlags::WRITE)),
+        Err(SegmentError::Os { call: "mmap", .. })
+    ));
+    assert!(matches!(Segment::create(usize::MAX), Err(SegmentError::Os { .. })));
+}
+
+#[test]
+fn ranges_outside_and_unaligned_words_are_refused() {
+    let segment = Segment::create(20).expect("memfd");
+    for (offset, byte_len) in [(0, 21), (20, 1), (21, 0), (usize::MAX, 1), (usize::MAX, usize::MAX)] {
+        assert!(matches!(
+            segment.range(offset, byte_len),
+            Err(SegmentError::OutOfRange { .. })
+        ));
+    }
+    assert!(segment.copy_in(15, &[0; 6]).is_err());
+    assert!(segment.copy_out(20, &mut []).is_ok());
+    assert!(matches!(
+        segment.atomic_u64(4),
+        Err(SegmentError::Misaligned { offset: 4, align: 8 })
+    ));
+    assert!(matches!(segment.atomic_u64(16), Err(SegmentError::OutOfRange { .. })));
+}
+
+#[test]
+fn a_claimed_part_is_closed_to_words_until_given_back() {
+    let segment = Arc::new(Segment::create(512).expect("memfd"));
+    let ring = Purpose::Ring { capacity: 64 };
+    let claim = Claim::new(Arc::clone(&segment), 128, 128, ring, 0).expect("free");
+    assert!(matches!(
+        segment.copy_in(120, &[1; 9]),
+        Err(SegmentError::InUse {
+            offset: 120,
+            byte_len: 9
+        })
+    ));
+    assert!(matches!(
+        segment.copy_out(255, &mut [1]),
+        Err(SegmentError::InUse { .. })
+    ));
+    assert!(matches!(segment.atomic_u64(128), Err(SegmentError::InUse { .. })));
+    assert!(segment.copy_in(0, &[1; 128]).is_ok());
+    drop(claim);
+    assert!(segment.atomic_u64(128).is_ok());
+    assert!(segment.atomic_u64(128).is_ok());
+    assert!(matches!(
+        Claim::new(segment, 128, 128, ring, 0),
+        Err(SegmentError::InUse { .. })
+    ));
+}
+
+#[test]
+fn racing_copies_of_neighbours_lose_nothing() {
+    let segment = Segment::create(64).expect("memfd");
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let segment = &segment;
+            // Three bytes each: neighbours share words.
+            scope.spawn(move || {
+                for round in 0..1000 {
+                    let value = [thread.wrapping_mul(50).wrapping_add(round as u8); 3];
+                    segment.copy_in(usize::from(thread) * 3, &value).expect("in range");
+                    let mut back = [0; 3];
+                    segment.copy_out(usize::from(thread) * 3, &mut back).expect("in range");
+                    assert_eq!(back, value);
+                }
+            });
+        }
+    });
+}
+
+fn copy_of(segment: &Segment) -> OwnedFd {
+    segment.fd().try_clone_to_owned().expect("a free descriptor")
+}
+
+fn memfd(byte_len: u64, seals: SealFlags) -> OwnedFd {
+    let fd = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memfd");
+    rustix::fs::ftruncate(&fd, byte_len).expect("sized");
+    rustix::fs::fcntl_add_seals(&fd, seals).expect("sealed");
+    fd
+}
