@@ -132,12 +132,19 @@ impl Seat {
     /// [`TooLong`](BoardError::TooLong) when the bytes do not fit a slot, [`Closed`](BoardError::Closed) when this seat
     /// or one that it would wait for was left, and [`Corrupt`](BoardError::Corrupt) when a peer's phase is nonsense.
     pub fn try_offer(&mut self, bytes: &[u8]) -> Result<bool, BoardError> {
+        self.try_offer_parts(&[bytes])
+    }
+
+    /// The same for an offer of several parts, which lie one after the other in the slot.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_offer`](Seat::try_offer).
+    pub fn try_offer_parts(&mut self, parts: &[&[u8]]) -> Result<bool, BoardError> {
         let slot_byte_len = self.shape.slot_byte_len;
-        if bytes.len() > slot_byte_len {
-            return Err(BoardError::TooLong {
-                byte_len: bytes.len(),
-                slot_byte_len,
-            });
+        let byte_len = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
+        if byte_len > slot_byte_len {
+            return Err(BoardError::TooLong { byte_len, slot_byte_len });
         }
         if self.left {
             return Err(BoardError::Closed { member: self.member });
@@ -146,11 +153,15 @@ impl Seat {
             return Ok(false);
         }
         let next = self.phase + 1;
-        // SAFETY: no seat may view the offer in this slot any more, and only this seat writes it: *Why a view stays*.
-        unsafe { self.region.write(self.shape.slot(self.member, next), bytes) };
+        let mut at = self.shape.slot(self.member, next);
+        for part in parts {
+            // SAFETY: no seat may view the offer in this slot any more, and only this seat writes it: *Why a view stays*.
+            unsafe { self.region.write(at, part) };
+            at += part.len();
+        }
         self.region
             .word(self.shape.length(self.member, next))
-            .store(bytes.len() as u64, Ordering::Relaxed);
+            .store(byte_len as u64, Ordering::Relaxed);
         self.region
             .word(self.shape.phase(self.member))
             .store(next, Ordering::Release);
@@ -179,6 +190,13 @@ impl Seat {
         } else {
             Ok(phase)
         }
+    }
+
+    /// The members that hold the next offer up, because they may still view what it overwrites.
+    pub fn behind(&self) -> Vec<usize> {
+        let needed = (self.phase + 1 + LOOKBACK as u64).saturating_sub(SLOTS as u64);
+        let late = |&member: &usize| self.peer_phase(member).is_ok_and(|phase| phase < needed);
+        (0..self.shape.members).filter(|&member| member != self.member).filter(late).collect()
     }
 
     /// The bytes that `member` offered as its `phase`-th offer, from 1 on; none if it has not yet.
