@@ -155,7 +155,9 @@ impl Op {
     /// How elements are joined, for the operations that join them.
     pub fn reduce(&self) -> Option<ReduceOp> {
         match self {
-            Op::AllReduce { reduce, .. } | Op::Reduce { reduce, .. } | Op::ReduceScatter { reduce, .. } => Some(*reduce),
+            Op::AllReduce { reduce, .. } | Op::Reduce { reduce, .. } | Op::ReduceScatter { reduce, .. } => {
+                Some(*reduce)
+            }
             _ => None,
         }
     }

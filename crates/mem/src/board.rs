@@ -144,7 +144,10 @@ impl Seat {
         let slot_byte_len = self.shape.slot_byte_len;
         let byte_len = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
         if byte_len > slot_byte_len {
-            return Err(BoardError::TooLong { byte_len, slot_byte_len });
+            return Err(BoardError::TooLong {
+                byte_len,
+                slot_byte_len,
+            });
         }
         if self.left {
             return Err(BoardError::Closed { member: self.member });
@@ -196,7 +199,10 @@ impl Seat {
     pub fn behind(&self) -> Vec<usize> {
         let needed = (self.phase + 1 + LOOKBACK as u64).saturating_sub(SLOTS as u64);
         let late = |&member: &usize| self.peer_phase(member).is_ok_and(|phase| phase < needed);
-        (0..self.shape.members).filter(|&member| member != self.member).filter(late).collect()
+        (0..self.shape.members)
+            .filter(|&member| member != self.member)
+            .filter(late)
+            .collect()
     }
 
     /// The bytes that `member` offered as its `phase`-th offer, from 1 on; none if it has not yet.

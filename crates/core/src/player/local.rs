@@ -1,7 +1,7 @@
 //! Steps that touch this rank's memory only.
 
-use super::memory::Memory;
 use super::Task;
+use super::memory::Memory;
 use crate::reduce::{combine, combine_in_place, finish_avg, scale};
 use crate::schedule::{Span, Step};
 use crate::{Error, Result};

@@ -31,7 +31,9 @@ pub(super) fn pull(
     mesh: &mut Mesh,
 ) -> Result<Progress> {
     let windows = mesh.windows().map_err(|error| lost(peer, error))?;
-    let Some(part) = view(task, windows, (peer, offer), start, into.len)? else { return Ok(Progress::Idle) };
+    let Some(part) = view(task, windows, (peer, offer), start, into.len)? else {
+        return Ok(Progress::Idle);
+    };
     memory.write(into).copy_from_slice(part);
     Ok(Progress::Done)
 }
@@ -48,7 +50,9 @@ pub(super) fn pull_all(
     let windows = mesh.windows().map_err(|error| lost(task.rank, error))?;
     let mut parts = Vec::with_capacity(peers.len());
     for &peer in peers {
-        let Some(part) = view(task, windows, (peer, offer), start, into.len)? else { return Ok(Progress::Idle) };
+        let Some(part) = view(task, windows, (peer, offer), start, into.len)? else {
+            return Ok(Progress::Idle);
+        };
         parts.push(part);
     }
     let joined = combine(task.join(whole), task.dtype, memory.write(into), &parts);
@@ -64,11 +68,15 @@ fn view<'a>(
     start: usize,
     len: usize,
 ) -> Result<Option<&'a [u8]>> {
-    let Some(bytes) = windows.view(peer, offer).map_err(|error| lost(peer, error))? else { return Ok(None) };
-    let (head, body) =
-        bytes.split_at_checked(Fingerprint::BYTE_LEN).ok_or_else(|| corrupt(peer, "an offer without a fingerprint"))?;
+    let Some(bytes) = windows.view(peer, offer).map_err(|error| lost(peer, error))? else {
+        return Ok(None);
+    };
+    let (head, body) = bytes
+        .split_at_checked(Fingerprint::BYTE_LEN)
+        .ok_or_else(|| corrupt(peer, "an offer without a fingerprint"))?;
     task.compare(peer, head, &task.fingerprint)?;
     let unit = task.dtype.byte_len();
     let part = body.get(start * unit..(start + len) * unit);
-    part.map(Some).ok_or_else(|| corrupt(peer, format!("an offer of {} bytes is too short", body.len())))
+    part.map(Some)
+        .ok_or_else(|| corrupt(peer, format!("an offer of {} bytes is too short", body.len())))
 }

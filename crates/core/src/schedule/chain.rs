@@ -7,7 +7,11 @@ use super::{Recv, Send, Span, Then};
 /// Member 0 ends with the reduction in `data`, which must be its own to write; the others' data stays as it is.
 pub(super) fn reduce(draft: &mut Draft, team: &Team, data: Span, segments: usize) {
     let (me, last) = (team.me(), team.len() - 1);
-    let sum = if me == 0 || me == last { data } else { draft.scratch(data.len) };
+    let sum = if me == 0 || me == last {
+        data
+    } else {
+        draft.scratch(data.len)
+    };
     for segment in 0..=segments {
         if segment < segments {
             draft.copy(data.piece(segment, segments), sum.piece(segment, segments));

@@ -47,7 +47,11 @@ pub struct Ground {
 
 impl Default for Ground {
     fn default() -> Ground {
-        Ground { slot_byte_len: 0, small_byte_len: 16 << 10, segment_byte_len: 256 << 10 }
+        Ground {
+            slot_byte_len: 0,
+            small_byte_len: 16 << 10,
+            segment_byte_len: 256 << 10,
+        }
     }
 }
 
@@ -86,7 +90,10 @@ impl Algorithm {
     pub fn plays(self, op: &Op, dtype: DType) -> bool {
         use Algorithm::*;
         let known = match op.kind() {
-            OpKind::AllReduce => matches!(self, Ring | Halving | Doubling | Tree | Exchange | Direct | AtOnce | TwoLevel),
+            OpKind::AllReduce => matches!(
+                self,
+                Ring | Halving | Doubling | Tree | Exchange | Direct | AtOnce | TwoLevel
+            ),
             OpKind::Reduce => matches!(self, Tree | Chain | Exchange | Direct | TwoLevel),
             OpKind::Broadcast => matches!(self, Ring | Tree | Chain | Direct | TwoLevel),
             OpKind::AllGather => matches!(self, Ring | Halving | Exchange | Direct | TwoLevel),
@@ -128,10 +135,13 @@ impl FromStr for Algorithm {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Algorithm, String> {
-        Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == text).ok_or_else(|| {
-            let names: Vec<_> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
-            format!("unknown algorithm '{text}'; one of {}", names.join(", "))
-        })
+        Algorithm::ALL
+            .into_iter()
+            .find(|algorithm| algorithm.name() == text)
+            .ok_or_else(|| {
+                let names: Vec<_> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
+                format!("unknown algorithm '{text}'; one of {}", names.join(", "))
+            })
     }
 }
 
@@ -195,7 +205,10 @@ fn segments(algorithm: Algorithm, op: &Op, byte_len: usize, layout: &Layout, gro
 /// A piece of every slice may be one element longer than its share: leave room for one element a rank.
 fn slot_room(ground: &Ground, layout: &Layout) -> usize {
     const LONGEST_ELEMENT: usize = 16;
-    ground.slot_byte_len.saturating_sub(layout.size() * LONGEST_ELEMENT).max(portion(ground.slot_byte_len, 1, 2))
+    ground
+        .slot_byte_len
+        .saturating_sub(layout.size() * LONGEST_ELEMENT)
+        .max(portion(ground.slot_byte_len, 1, 2))
 }
 
 /// The bytes of the longest slice, given the bytes of all.

@@ -13,28 +13,50 @@ const SEGMENTS: [usize; 3] = [1, 3, 8];
 
 #[test]
 fn all_reduce() {
-    sweep(true, |count, _| vec![Op::AllReduce { count, reduce: ReduceOp::Sum }]);
+    sweep(true, |count, _| {
+        vec![Op::AllReduce {
+            count,
+            reduce: ReduceOp::Sum,
+        }]
+    });
 }
 
 #[test]
 fn reduce() {
-    sweep(true, |count, world| roots(world).map(|root| Op::Reduce { count, reduce: ReduceOp::Sum, root }).collect());
+    sweep(true, |count, world| {
+        roots(world)
+            .map(|root| Op::Reduce {
+                count,
+                reduce: ReduceOp::Sum,
+                root,
+            })
+            .collect()
+    });
 }
 
 #[test]
 fn broadcast() {
-    sweep(true, |count, world| roots(world).map(|root| Op::Broadcast { count, root }).collect());
+    sweep(true, |count, world| {
+        roots(world).map(|root| Op::Broadcast { count, root }).collect()
+    });
 }
 
 #[test]
 fn all_gather() {
-    sweep(true, |count, world| both(count, world).map(|counts| Op::AllGather { counts }).to_vec());
+    sweep(true, |count, world| {
+        both(count, world).map(|counts| Op::AllGather { counts }).to_vec()
+    });
 }
 
 #[test]
 fn reduce_scatter() {
     sweep(true, |count, world| {
-        both(count, world).map(|counts| Op::ReduceScatter { counts, reduce: ReduceOp::Sum }).to_vec()
+        both(count, world)
+            .map(|counts| Op::ReduceScatter {
+                counts,
+                reduce: ReduceOp::Sum,
+            })
+            .to_vec()
     });
 }
 
@@ -42,7 +64,10 @@ fn reduce_scatter() {
 fn all_to_all() {
     sweep(false, |size, world| {
         let [even, _] = both(size, world);
-        vec![Op::AllToAll { give: even.clone(), take: even }]
+        vec![Op::AllToAll {
+            give: even.clone(),
+            take: even,
+        }]
     });
 }
 
@@ -51,7 +76,13 @@ fn gather_and_scatter() {
     sweep(false, |count, world| {
         let with_root = |root| {
             both(count, world).into_iter().flat_map(move |counts| {
-                [Op::Gather { counts: counts.clone(), root }, Op::Scatter { counts, root }]
+                [
+                    Op::Gather {
+                        counts: counts.clone(),
+                        root,
+                    },
+                    Op::Scatter { counts, root },
+                ]
             })
         };
         roots(world).flat_map(with_root).collect()
@@ -73,7 +104,16 @@ fn all_to_all_with_tables_of_their_own() {
                 let algorithm = Algorithm::Exchange;
                 let op = &op_of(0);
                 let dtype = DType::I32;
-                run(&Case { op, op_of: &op_of, dtype, hosts: &hosts, algorithm, segments, in_place: false, windows: true });
+                run(&Case {
+                    op,
+                    op_of: &op_of,
+                    dtype,
+                    hosts: &hosts,
+                    algorithm,
+                    segments,
+                    in_place: false,
+                    windows: true,
+                });
             }
         }
     }
@@ -84,12 +124,24 @@ fn barrier_lets_nobody_leave_before_all_have_come() {
     for world in WORLDS {
         for algorithm in [Algorithm::Dissemination, Algorithm::Direct] {
             let (op, dtype, hosts) = (&Op::Barrier, DType::U8, &vec![0; world][..]);
-            let case = Case { op, op_of: &|_| Op::Barrier, dtype, hosts, algorithm, segments: 1, in_place: false, windows: true };
+            let case = Case {
+                op,
+                op_of: &|_| Op::Barrier,
+                dtype,
+                hosts,
+                algorithm,
+                segments: 1,
+                in_place: false,
+                windows: true,
+            };
             // Whoever waits for a rank directly or through others must be everybody.
             let schedules = case.schedules().unwrap();
             check(&schedules, hosts, |_, _| 0).unwrap();
             let heard = knowledge(&schedules);
-            assert!(heard.iter().all(|known| known.iter().all(|&known| known)), "{case:?}: {heard:?}");
+            assert!(
+                heard.iter().all(|known| known.iter().all(|&known| known)),
+                "{case:?}: {heard:?}"
+            );
         }
     }
 }
@@ -100,7 +152,10 @@ fn sweep(can_be_in_place: bool, ops: impl Fn(usize, usize) -> Vec<Op>) {
     for world in WORLDS {
         for size in SIZES {
             for op in ops(size, world) {
-                for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| algorithm.plays(&op, DType::I32)) {
+                for algorithm in Algorithm::ALL
+                    .into_iter()
+                    .filter(|algorithm| algorithm.plays(&op, DType::I32))
+                {
                     played.insert(algorithm);
                     for segments in SEGMENTS {
                         sweep_ground(&op, world, algorithm, segments, can_be_in_place);
@@ -113,12 +168,31 @@ fn sweep(can_be_in_place: bool, ops: impl Fn(usize, usize) -> Vec<Op>) {
 }
 
 fn sweep_ground(op: &Op, world: usize, algorithm: Algorithm, segments: usize, can_be_in_place: bool) {
-    let grounds = if algorithm == Algorithm::TwoLevel { spread(world) } else { vec![vec![0; world]] };
+    let grounds = if algorithm == Algorithm::TwoLevel {
+        spread(world)
+    } else {
+        vec![vec![0; world]]
+    };
     for hosts in &grounds {
-        for in_place in [false, true].into_iter().filter(|in_place| !in_place || can_be_in_place) {
-            for windows in [false, true].into_iter().filter(|windows| !windows || algorithm == Algorithm::TwoLevel) {
+        for in_place in [false, true]
+            .into_iter()
+            .filter(|in_place| !in_place || can_be_in_place)
+        {
+            for windows in [false, true]
+                .into_iter()
+                .filter(|windows| !windows || algorithm == Algorithm::TwoLevel)
+            {
                 let op_of = |_: usize| op.clone();
-                run(&Case { op, op_of: &op_of, dtype: DType::I32, hosts, algorithm, segments, in_place, windows });
+                run(&Case {
+                    op,
+                    op_of: &op_of,
+                    dtype: DType::I32,
+                    hosts,
+                    algorithm,
+                    segments,
+                    in_place,
+                    windows,
+                });
             }
         }
     }
@@ -126,7 +200,9 @@ fn sweep_ground(op: &Op, world: usize, algorithm: Algorithm, segments: usize, ca
 
 /// Plays one case on small numbers and compares every rank with the oracle.
 fn run(case: &Case<'_>) {
-    let Some(schedules) = case.schedules() else { panic!("{case:?} cannot be built") };
+    let Some(schedules) = case.schedules() else {
+        panic!("{case:?} cannot be built")
+    };
     let size = case.size();
     let need = |rank: usize| (case.op_of)(rank).need(rank, size);
     let inputs: Vec<Vec<i32>> = (0..size).map(|rank| numbers(rank, need(rank).input)).collect();
@@ -140,7 +216,10 @@ fn run(case: &Case<'_>) {
             Some(expected) => {
                 let start = result_start(case, rank);
                 let got = &output[start * 4..][..expected.len() * 4];
-                assert!(got == bytemuck::cast_slice::<i32, u8>(&expected), "{case:?}: rank {rank} has a wrong answer");
+                assert!(
+                    got == bytemuck::cast_slice::<i32, u8>(&expected),
+                    "{case:?}: rank {rank} has a wrong answer"
+                );
             }
             None => assert!(*output == before[rank], "{case:?}: rank {rank}'s buffer was touched"),
         }
@@ -155,7 +234,11 @@ fn memory_of(case: &Case<'_>, rank: usize, input: &[i32]) -> Memory {
         return Memory::new(bytes(input), bytes(&output));
     }
     let mut output = vec![-1; op.need_in_place(rank, case.size()).expect("works in place")];
-    let start = if let Op::AllGather { counts } = &op { (0..rank).map(|before| counts.of(before)).sum() } else { 0 };
+    let start = if let Op::AllGather { counts } = &op {
+        (0..rank).map(|before| counts.of(before)).sum()
+    } else {
+        0
+    };
     output[start..start + input.len()].copy_from_slice(input);
     Memory::new(vec![], bytes(&output))
 }
@@ -170,7 +253,9 @@ fn result_start(case: &Case<'_>, rank: usize) -> usize {
 
 /// Numbers that differ by rank and place, small enough that sums are exact.
 fn numbers(rank: usize, len: usize) -> Vec<i32> {
-    (0..len).map(|at| ((rank * 7919 + at * 31) % 2003) as i32 - 1000).collect()
+    (0..len)
+        .map(|at| ((rank * 7919 + at * 31) % 2003) as i32 - 1000)
+        .collect()
 }
 
 fn roots(world: usize) -> impl Iterator<Item = usize> {
@@ -210,7 +295,10 @@ fn knowledge(schedules: &[Schedule]) -> Vec<Vec<bool>> {
                 Some(Step::Pull { from, .. }) => *from,
                 _ => continue,
             };
-            known[rank].iter_mut().zip(&before[from]).for_each(|(known, news)| *known |= news);
+            known[rank]
+                .iter_mut()
+                .zip(&before[from])
+                .for_each(|(known, news)| *known |= news);
         }
     }
     known

@@ -12,7 +12,9 @@ pub(crate) fn outputs<V: Clone>(
 ) -> Vec<Option<Vec<V>>> {
     let size = inputs.len();
     let joined = |from: usize, len: usize| -> Vec<V> {
-        (from..from + len).map(|at| join(&inputs.iter().map(|input| input[at].clone()).collect::<Vec<_>>())).collect()
+        (from..from + len)
+            .map(|at| join(&inputs.iter().map(|input| input[at].clone()).collect::<Vec<_>>()))
+            .collect()
     };
     let output = |rank: usize| match op_of(rank) {
         Op::AllReduce { count, .. } => Some(joined(0, count)),
@@ -35,7 +37,9 @@ pub(crate) fn outputs<V: Clone>(
 
 /// What `from` gives to `to` in an all-to-all.
 fn given<V: Clone>(op_of: &dyn Fn(usize) -> Op, inputs: &[Vec<V>], from: usize, to: usize) -> Vec<V> {
-    let Op::AllToAll { give, .. } = op_of(from) else { return vec![] };
+    let Op::AllToAll { give, .. } = op_of(from) else {
+        return vec![];
+    };
     let start: usize = (0..to).map(|before| give.of(before)).sum();
     inputs[from][start..start + give.of(to)].to_vec()
 }

@@ -28,7 +28,11 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn new(input: Vec<u8>, output: Vec<u8>) -> Memory {
-        Memory { input, output, ..Memory::default() }
+        Memory {
+            input,
+            output,
+            ..Memory::default()
+        }
     }
 }
 
@@ -72,10 +76,24 @@ impl Case<'_> {
             // Whatever is in scratch must not matter.
             memory.scratch = vec![0xA5; schedule.scratch * byte_len];
         }
-        let lens: Vec<_> = memory.iter().map(|m| (m.input.len() / byte_len, m.output.len() / byte_len)).collect();
-        let len_of = |rank: usize, place| if place == Place::Input { lens[rank].0 } else { lens[rank].1 };
+        let lens: Vec<_> = memory
+            .iter()
+            .map(|m| (m.input.len() / byte_len, m.output.len() / byte_len))
+            .collect();
+        let len_of = |rank: usize, place| {
+            if place == Place::Input {
+                lens[rank].0
+            } else {
+                lens[rank].1
+            }
+        };
         let reduce = self.op.reduce().unwrap_or(ReduceOp::Sum);
-        let mut play = Play { memory, reduce, dtype: self.dtype, factor };
+        let mut play = Play {
+            memory,
+            reduce,
+            dtype: self.dtype,
+            factor,
+        };
         let walked = walk(schedules, self.hosts, len_of, |event| play.take(event));
         walked.unwrap_or_else(|fault| panic!("{self:?}: {fault}"));
     }
@@ -83,7 +101,11 @@ impl Case<'_> {
 
 impl std::fmt::Debug for Case<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {:?} {} hosts {:?} segments {}", self.algorithm, self.op, self.dtype, self.hosts, self.segments)?;
+        write!(
+            f,
+            "{} {:?} {} hosts {:?} segments {}",
+            self.algorithm, self.op, self.dtype, self.hosts, self.segments
+        )?;
         write!(f, " in_place {} windows {}", self.in_place, self.windows)
     }
 }
@@ -118,15 +140,33 @@ impl Play<'_> {
         let (reduce, dtype, size) = (self.reduce, self.dtype, self.memory.len());
         match step {
             Step::Offer(spans) => {
-                let offer = spans.iter().map(|&span| self.read(rank, span)).collect::<Vec<_>>().concat();
+                let offer = spans
+                    .iter()
+                    .map(|&span| self.read(rank, span))
+                    .collect::<Vec<_>>()
+                    .concat();
                 self.memory[rank].offers.push(offer);
             }
-            Step::Pull { from, offer, start, into } => {
+            Step::Pull {
+                from,
+                offer,
+                start,
+                into,
+            } => {
                 let part = self.part(*from, *offer, *start, into.len);
                 self.write(rank, *into).copy_from_slice(&part);
             }
-            Step::PullAll { from, offer, start, into, whole } => {
-                let parts: Vec<_> = from.iter().map(|&peer| self.part(peer, *offer, *start, into.len)).collect();
+            Step::PullAll {
+                from,
+                offer,
+                start,
+                into,
+                whole,
+            } => {
+                let parts: Vec<_> = from
+                    .iter()
+                    .map(|&peer| self.part(peer, *offer, *start, into.len))
+                    .collect();
                 let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
                 combine(partial(reduce, *whole), dtype, self.write(rank, *into), &parts).unwrap();
             }
@@ -178,5 +218,9 @@ fn byte_range(span: Span, byte_len: usize) -> std::ops::Range<usize> {
 
 /// What a combine of a part of the inputs computes: an average divides only when all are there.
 fn partial(reduce: ReduceOp, whole: bool) -> ReduceOp {
-    if reduce == ReduceOp::Avg && !whole { ReduceOp::Sum } else { reduce }
+    if reduce == ReduceOp::Avg && !whole {
+        ReduceOp::Sum
+    } else {
+        reduce
+    }
 }

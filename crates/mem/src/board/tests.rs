@@ -1,3 +1,5 @@
+//! The board as one process sees it, and what a hostile peer may write into a shared one.
+
 use std::thread;
 
 use super::*;

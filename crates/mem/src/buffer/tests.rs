@@ -1,3 +1,5 @@
+//! Buffers: where their memory comes from, and splitting and joining it.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Rings between two threads, and what a hostile peer may write into a shared one.
+
 use std::thread;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Segments: seals, sizes, bounds and two mappings of the same memory.
+
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{MemfdFlags, SealFlags};
