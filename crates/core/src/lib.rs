@@ -7,6 +7,7 @@ mod error;
 mod fingerprint;
 mod layout;
 pub mod link;
+pub mod mail;
 mod op;
 pub mod player;
 pub mod reduce;

@@ -1,0 +1,244 @@
+//! The traffic with one peer: messages going out in order, the one coming in, and those kept until somebody asks.
+
+use std::collections::VecDeque;
+
+use phalanx_mem::Buffer;
+
+use super::{Delivery, Ticket, corrupt, fingerprint};
+use crate::fingerprint::Fingerprint;
+use crate::link::Link;
+use crate::op::OpKind;
+use crate::player::{Incoming, Outgoing, Part, lost};
+use crate::{DType, Error, Result};
+
+#[derive(Debug)]
+pub(super) struct Desk {
+    epoch: u16,
+    out: VecDeque<Letter>,
+    sent: u32,
+    arriving: Option<Arriving>,
+    received: u32,
+    kept: VecDeque<(Fingerprint, Vec<u8>)>,
+    kept_byte_len: usize,
+    pub(super) lost: Option<Error>,
+}
+
+/// A message on its way out.
+#[derive(Debug)]
+struct Letter {
+    ticket: Ticket,
+    frame: Outgoing,
+    body: Buffer,
+}
+
+/// A message on its way in: its fingerprint and room are known once its head has come.
+#[derive(Debug)]
+struct Arriving {
+    frame: Incoming,
+    print: Option<Fingerprint>,
+    room: Option<Room>,
+}
+
+/// Where an incoming message goes.
+#[derive(Debug)]
+pub(super) enum Room {
+    /// Into the buffer of the receive that asked for it.
+    Posted { ticket: Ticket, room: Buffer },
+    /// Into memory of its own until somebody asks.
+    Kept(Vec<u8>),
+    /// Nowhere: the receive that asked for it expects something else.
+    Refused(Ticket, Error),
+}
+
+impl Desk {
+    pub(super) fn new(epoch: u16) -> Desk {
+        let (out, kept) = (VecDeque::new(), VecDeque::new());
+        Desk {
+            epoch,
+            out,
+            sent: 0,
+            arriving: None,
+            received: 0,
+            kept,
+            kept_byte_len: 0,
+            lost: None,
+        }
+    }
+
+    pub(super) fn post(&mut self, ticket: Ticket, tag: u32, dtype: DType, body: Buffer, checksum: bool) {
+        let print = fingerprint(self.epoch, self.sent, tag, dtype, body.byte_len());
+        self.sent = self.sent.wrapping_add(1);
+        let frame = Outgoing::new(print.encode().to_vec(), body.byte_len(), checksum);
+        self.out.push_back(Letter { ticket, frame, body });
+    }
+
+    /// Sends what the link takes; messages that went whole are told to `ended`.
+    pub(super) fn push(
+        &mut self,
+        peer: usize,
+        link: &mut dyn Link,
+        ended: &mut Vec<(Ticket, Result<Delivery>)>,
+    ) -> Result<bool> {
+        let mut moved = false;
+        while let Some(letter) = self.out.front_mut() {
+            moved |= letter
+                .frame
+                .advance(link, letter.body.as_bytes())
+                .map_err(|error| lost(peer, error))?;
+            if !letter.frame.is_done() {
+                break;
+            }
+            if let Some(letter) = self.out.pop_front() {
+                ended.push((
+                    letter.ticket,
+                    Ok(Delivery {
+                        buffer: letter.body,
+                        peer,
+                    }),
+                ));
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Receives one part of the message that is coming in; true when any byte came.
+    pub(super) fn pull(&mut self, peer: usize, link: &mut dyn Link, checksum: bool) -> Result<bool> {
+        let arriving = self.arriving.get_or_insert_with(|| Arriving {
+            frame: Incoming::new(Fingerprint::BYTE_LEN, 0, checksum),
+            print: None,
+            room: None,
+        });
+        let moved = match (arriving.frame.next(), &mut arriving.room) {
+            (Part::Head, _) => arriving.frame.advance_head(link).map_err(|error| lost(peer, error))?,
+            (Part::Tail, _) => arriving.frame.advance_tail(link).map_err(|error| lost(peer, error))?,
+            (Part::Body(left), Some(room)) => {
+                let frame = &mut arriving.frame;
+                room.fill(left, |into| frame.advance_body(link, into))
+                    .map_err(|error| lost(peer, error))?
+                    > 0
+            }
+            (Part::Body(_) | Part::End, _) => false,
+        };
+        if arriving.print.is_none() && arriving.frame.next() != Part::Head {
+            self.read_head(peer)?;
+        }
+        Ok(moved)
+    }
+
+    /// The fingerprint of a message whose room is not known yet.
+    pub(super) fn undecided(&self) -> Option<Fingerprint> {
+        self.arriving.as_ref().filter(|arriving| arriving.room.is_none())?.print
+    }
+
+    pub(super) fn decide(&mut self, room: Room) {
+        if let Some(arriving) = &mut self.arriving {
+            arriving.room = Some(room);
+        }
+    }
+
+    /// The message that was coming in, once it has come whole and its room is known.
+    pub(super) fn arrived(&mut self) -> Option<(Fingerprint, Room)> {
+        let arriving = self
+            .arriving
+            .take_if(|arriving| arriving.frame.next() == Part::End && arriving.room.is_some())?;
+        arriving.print.zip(arriving.room)
+    }
+
+    pub(super) fn keep(&mut self, print: Fingerprint, body: Vec<u8>) {
+        self.kept_byte_len += body.len();
+        self.kept.push_back((print, body));
+    }
+
+    /// The oldest kept message with this tag.
+    pub(super) fn take_kept(&mut self, tag: u32) -> Option<(Fingerprint, Vec<u8>)> {
+        let at = self.kept.iter().position(|(print, _)| print.root == tag)?;
+        let (print, body) = self.kept.remove(at)?;
+        self.kept_byte_len -= body.len();
+        Some((print, body))
+    }
+
+    /// Memory for a message that nobody asked for yet, while the kept ones stay below `limit`.
+    pub(super) fn room_to_keep(&self, print: &Fingerprint, limit: usize) -> Option<Room> {
+        let byte_len = body_byte_len(print)?;
+        (byte_len <= limit.saturating_sub(self.kept_byte_len)).then(|| Room::Kept(vec![0; byte_len]))
+    }
+
+    /// Ends all messages with this peer that are under way: it can no longer be reached.
+    pub(super) fn lose(&mut self, error: &Error, ended: &mut Vec<(Ticket, Result<Delivery>)>) {
+        let error = self.lost.get_or_insert_with(|| error.clone());
+        ended.extend(self.out.drain(..).map(|letter| (letter.ticket, Err(error.clone()))));
+        match self.arriving.take().and_then(|arriving| arriving.room) {
+            Some(Room::Posted { ticket, .. } | Room::Refused(ticket, _)) => ended.push((ticket, Err(error.clone()))),
+            Some(Room::Kept(_)) | None => {}
+        }
+    }
+
+    pub(super) fn is_quiet(&self) -> bool {
+        self.out.is_empty() && self.arriving.is_none()
+    }
+
+    pub(super) fn holds(&self, ticket: Ticket) -> bool {
+        self.out.iter().any(|letter| letter.ticket == ticket)
+    }
+
+    /// Whether the message that is coming in is this receive's.
+    pub(super) fn fills(&self, ticket: Ticket) -> bool {
+        let room = self.arriving.as_ref().and_then(|arriving| arriving.room.as_ref());
+        matches!(room, Some(Room::Posted { ticket: filled, .. } | Room::Refused(filled, _)) if *filled == ticket)
+    }
+
+    /// Checks a head that has come whole, and learns the length of the body from it.
+    fn read_head(&mut self, peer: usize) -> Result<()> {
+        let Some(arriving) = &mut self.arriving else {
+            return Ok(());
+        };
+        let head = arriving
+            .frame
+            .head()
+            .try_into()
+            .map_err(|_| corrupt(peer, "a message without a head"))?;
+        let print = Fingerprint::decode(head).map_err(|bad| corrupt(peer, bad.to_string()))?;
+        let expected = Fingerprint {
+            epoch: self.epoch,
+            sequence: self.received,
+            op: OpKind::Send,
+            ..print
+        };
+        if let Some(difference) = expected.difference(&print) {
+            let (field, ours, theirs) = (difference.field, difference.ours, difference.theirs);
+            return Err(corrupt(
+                peer,
+                format!("a message with {field} {theirs} where {ours} was due"),
+            ));
+        }
+        let byte_len = body_byte_len(&print).ok_or_else(|| corrupt(peer, "a message longer than memory"))?;
+        self.received = self.received.wrapping_add(1);
+        arriving.frame.expect_body(byte_len);
+        arriving.print = Some(print);
+        Ok(())
+    }
+}
+
+impl Room {
+    /// Calls `read` with what is still to be filled; `left` bytes of the message are still to come.
+    fn fill<E>(&mut self, left: usize, read: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Result<usize, E> {
+        match self {
+            Room::Posted { room, .. } => {
+                let at = room.byte_len() - left;
+                read(&mut room.as_bytes_mut()[at..])
+            }
+            Room::Kept(body) => {
+                let at = body.len() - left;
+                read(&mut body[at..])
+            }
+            Room::Refused(..) => read(&mut [0; 4096]),
+        }
+    }
+}
+
+fn body_byte_len(print: &Fingerprint) -> Option<usize> {
+    usize::try_from(print.count)
+        .ok()?
+        .checked_mul(print.dtype.byte_len())
+        .filter(|&len| len <= isize::MAX as usize)
+}

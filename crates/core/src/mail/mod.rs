@@ -1,0 +1,308 @@
+//! Mail: messages between two ranks, matched by sender and tag. Polled like the player, and as free of waiting.
+//!
+//! Messages between the same two ranks with the same tag arrive in the order they were sent. A message that nobody asked
+//! for yet is kept, up to a limit for each peer; beyond it the sender waits.
+
+mod desk;
+#[cfg(test)]
+mod tests;
+
+use desk::{Desk, Room};
+use phalanx_mem::Buffer;
+
+use crate::error::{Desync, PeerReason, Stuck, Waiting};
+use crate::fingerprint::Fingerprint;
+use crate::link::Mesh;
+use crate::op::OpKind;
+use crate::player::lost;
+use crate::{DType, Error, Result};
+
+/// All messages of one rank that are on their way.
+#[derive(Debug)]
+pub struct Mail {
+    rank: usize,
+    desks: Vec<Desk>,
+    posted: Vec<Posted>,
+    ended: Vec<(Ticket, Result<Delivery>)>,
+    tickets: u64,
+    kept_limit: usize,
+}
+
+/// The claim to one message's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+/// A message that has been sent or received.
+#[derive(Debug)]
+pub struct Delivery {
+    /// The buffer that was given.
+    pub buffer: Buffer,
+    /// The rank at the other end.
+    pub peer: usize,
+}
+
+/// A receive that waits for its message.
+#[derive(Debug)]
+struct Posted {
+    ticket: Ticket,
+    from: Option<usize>,
+    tag: u32,
+    dtype: DType,
+    room: Buffer,
+}
+
+impl Mail {
+    /// The mail of `rank` among `size`, in `epoch`.
+    pub fn new(rank: usize, size: usize, epoch: u32) -> Mail {
+        let desks = (0..size).map(|_| Desk::new(epoch as u16)).collect();
+        Mail {
+            rank,
+            desks,
+            posted: vec![],
+            ended: vec![],
+            tickets: 0,
+            kept_limit: KEPT_LIMIT,
+        }
+    }
+
+    /// Sets how many bytes of messages that nobody asked for are kept for each peer; 64 MiB by default.
+    pub fn with_kept_limit(mut self, byte_len: usize) -> Mail {
+        self.kept_limit = byte_len;
+        self
+    }
+
+    /// Begins to send `body` to a peer.
+    pub fn send(&mut self, to: usize, tag: u32, dtype: DType, body: Buffer, checksum: bool) -> Ticket {
+        let ticket = self.next_ticket();
+        match self.desks[to].lost.clone() {
+            Some(error) => self.ended.push((ticket, Err(error))),
+            None => self.desks[to].post(ticket, tag, dtype, body, checksum),
+        }
+        ticket
+    }
+
+    /// Begins to receive into `room` from a peer, or from whichever sends under this tag first.
+    pub fn recv(&mut self, from: Option<usize>, tag: u32, dtype: DType, room: Buffer) -> Ticket {
+        let ticket = self.next_ticket();
+        self.posted.push(Posted {
+            ticket,
+            from,
+            tag,
+            dtype,
+            room,
+        });
+        self.settle();
+        ticket
+    }
+
+    /// Moves what can be moved; true when anything did.
+    pub fn poll(&mut self, mesh: &mut Mesh) -> bool {
+        let mut moved = false;
+        for peer in 0..self.desks.len() {
+            if peer == self.rank || self.desks[peer].lost.is_some() || self.is_quiet(peer) {
+                continue;
+            }
+            match self.poll_peer(peer, mesh) {
+                Ok(some) => moved |= some,
+                Err(error) => {
+                    self.desks[peer].lose(&error, &mut self.ended);
+                    moved = true;
+                }
+            }
+        }
+        if moved {
+            self.settle();
+        }
+        moved
+    }
+
+    /// The end of a message, once it has come. A ticket is good for one answer.
+    pub fn take(&mut self, ticket: Ticket) -> Option<Result<Delivery>> {
+        let at = self.ended.iter().position(|(ended, _)| *ended == ticket)?;
+        Some(self.ended.swap_remove(at).1)
+    }
+
+    /// The peers that a message waits for.
+    pub fn stuck(&self, ticket: Ticket) -> Vec<Stuck> {
+        let sending = |peer: &usize| self.desks[*peer].holds(ticket);
+        if let Some(peer) = (0..self.desks.len()).find(sending) {
+            return vec![Stuck {
+                peer,
+                on: Waiting::Taking,
+            }];
+        }
+        let from = self
+            .posted
+            .iter()
+            .find(|posted| posted.ticket == ticket)
+            .map(|posted| posted.from);
+        let arriving = || {
+            (0..self.desks.len())
+                .find(|&peer| self.desks[peer].fills(ticket))
+                .map(Some)
+        };
+        let peers = match from.or_else(arriving) {
+            Some(Some(peer)) => vec![peer],
+            Some(None) => (0..self.desks.len()).filter(|&peer| peer != self.rank).collect(),
+            None => vec![],
+        };
+        peers
+            .into_iter()
+            .map(|peer| Stuck {
+                peer,
+                on: Waiting::Giving,
+            })
+            .collect()
+    }
+
+    /// Ends every message with `error`.
+    pub fn abort(&mut self, error: &Error) {
+        for desk in &mut self.desks {
+            desk.lose(error, &mut self.ended);
+        }
+        self.ended
+            .extend(self.posted.drain(..).map(|posted| (posted.ticket, Err(error.clone()))));
+    }
+
+    /// Nothing goes out, nothing is half way in, and nobody waits for this peer: its link need not be asked.
+    fn is_quiet(&self, peer: usize) -> bool {
+        let awaited = |posted: &Posted| posted.from.is_none_or(|from| from == peer);
+        self.desks[peer].is_quiet() && !self.posted.iter().any(awaited)
+    }
+
+    fn poll_peer(&mut self, peer: usize, mesh: &mut Mesh) -> Result<bool> {
+        let checksum = mesh.checksum();
+        let link = mesh.link(peer).map_err(|error| lost(peer, error))?;
+        let mut moved = self.desks[peer].push(peer, link, &mut self.ended)?;
+        loop {
+            if let Some(print) = self.desks[peer].undecided() {
+                match self.room_for(peer, print) {
+                    Some(room) => self.desks[peer].decide(room),
+                    None => return Ok(moved),
+                }
+            }
+            if !self.desks[peer].pull(peer, link, checksum)? {
+                return Ok(moved);
+            }
+            moved = true;
+            if let Some((print, room)) = self.desks[peer].arrived() {
+                self.file(peer, print, room);
+            }
+        }
+    }
+
+    /// Where a message goes: to a receive that asked for it, or among the kept ones while there is room.
+    fn room_for(&mut self, peer: usize, print: Fingerprint) -> Option<Room> {
+        if let Some(posted) = self.claim(peer, print.root) {
+            return Some(match mismatch(self.rank, peer, &posted, &print) {
+                Some(error) => Room::Refused(posted.ticket, error),
+                None => Room::Posted {
+                    ticket: posted.ticket,
+                    room: posted.room,
+                },
+            });
+        }
+        self.desks[peer].room_to_keep(&print, self.kept_limit)
+    }
+
+    /// The first receive that asked for a message like this.
+    fn claim(&mut self, peer: usize, tag: u32) -> Option<Posted> {
+        let fits = |posted: &Posted| posted.tag == tag && posted.from.is_none_or(|from| from == peer);
+        let at = self.posted.iter().position(fits)?;
+        Some(self.posted.remove(at))
+    }
+
+    /// Hands a message that has arrived to whoever asked for it, or keeps it.
+    fn file(&mut self, peer: usize, print: Fingerprint, room: Room) {
+        match room {
+            Room::Posted { ticket, room } => self.ended.push((ticket, Ok(Delivery { buffer: room, peer }))),
+            Room::Refused(ticket, error) => self.ended.push((ticket, Err(error))),
+            Room::Kept(body) => match self.claim(peer, print.root) {
+                Some(posted) => self.deliver(peer, posted, &print, &body),
+                None => self.desks[peer].keep(print, body),
+            },
+        }
+    }
+
+    fn deliver(&mut self, peer: usize, mut posted: Posted, print: &Fingerprint, body: &[u8]) {
+        let end = match mismatch(self.rank, peer, &posted, print) {
+            Some(error) => Err(error),
+            None => {
+                posted.room.as_bytes_mut().copy_from_slice(body);
+                Ok(Delivery {
+                    buffer: posted.room,
+                    peer,
+                })
+            }
+        };
+        self.ended.push((posted.ticket, end));
+    }
+
+    /// Gives kept messages to the receives that ask for them, and ends those whose sender is lost.
+    fn settle(&mut self) {
+        let mut at = 0;
+        while at < self.posted.len() {
+            let (from, tag) = (self.posted[at].from, self.posted[at].tag);
+            let sources = from.map_or(0..self.desks.len(), |peer| peer..peer + 1);
+            let found = sources
+                .clone()
+                .find_map(|peer| Some((peer, self.desks[peer].take_kept(tag)?)));
+            if let Some((peer, (print, body))) = found {
+                let posted = self.posted.remove(at);
+                self.deliver(peer, posted, &print, &body);
+            } else if let Some(error) = sources.into_iter().find_map(|peer| self.desks[peer].lost.clone()) {
+                let posted = self.posted.remove(at);
+                self.ended.push((posted.ticket, Err(error)));
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn next_ticket(&mut self) -> Ticket {
+        self.tickets += 1;
+        Ticket(self.tickets)
+    }
+}
+
+/// The error of a receive whose message is of another type or length. The message is dropped; the link stays in order.
+fn mismatch(rank: usize, peer: usize, posted: &Posted, print: &Fingerprint) -> Option<Error> {
+    let count = posted.room.byte_len() / posted.dtype.byte_len();
+    let wanted = Fingerprint {
+        dtype: posted.dtype,
+        count: count as u64,
+        ..*print
+    };
+    let difference = wanted.difference(print)?;
+    Some(Error::Desync(Box::new(Desync {
+        sequence: print.sequence,
+        rank,
+        peer,
+        field: difference.field,
+        ours: difference.ours,
+        theirs: difference.theirs,
+        moved: false,
+    })))
+}
+
+/// The fingerprint of a message.
+fn fingerprint(epoch: u16, sequence: u32, tag: u32, dtype: DType, byte_len: usize) -> Fingerprint {
+    let count = (byte_len / dtype.byte_len()) as u64;
+    Fingerprint {
+        epoch,
+        sequence,
+        op: OpKind::Send,
+        dtype,
+        reduce: None,
+        root: tag,
+        count,
+        splits: 0,
+        site: 0,
+    }
+}
+
+fn corrupt(peer: usize, detail: impl Into<String>) -> Error {
+    Error::peer(peer, PeerReason::Corrupt, detail)
+}
+
+const KEPT_LIMIT: usize = 64 << 20;

@@ -1,0 +1,198 @@
+//! Messages over a pipe in memory that gives and takes a few bytes at a time.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::ErrorKind;
+use crate::link::{Link, LinkError};
+
+#[derive(Default)]
+struct Pipe {
+    bytes: VecDeque<u8>,
+    closed: bool,
+}
+
+struct End {
+    out: Arc<Mutex<Pipe>>,
+    into: Arc<Mutex<Pipe>>,
+    step: usize,
+}
+
+impl Link for End {
+    fn try_send(&mut self, bytes: &[u8]) -> Result<usize, LinkError> {
+        let mut pipe = self.out.lock().unwrap();
+        if pipe.closed {
+            return Err(LinkError::Closed { rank: None });
+        }
+        let some = bytes
+            .len()
+            .min(self.step)
+            .min(64_usize.saturating_sub(pipe.bytes.len()));
+        pipe.bytes.extend(&bytes[..some]);
+        Ok(some)
+    }
+
+    fn try_recv(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
+        let mut pipe = self.into.lock().unwrap();
+        if pipe.closed && pipe.bytes.is_empty() {
+            return Err(LinkError::Closed { rank: None });
+        }
+        let some = into.len().min(self.step).min(pipe.bytes.len());
+        into.iter_mut()
+            .zip(pipe.bytes.drain(..some))
+            .for_each(|(slot, byte)| *slot = byte);
+        Ok(some)
+    }
+}
+
+/// Two ranks with a pipe between them, which moves at most `step` bytes at a time.
+struct Two {
+    mail: [Mail; 2],
+    mesh: [Mesh; 2],
+    pipes: [Arc<Mutex<Pipe>>; 2],
+}
+
+impl Two {
+    fn new(step: usize) -> Two {
+        let pipes = [Arc::default(), Arc::default()];
+        let end = |rank: usize| -> Box<dyn Link> {
+            Box::new(End {
+                out: Arc::clone(&pipes[rank]),
+                into: Arc::clone(&pipes[1 - rank]),
+                step,
+            })
+        };
+        let mesh = [
+            Mesh::new(vec![None, Some(end(0))]).with_checksum(true),
+            Mesh::new(vec![Some(end(1)), None]).with_checksum(true),
+        ];
+        Two {
+            mail: [0, 1].map(|rank| Mail::new(rank, 2, 5)),
+            mesh,
+            pipes,
+        }
+    }
+
+    /// Polls both ranks until nothing moves.
+    fn run(&mut self) {
+        while self.mail[0].poll(&mut self.mesh[0]) | self.mail[1].poll(&mut self.mesh[1]) {}
+    }
+
+    fn send(&mut self, tag: u32, text: &[u8]) -> Ticket {
+        self.mail[0].send(1, tag, DType::U8, Buffer::copied_from(text), true)
+    }
+
+    fn recv(&mut self, from: Option<usize>, tag: u32, len: usize) -> Ticket {
+        self.mail[1].recv(from, tag, DType::U8, Buffer::zeroed(len))
+    }
+
+    fn received(&mut self, ticket: Ticket) -> Vec<u8> {
+        let delivery = self.mail[1].take(ticket).expect("has come").expect("is right");
+        assert_eq!(delivery.peer, 0);
+        delivery.buffer.as_bytes().to_vec()
+    }
+}
+
+#[test]
+fn messages_are_matched_by_tag_and_keep_their_order() {
+    for step in [1, 7, 64] {
+        let mut two = Two::new(step);
+        for (tag, text) in [(1, &b"first"[..]), (2, b"other"), (1, b"again")] {
+            two.send(tag, text);
+        }
+        let other = two.recv(Some(0), 2, 5);
+        two.run();
+        assert_eq!(two.received(other), b"other");
+        let (first, again) = (two.recv(None, 1, 5), two.recv(Some(0), 1, 5));
+        two.run();
+        assert_eq!(two.received(first), b"first");
+        assert_eq!(two.received(again), b"again");
+    }
+}
+
+#[test]
+fn a_long_message_and_an_empty_one_arrive_whole() {
+    let mut two = Two::new(13);
+    let text: Vec<u8> = (0..10_000).map(|at| at as u8).collect();
+    let (long, empty) = (two.recv(Some(0), 0, text.len()), two.recv(Some(0), 0, 0));
+    let sent = two.send(0, &text);
+    two.send(0, b"");
+    two.run();
+    assert_eq!(two.received(long), text);
+    assert_eq!(two.received(empty), b"");
+    assert!(two.mail[0].take(sent).unwrap().is_ok());
+}
+
+#[test]
+fn a_message_of_another_length_is_refused_and_the_next_one_is_right() {
+    let mut two = Two::new(9);
+    let short = two.recv(Some(0), 0, 3);
+    two.send(0, b"four");
+    two.send(0, b"ok");
+    two.run();
+    let error = two.mail[1].take(short).unwrap().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "operation 0: rank 1 called with count 3, rank 0 with count 4"
+    );
+    assert_eq!(error.scope(), crate::Scope::Call);
+    let next = two.recv(Some(0), 0, 2);
+    assert_eq!(two.received(next), b"ok");
+}
+
+#[test]
+fn beyond_the_limit_the_sender_waits_until_somebody_asks() {
+    let mut two = Two::new(64);
+    let [alice, bob] = two.mail;
+    two.mail = [alice, bob.with_kept_limit(100)];
+    let asked = two.recv(Some(0), 9, 1);
+    let big = two.send(1, &[7; 5000]);
+    two.run();
+    assert!(two.mail[0].take(big).is_none());
+    assert_eq!(
+        two.mail[0].stuck(big),
+        [Stuck {
+            peer: 1,
+            on: Waiting::Taking
+        }]
+    );
+    assert_eq!(
+        two.mail[1].stuck(asked),
+        [Stuck {
+            peer: 0,
+            on: Waiting::Giving
+        }]
+    );
+    let wanted = two.recv(Some(0), 1, 5000);
+    two.run();
+    assert_eq!(two.received(wanted), [7; 5000]);
+    assert!(two.mail[0].take(big).unwrap().is_ok());
+}
+
+#[test]
+fn a_flipped_byte_and_a_lost_peer_are_told() {
+    let mut two = Two::new(64);
+    let ticket = two.recv(Some(0), 0, 5);
+    two.send(0, b"hello");
+    assert!(two.mail[0].poll(&mut two.mesh[0]));
+    *two.pipes[0].lock().unwrap().bytes.get_mut(34).unwrap() ^= 4;
+    two.run();
+    let error = two.mail[1].take(ticket).unwrap().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "rank 0 sent corrupt data: checksum of a frame does not match"
+    );
+
+    let mut two = Two::new(64);
+    let (sure, any) = (two.recv(Some(0), 0, 5), two.recv(None, 1, 5));
+    two.send(2, b"kept");
+    two.mail[0].poll(&mut two.mesh[0]);
+    two.pipes[0].lock().unwrap().closed = true;
+    two.run();
+    for ticket in [sure, any] {
+        assert_eq!(two.mail[1].take(ticket).unwrap().unwrap_err().kind(), ErrorKind::Peer);
+    }
+    let kept = two.recv(Some(0), 2, 4);
+    assert_eq!(two.received(kept), b"kept");
+}
