@@ -1,24 +1,32 @@
 //! The pure core of Phalanx: everything that can be decided from numbers alone.
 #![forbid(unsafe_code)]
 
+pub mod backend;
+mod call;
 mod dtype;
 mod element;
 mod error;
 mod fingerprint;
+mod group;
 mod layout;
 pub mod link;
 pub mod mail;
 mod op;
 pub mod player;
+pub mod recorder;
 pub mod reduce;
 pub mod schedule;
+mod work;
 
+pub use call::{Call, Reduction};
 pub use dtype::{Class, DType};
 pub use element::{Bool, Element, F8E4M3Fnuz, F8E5M2Fnuz};
 pub use error::{
     Aborted, Desync, Device, Error, ErrorKind, Peer, PeerReason, Result, Scope, Setup, Stuck, Timeout, Usage, Waiting,
 };
 pub use fingerprint::{BadFingerprint, Difference, Fingerprint};
+pub use group::{Delivered, Group, GroupOptions, Message};
 pub use layout::Layout;
 pub use op::{Counts, Need, Op, OpKind};
 pub use reduce::ReduceOp;
+pub use work::Work;

@@ -77,6 +77,12 @@ impl Mesh {
         self
     }
 
+    /// Drops all links and windows, so that the peers see them closed.
+    pub fn close(&mut self) {
+        self.links.iter_mut().for_each(|link| *link = None);
+        self.windows = None;
+    }
+
     /// How many ranks there are.
     pub fn size(&self) -> usize {
         self.links.len()

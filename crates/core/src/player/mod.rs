@@ -60,9 +60,10 @@ pub enum Progress {
 }
 
 impl Player {
-    /// Begins `task` by `schedule` over `data`'s memory, which stays the caller's.
-    pub fn new(schedule: Arc<Schedule>, task: Task, size: usize) -> Player {
-        let scratch = vec![0; schedule.scratch * task.dtype.byte_len()];
+    /// Begins `task` by `schedule` among `size` ranks. `scratch` is memory to work in, grown if it is too small.
+    pub fn new(schedule: Arc<Schedule>, task: Task, size: usize, mut scratch: Vec<u8>) -> Player {
+        let scratch_len = schedule.scratch * task.dtype.byte_len();
+        scratch.resize(scratch.len().max(scratch_len), 0);
         Player {
             schedule,
             task,
@@ -112,6 +113,11 @@ impl Player {
                 .collect(),
             _ => vec![],
         }
+    }
+
+    /// Ends the playing and gives the scratch memory back, for the next operation.
+    pub fn into_scratch(self) -> Vec<u8> {
+        self.scratch
     }
 
     /// What is being played.

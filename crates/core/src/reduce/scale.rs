@@ -20,6 +20,18 @@ pub enum Factor {
     Complex(Complex<f64>),
 }
 
+impl From<f64> for Factor {
+    fn from(factor: f64) -> Factor {
+        Factor::Real(factor)
+    }
+}
+
+impl From<Complex<f64>> for Factor {
+    fn from(factor: Complex<f64>) -> Factor {
+        Factor::Complex(factor)
+    }
+}
+
 impl Factor {
     /// The factor that is one element of `dtype`, as a one-element tensor holds it.
     pub fn from_element(dtype: DType, bytes: &[u8]) -> Result<Factor, ReduceError> {

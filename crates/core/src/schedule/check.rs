@@ -177,13 +177,13 @@ impl<'a> Walk<'a, '_> {
         recv: Option<Recv>,
         event: &mut impl FnMut(Event<'a>),
     ) -> Result<bool, Fault> {
-        if let Some(send) = send.filter(|_| !self.ranks[rank].sent) {
-            if let Some(recv) = self.awaited_by(send.to, rank) {
-                self.meet(send, recv)?;
-                event(Event::Transfer { send, recv });
-                self.ranks[rank].sent = true;
-                self.ranks[send.to].received = true;
-            }
+        if let Some(send) = send.filter(|_| !self.ranks[rank].sent)
+            && let Some(recv) = self.awaited_by(send.to, rank)
+        {
+            self.meet(send, recv)?;
+            event(Event::Transfer { send, recv });
+            self.ranks[rank].sent = true;
+            self.ranks[send.to].received = true;
         }
         let standing = &mut self.ranks[rank];
         let done = (standing.sent || send.is_none()) && (standing.received || recv.is_none());

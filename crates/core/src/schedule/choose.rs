@@ -3,7 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::step::portion;
 use crate::op::OpKind;
 use crate::reduce::ReduceOp;
 use crate::{Class, DType, Layout, Op};
@@ -111,6 +110,23 @@ impl Algorithm {
         matches!(self, Algorithm::Direct | Algorithm::AtOnce)
     }
 
+    /// In how many pieces the data of an operation travels. Algorithms whose steps depend on each other gain by several,
+    /// and what goes through windows must fit their slots; the rest send whole.
+    pub fn segments(self, op: &Op, dtype: DType, layout: &Layout, ground: &Ground) -> usize {
+        let byte_len = shared_byte_len(op, dtype, layout);
+        let (piece, limit) = match self {
+            Algorithm::Direct if matches!(op.kind(), OpKind::AllGather | OpKind::Gather) => (
+                longest_byte_len(op, dtype, byte_len, layout.size()),
+                ground.slot_byte_len,
+            ),
+            Algorithm::Direct | Algorithm::AtOnce => (byte_len, slot_room(ground, layout)),
+            Algorithm::Ring | Algorithm::Exchange => (byte_len.div_ceil(layout.size()), ground.segment_byte_len),
+            Algorithm::Tree | Algorithm::Chain | Algorithm::TwoLevel => (byte_len, ground.segment_byte_len),
+            Algorithm::Halving | Algorithm::Doubling | Algorithm::Dissemination => (0, 1),
+        };
+        piece.div_ceil(limit.max(1)).max(1)
+    }
+
     /// Whether the owner of a slice has all its inputs at hand before it joins any.
     fn joins_at_once(self) -> bool {
         matches!(self, Algorithm::Exchange | Algorithm::Direct | Algorithm::AtOnce)
@@ -150,14 +166,14 @@ impl FromStr for Algorithm {
 /// Stands only on what all ranks share, so that all choose alike: an uneven all-to-all, whose tables differ from rank to
 /// rank, always has the same answer.
 pub fn choose(op: &Op, dtype: DType, layout: &Layout, ground: &Ground) -> (Algorithm, usize) {
-    let byte_len = shared_len(op, layout.size()).saturating_mul(dtype.byte_len());
+    let byte_len = shared_byte_len(op, dtype, layout);
     let windows = layout.is_one_host() && ground.slot_byte_len > 0;
     let algorithm = if windows && Algorithm::Direct.plays(op, dtype) {
         through_windows(op, byte_len <= ground.small_byte_len || layout.size() <= 2)
     } else {
         over_links(op, dtype, layout, byte_len, ground)
     };
-    (algorithm, segments(algorithm, op, byte_len, layout, ground))
+    (algorithm, algorithm.segments(op, dtype, layout, ground))
 }
 
 fn through_windows(op: &Op, small: bool) -> Algorithm {
@@ -187,36 +203,30 @@ fn over_links(op: &Op, dtype: DType, layout: &Layout, byte_len: usize, ground: &
     }
 }
 
-/// How many pieces the data travels in. Algorithms whose steps depend on each other gain by it; the rest send whole.
-fn segments(algorithm: Algorithm, op: &Op, byte_len: usize, layout: &Layout, ground: &Ground) -> usize {
-    let share = byte_len.div_ceil(layout.size());
-    let (piece, limit) = match algorithm {
-        Algorithm::Direct if op.kind() == OpKind::AllGather || op.kind() == OpKind::Gather => {
-            (longest_len(op, byte_len, layout.size()), ground.slot_byte_len)
-        }
-        Algorithm::Direct | Algorithm::AtOnce => (byte_len, slot_room(ground, layout)),
-        Algorithm::Ring | Algorithm::Exchange => (share, ground.segment_byte_len),
-        Algorithm::Tree | Algorithm::Chain | Algorithm::TwoLevel => (byte_len, ground.segment_byte_len),
-        Algorithm::Halving | Algorithm::Doubling | Algorithm::Dissemination => (0, 1),
-    };
-    piece.div_ceil(limit.max(1)).max(1)
-}
-
-/// A piece of every slice may be one element longer than its share: leave room for one element a rank.
+/// Several slices share a slot, and the piece of each may be one element longer than its share: leave room for that.
 fn slot_room(ground: &Ground, layout: &Layout) -> usize {
     const LONGEST_ELEMENT: usize = 16;
     ground
         .slot_byte_len
         .saturating_sub(layout.size() * LONGEST_ELEMENT)
-        .max(portion(ground.slot_byte_len, 1, 2))
+        .max(ground.slot_byte_len / 2)
 }
 
 /// The bytes of the longest slice, given the bytes of all.
-fn longest_len(op: &Op, byte_len: usize, size: usize) -> usize {
-    match op {
-        Op::AllGather { counts } | Op::Gather { counts, .. } if !counts.is_even() => byte_len,
-        _ => byte_len.div_ceil(size),
-    }
+fn longest_byte_len(op: &Op, dtype: DType, byte_len: usize, size: usize) -> usize {
+    let (Op::AllGather { counts } | Op::Gather { counts, .. }) = op else {
+        return byte_len;
+    };
+    (0..size)
+        .map(|rank| counts.of(rank))
+        .max()
+        .unwrap_or(0)
+        .saturating_mul(dtype.byte_len())
+}
+
+/// Bytes of the longest buffer, as far as all ranks know it.
+fn shared_byte_len(op: &Op, dtype: DType, layout: &Layout) -> usize {
+    shared_len(op, layout.size()).saturating_mul(dtype.byte_len())
 }
 
 /// Elements of the longest buffer, as far as all ranks know it.

@@ -1,0 +1,303 @@
+//! The backend of ranks whose bytes this process moves itself: blocking calls on the caller's thread, others on a
+//! driver thread that starts with the first of them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use phalanx_core::backend::{Backend, Buffers, Finished, Pending};
+use phalanx_core::player::{Data, Player, Progress};
+use phalanx_core::{Call, Error, Op, Result, Scope, Timeout};
+use phalanx_mem::Buffer;
+
+use crate::bell::Bell;
+use crate::fate::Fate;
+use crate::lane::{Job, Lane};
+use crate::patience::Patience;
+use crate::post::Post;
+use crate::slot::{Slot, Waiter};
+use crate::stage::Stage;
+
+/// One rank's backend. Dropping it lets what is queued end first.
+#[derive(Debug)]
+pub(crate) struct Host {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    lane: Lane,
+    stage: Mutex<Stage>,
+    post: Mutex<Post>,
+    bell: Arc<Bell>,
+    fate: Arc<Fate>,
+    began: Instant,
+    is_driven: AtomicBool,
+}
+
+impl Host {
+    pub(crate) fn new(stage: Stage, post: Post, bell: Arc<Bell>, fate: Arc<Fate>) -> Host {
+        let (stage, post) = (Mutex::new(stage), Mutex::new(post));
+        let (lane, began, is_driven) = (Lane::default(), Instant::now(), AtomicBool::new(false));
+        Host {
+            inner: Arc::new(Inner {
+                lane,
+                stage,
+                post,
+                bell,
+                fate,
+                began,
+                is_driven,
+            }),
+        }
+    }
+
+    /// Starts the driver, unless it runs.
+    fn drive(&self) -> Result<()> {
+        if self.inner.is_driven.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let inner = Arc::clone(&self.inner);
+        let started = thread::Builder::new()
+            .name("phalanx-lane".to_owned())
+            .spawn(move || inner.drive());
+        started.map(drop).map_err(|error| {
+            self.inner.is_driven.store(false, Ordering::Release);
+            Error::setup("driver thread", error)
+        })
+    }
+}
+
+impl Backend for Host {
+    fn submit(&self, call: Call, buffers: Buffers) -> Box<dyn Pending> {
+        let slot = Arc::new(Slot::default());
+        let ready = self.inner.fate.check().and_then(|()| self.drive());
+        if let Err(error) = ready {
+            call.flight.end(self.now(), Some(error.kind()));
+            slot.fill(Err(error));
+        } else if call.op.is_message() {
+            self.inner.post().post_async(call, buffers, Arc::clone(&slot));
+            self.inner.lane.nudge();
+            self.inner.bell.ring();
+        } else {
+            self.inner.lane.queue(Job {
+                call,
+                buffers,
+                slot: Arc::clone(&slot),
+            });
+            self.inner.bell.ring();
+        }
+        Box::new(Waiter(slot))
+    }
+
+    fn run(&self, call: Call, data: &mut Data<'_>) -> Result<Option<usize>> {
+        let inner = &self.inner;
+        let end = inner.fate.check().and_then(|()| match call.op.is_message() {
+            true => inner.run_message(&call, data),
+            false => inner.run_collective(&call, data).map(|()| None),
+        });
+        call.flight.end(self.now(), end.as_ref().err().map(Error::kind));
+        end
+    }
+
+    fn abort(&self, cause: Error) {
+        self.inner.fail(cause);
+        if let Ok(mut stage) = self.inner.stage.try_lock() {
+            stage.mesh.close();
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.inner.now()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.inner.lane.close();
+    }
+}
+
+impl Inner {
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn run_collective(&self, call: &Call, data: &mut Data<'_>) -> Result<()> {
+        let began = Instant::now();
+        let Some(_turn) = self.lane.enter(call.sequence, call.timeout) else {
+            self.fate.check()?;
+            return Err(self.fail(timed_out(call, vec![])));
+        };
+        self.play(call, data, call.timeout.saturating_sub(began.elapsed()))
+    }
+
+    /// Plays a collective whose turn it is.
+    fn play(&self, call: &Call, data: &mut Data<'_>, limit: Duration) -> Result<()> {
+        let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        call.flight.start(self.now());
+        let mut player = stage.player(call)?;
+        let played = self.play_out(call, &mut player, data, &mut stage, limit);
+        stage.keep(player);
+        played.map_err(|error| match error.scope() {
+            Scope::Call => error,
+            _ => {
+                stage.mesh.close();
+                self.fail(error)
+            }
+        })
+    }
+
+    fn play_out(
+        &self,
+        call: &Call,
+        player: &mut Player,
+        data: &mut Data<'_>,
+        stage: &mut Stage,
+        limit: Duration,
+    ) -> Result<()> {
+        let mut patience = Patience::new(&self.bell, limit);
+        loop {
+            match player.poll(data, &mut stage.mesh)? {
+                Progress::Done => return Ok(()),
+                Progress::Moved => patience.renew(),
+                Progress::Idle => {
+                    self.fate.check()?;
+                    self.drive_post_in_passing();
+                    if !patience.wait() {
+                        return Err(timed_out(call, player.stuck(&mut stage.mesh)));
+                    }
+                }
+            }
+        }
+    }
+
+    fn run_message(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
+        let is_send = matches!(call.op, Op::Send { .. });
+        let (input, output) = match is_send {
+            true => (Some(Buffer::copied_from(data.input)), Buffer::default()),
+            false => (None, Buffer::zeroed(data.output.len())),
+        };
+        call.flight.start(self.now());
+        let ticket = self.post().post(call, Buffers { input, output });
+        let mut patience = Patience::new(&self.bell, call.timeout);
+        loop {
+            let mut post = self.post();
+            let moved = post.poll(self.now());
+            if let Some(end) = post.take(ticket) {
+                drop(post);
+                let delivery = end.map_err(|error| self.fail_unless_call(error))?;
+                if is_send {
+                    return Ok(None);
+                }
+                data.output.copy_from_slice(delivery.buffer.as_bytes());
+                return Ok(Some(delivery.peer));
+            }
+            drop(post);
+            self.fate.check()?;
+            if moved {
+                patience.renew();
+            } else if !patience.wait() {
+                let error = self.post().timed_out(call, ticket);
+                return Err(self.fail(error));
+            }
+        }
+    }
+
+    /// Plays what is queued and moves asynchronous messages, until the host is dropped and nothing is left.
+    fn drive(&self) {
+        let mut patience = Patience::new(&self.bell, Duration::MAX);
+        loop {
+            let is_busy = self.drive_post(&mut patience);
+            if self.lane.is_finished() && !is_busy {
+                return;
+            }
+            let limit = if is_busy { Duration::ZERO } else { IDLE };
+            if let Some((job, turn)) = self.lane.next(limit) {
+                self.play_job(job);
+                drop(turn);
+                patience.renew();
+            }
+        }
+    }
+
+    fn play_job(&self, job: Job) {
+        let Job {
+            call,
+            mut buffers,
+            slot,
+        } = job;
+        let input = buffers.input.as_ref().map(Buffer::as_bytes).unwrap_or_default();
+        let mut data = Data {
+            input,
+            output: buffers.output.as_bytes_mut(),
+        };
+        let played = self
+            .fate
+            .check()
+            .and_then(|()| self.play(&call, &mut data, call.timeout));
+        call.flight.end(self.now(), played.as_ref().err().map(Error::kind));
+        slot.fill(played.map(|()| Finished { buffers, source: None }));
+    }
+
+    /// Moves asynchronous messages, with a wait when nothing moved; false when there are none.
+    fn drive_post(&self, patience: &mut Patience<'_>) -> bool {
+        let mut post = self.post();
+        let moved = post.poll(self.now());
+        let (is_busy, overdue) = (post.is_busy(), post.overdue());
+        drop(post);
+        if let Some(error) = overdue {
+            self.fail(error);
+        } else if let Err(error) = self.fate.check() {
+            self.post().close(&error, self.now());
+        } else if is_busy && !moved {
+            patience.wait();
+        } else {
+            patience.renew();
+        }
+        is_busy
+    }
+
+    /// Moves asynchronous messages while a collective waits, unless another thread does.
+    fn drive_post_in_passing(&self) {
+        if let Ok(mut post) = self.post.try_lock()
+            && post.is_busy()
+        {
+            post.poll(self.now());
+        }
+    }
+
+    fn fail_unless_call(&self, error: Error) -> Error {
+        if error.scope() == Scope::Call {
+            error
+        } else {
+            self.fail(error)
+        }
+    }
+
+    /// Ends the group: seals its fate, ends every message, lets nobody in any more. Returns what the caller reports.
+    fn fail(&self, error: Error) -> Error {
+        let reported = self.fate.seal(error);
+        self.lane.break_off();
+        self.post().close(&Error::aborted_by(reported.clone()), self.now());
+        reported
+    }
+
+    fn post(&self) -> MutexGuard<'_, Post> {
+        self.post.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn timed_out(call: &Call, stuck: Vec<phalanx_core::Stuck>) -> Error {
+    let (op, sequence, after) = (call.op.kind(), call.sequence, call.timeout);
+    Error::Timeout(Box::new(Timeout {
+        op,
+        sequence,
+        after,
+        stuck,
+    }))
+}
+
+/// How long the driver sleeps when there is nothing to do; whatever comes wakes it earlier.
+const IDLE: Duration = Duration::from_secs(3600);

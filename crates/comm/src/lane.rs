@@ -1,0 +1,118 @@
+//! The lane of one rank: collectives in the order of their numbers, whoever plays them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use phalanx_core::Call;
+use phalanx_core::backend::Buffers;
+
+use crate::slot::Slot;
+
+/// Whose turn it is.
+#[derive(Debug, Default)]
+pub(crate) struct Lane {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    turn: u32,
+    queue: BTreeMap<u32, Job>,
+    /// Nothing more will be queued.
+    closed: bool,
+    /// The group has failed: no turn comes any more.
+    broken: bool,
+    nudged: bool,
+}
+
+/// An asynchronous collective that waits for its turn.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) call: Call,
+    pub(crate) buffers: Buffers,
+    pub(crate) slot: Arc<Slot>,
+}
+
+/// The turn of one collective. It ends when this is dropped, however the playing ended.
+#[derive(Debug)]
+pub(crate) struct Turn<'a>(&'a Lane);
+
+impl Lane {
+    /// Waits for the turn of number `sequence`; none when it has not come within `limit` or never will.
+    pub(crate) fn enter(&self, sequence: u32, limit: Duration) -> Option<Turn<'_>> {
+        let waits = |state: &mut State| state.turn != sequence && !state.broken;
+        let (state, _) = self
+            .changed
+            .wait_timeout_while(self.state(), limit, waits)
+            .unwrap_or_else(PoisonError::into_inner);
+        (state.turn == sequence && !state.broken).then_some(Turn(self))
+    }
+
+    /// Queues a job for whoever calls [`next`](Lane::next).
+    pub(crate) fn queue(&self, job: Job) {
+        self.state().queue.insert(job.call.sequence, job);
+        self.changed.notify_all();
+    }
+
+    /// The job whose turn it is; none when a nudge, the end or `limit` comes before it. Jobs of a broken lane come in
+    /// any case, to be told.
+    pub(crate) fn next(&self, limit: Duration) -> Option<(Job, Turn<'_>)> {
+        let waits = |state: &mut State| !state.is_due() && !state.closed && !state.nudged;
+        let (mut state, _) = self
+            .changed
+            .wait_timeout_while(self.state(), limit, waits)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.nudged = false;
+        let turn = if state.broken {
+            *state.queue.first_key_value()?.0
+        } else {
+            state.turn
+        };
+        Some((state.queue.remove(&turn)?, Turn(self)))
+    }
+
+    /// Whether nothing is queued and nothing more will be.
+    pub(crate) fn is_finished(&self) -> bool {
+        let state = self.state();
+        state.closed && state.queue.is_empty()
+    }
+
+    /// Says that nothing more will be queued.
+    pub(crate) fn close(&self) {
+        self.state().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Says that no turn comes any more.
+    pub(crate) fn break_off(&self) {
+        self.state().broken = true;
+        self.changed.notify_all();
+    }
+
+    /// Makes [`next`](Lane::next) return, so that its caller looks around.
+    pub(crate) fn nudge(&self) {
+        self.state().nudged = true;
+        self.changed.notify_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_due(&self) -> bool {
+        self.queue.contains_key(&self.turn) || (self.broken && !self.queue.is_empty())
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.turn = state.turn.wrapping_add(1);
+        drop(state);
+        self.0.changed.notify_all();
+    }
+}

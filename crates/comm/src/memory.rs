@@ -1,0 +1,97 @@
+//! Links and windows of ranks that share memory: rings and a board, with a bell rung after every move.
+
+use std::sync::Arc;
+
+use phalanx_core::link::{Link, LinkError, Windows};
+use phalanx_mem::board::{BoardError, Seat};
+use phalanx_mem::ring::{Consumer, Producer, RingError};
+
+use crate::bell::Bell;
+
+/// A link of two rings to a peer that shares memory.
+pub(crate) struct MemoryLink {
+    pub(crate) out: Producer,
+    pub(crate) into: Consumer,
+    pub(crate) peer: Arc<Bell>,
+}
+
+/// Windows on a board that all ranks share.
+pub(crate) struct BoardWindows {
+    pub(crate) seat: Seat,
+    /// The bells of all ranks.
+    pub(crate) bells: Vec<Arc<Bell>>,
+}
+
+impl Link for MemoryLink {
+    fn try_send(&mut self, bytes: &[u8]) -> Result<usize, LinkError> {
+        let sent = self.out.try_write(bytes).map_err(ring_error)?;
+        if sent > 0 {
+            self.peer.ring();
+        }
+        Ok(sent)
+    }
+
+    fn try_recv(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
+        let came = self.into.try_read(into).map_err(ring_error)?;
+        if came > 0 {
+            self.peer.ring();
+        }
+        Ok(came)
+    }
+}
+
+impl Drop for MemoryLink {
+    fn drop(&mut self) {
+        self.out.close();
+        self.into.close();
+        self.peer.ring();
+    }
+}
+
+impl Windows for BoardWindows {
+    fn try_offer(&mut self, parts: &[&[u8]]) -> Result<bool, LinkError> {
+        let made = self.seat.try_offer_parts(parts).map_err(board_error)?;
+        if made {
+            self.bells.iter().for_each(|bell| bell.ring());
+        }
+        Ok(made)
+    }
+
+    fn offers(&self) -> u64 {
+        self.seat.phase()
+    }
+
+    fn behind(&self) -> Vec<usize> {
+        self.seat.behind()
+    }
+
+    fn view(&self, rank: usize, offer: u64) -> Result<Option<&[u8]>, LinkError> {
+        self.seat.view(rank, offer + 1).map_err(board_error)
+    }
+
+    fn slot_byte_len(&self) -> usize {
+        self.seat.slot_byte_len()
+    }
+}
+
+impl Drop for BoardWindows {
+    fn drop(&mut self) {
+        self.seat.leave();
+        self.bells.iter().for_each(|bell| bell.ring());
+    }
+}
+
+fn ring_error(error: RingError) -> LinkError {
+    match error {
+        RingError::Closed => LinkError::Closed { rank: None },
+        other => LinkError::Corrupt(other.to_string()),
+    }
+}
+
+fn board_error(error: BoardError) -> LinkError {
+    match error {
+        BoardError::Closed { member } => LinkError::Closed { rank: Some(member) },
+        BoardError::Corrupt { .. } => LinkError::Corrupt(error.to_string()),
+        other => LinkError::Failed(other.to_string()),
+    }
+}

@@ -1,0 +1,75 @@
+//! How a thread waits: it spins for a moment, then lets others run, then sleeps until its bell rings.
+
+use std::hint;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::bell::Bell;
+
+/// The patience of one wait. More ranks than cores is a normal case, so spinning ends soon.
+#[derive(Debug)]
+pub(crate) struct Patience<'a> {
+    bell: &'a Bell,
+    deadline: Option<Instant>,
+    idle: u32,
+    armed: Option<u64>,
+}
+
+impl<'a> Patience<'a> {
+    /// Patience until `timeout` from now; for ever if that is beyond what a clock can tell.
+    pub(crate) fn new(bell: &'a Bell, timeout: Duration) -> Patience<'a> {
+        Patience {
+            bell,
+            deadline: Instant::now().checked_add(timeout),
+            idle: 0,
+            armed: None,
+        }
+    }
+
+    /// Something moved: the next wait begins anew.
+    pub(crate) fn renew(&mut self) {
+        (self.idle, self.armed) = (0, None);
+    }
+
+    /// Waits a little, because a look found nothing; false once the deadline has passed.
+    ///
+    /// The caller must look again after every call: the sleep only begins when a look after arming found nothing.
+    pub(crate) fn wait(&mut self) -> bool {
+        self.idle += 1;
+        if self.idle <= SPINS {
+            hint::spin_loop();
+            return true;
+        }
+        let left = self.deadline.map_or(LONGEST_SLEEP, |deadline| {
+            deadline.saturating_duration_since(Instant::now())
+        });
+        if left.is_zero() {
+            return false;
+        }
+        match self.armed.take() {
+            _ if self.idle <= SPINS + YIELDS => thread::yield_now(),
+            Some(armed) => self.bell.sleep(armed, left.min(LONGEST_SLEEP)),
+            None => self.armed = Some(self.bell.arm()),
+        }
+        true
+    }
+}
+
+const SPINS: u32 = 100;
+const YIELDS: u32 = 200;
+/// Bounds what a missed ring could ever cost.
+const LONGEST_SLEEP: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_ends_at_the_deadline_and_not_before() {
+        let (bell, began, limit) = (Bell::default(), Instant::now(), Duration::from_millis(20));
+        let mut patience = Patience::new(&bell, limit);
+        while patience.wait() {}
+        assert!(began.elapsed() >= limit);
+        assert!(!patience.wait());
+    }
+}

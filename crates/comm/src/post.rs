@@ -1,0 +1,144 @@
+//! The post office of one rank: its mail, the links it travels over, and the asynchronous messages under way.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use phalanx_core::backend::{Buffers, Finished};
+use phalanx_core::link::Mesh;
+use phalanx_core::mail::{Delivery, Mail, Ticket};
+use phalanx_core::{Call, Error, Op, Result, Timeout};
+use phalanx_mem::Buffer;
+
+use crate::slot::Slot;
+
+/// All messages of one rank.
+#[derive(Debug)]
+pub(crate) struct Post {
+    mail: Mail,
+    mesh: Mesh,
+    outstanding: Vec<Outstanding>,
+}
+
+/// An asynchronous message under way.
+#[derive(Debug)]
+struct Outstanding {
+    ticket: Ticket,
+    call: Call,
+    deadline: Option<Instant>,
+    slot: Arc<Slot>,
+}
+
+impl Post {
+    pub(crate) fn new(mail: Mail, mesh: Mesh) -> Post {
+        Post {
+            mail,
+            mesh,
+            outstanding: vec![],
+        }
+    }
+
+    /// Begins a message with its buffers.
+    pub(crate) fn post(&mut self, call: &Call, buffers: Buffers) -> Ticket {
+        match &call.op {
+            Op::Send { to, tag, .. } => {
+                let body = buffers.input.unwrap_or_default();
+                self.mail.send(*to, *tag, call.dtype, body, self.mesh.checksum())
+            }
+            Op::Recv { from, tag, .. } => self.mail.recv(*from, *tag, call.dtype, buffers.output),
+            _ => self.mail.recv(None, 0, call.dtype, Buffer::default()),
+        }
+    }
+
+    /// Begins a message whose end is put into `slot`.
+    pub(crate) fn post_async(&mut self, call: Call, buffers: Buffers, slot: Arc<Slot>) {
+        let ticket = self.post(&call, buffers);
+        let deadline = Instant::now().checked_add(call.timeout);
+        self.outstanding.push(Outstanding {
+            ticket,
+            call,
+            deadline,
+            slot,
+        });
+    }
+
+    /// Whether an asynchronous message is under way, which somebody has to drive.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.outstanding.is_empty()
+    }
+
+    /// Moves what can be moved and ends what has ended; true when anything moved.
+    pub(crate) fn poll(&mut self, now: Duration) -> bool {
+        let moved = self.mail.poll(&mut self.mesh);
+        let Post { mail, outstanding, .. } = self;
+        outstanding.retain(|waiting| match mail.take(waiting.ticket) {
+            Some(end) => {
+                waiting.end(now, end.map(|delivery| finished(&waiting.call, delivery)));
+                false
+            }
+            None => true,
+        });
+        moved
+    }
+
+    /// The first message whose deadline has passed, as an error.
+    pub(crate) fn overdue(&self) -> Option<Error> {
+        let now = Instant::now();
+        let late = self
+            .outstanding
+            .iter()
+            .find(|waiting| waiting.deadline.is_some_and(|deadline| deadline <= now))?;
+        Some(self.timed_out(&late.call, late.ticket))
+    }
+
+    /// The end of a blocking message, once it has come.
+    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Result<Delivery>> {
+        self.mail.take(ticket)
+    }
+
+    /// The error of a message that took too long.
+    pub(crate) fn timed_out(&self, call: &Call, ticket: Ticket) -> Error {
+        let stuck = self.mail.stuck(ticket);
+        let (op, sequence, after) = (call.op.kind(), call.sequence, call.timeout);
+        Error::Timeout(Box::new(Timeout {
+            op,
+            sequence,
+            after,
+            stuck,
+        }))
+    }
+
+    /// Ends every message with `error` and closes the links.
+    pub(crate) fn close(&mut self, error: &Error, now: Duration) {
+        self.mail.abort(error);
+        self.poll(now);
+        self.mesh.close();
+    }
+}
+
+impl Outstanding {
+    fn end(&self, now: Duration, end: Result<Finished>) {
+        self.call.flight.end(now, end.as_ref().err().map(Error::kind));
+        self.slot.fill(end);
+    }
+}
+
+/// A delivery as the end of the call that asked for it.
+fn finished(call: &Call, delivery: Delivery) -> Finished {
+    let Delivery { buffer, peer } = delivery;
+    match call.op {
+        Op::Send { .. } => Finished {
+            buffers: Buffers {
+                input: Some(buffer),
+                output: Buffer::default(),
+            },
+            source: None,
+        },
+        _ => Finished {
+            buffers: Buffers {
+                input: None,
+                output: buffer,
+            },
+            source: Some(peer),
+        },
+    }
+}

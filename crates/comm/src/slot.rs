@@ -1,0 +1,75 @@
+//! Where the end of an asynchronous operation is put for whoever waits for it.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use phalanx_core::Result;
+use phalanx_core::backend::{Finished, Pending};
+
+/// The meeting place of an operation and its waiter.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    end: Option<Result<Finished>>,
+    waker: Option<Waker>,
+}
+
+/// The waiter's side.
+#[derive(Debug)]
+pub(crate) struct Waiter(pub(crate) Arc<Slot>);
+
+impl Slot {
+    /// Puts the end in and wakes the waiter.
+    pub(crate) fn fill(&self, end: Result<Finished>) {
+        let mut state = self.state();
+        state.end = Some(end);
+        let waker = state.waker.take();
+        drop(state);
+        self.ended.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pending for Waiter {
+    fn is_done(&self) -> bool {
+        self.0.state().end.is_some()
+    }
+
+    fn poll(&mut self, waker: &Waker) -> Option<Result<Finished>> {
+        let mut state = self.0.state();
+        if state.end.is_none() {
+            state.waker = Some(waker.clone());
+        }
+        state.end.take()
+    }
+
+    fn wait(&mut self, limit: Option<Duration>) -> Option<Result<Finished>> {
+        let open = |state: &mut State| state.end.is_none();
+        let state = self.0.state();
+        let mut state = match limit {
+            Some(limit) => self
+                .0
+                .ended
+                .wait_timeout_while(state, limit, open)
+                .map_or_else(|e| e.into_inner().0, |s| s.0),
+            None => self
+                .0
+                .ended
+                .wait_while(state, open)
+                .unwrap_or_else(PoisonError::into_inner),
+        };
+        state.end.take()
+    }
+}

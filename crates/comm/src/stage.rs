@@ -1,0 +1,89 @@
+//! The stage of one rank: what a collective needs while it is played, one at a time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use phalanx_core::link::Mesh;
+use phalanx_core::player::{Player, Task};
+use phalanx_core::schedule::{Algorithm, Ground, Plan, Schedule, build, choose};
+use phalanx_core::{Call, DType, Error, Layout, Op, Result};
+
+/// The links of the collectives, and what is worth keeping from one to the next.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) mesh: Mesh,
+    layout: Layout,
+    ground: Ground,
+    /// The algorithm to use wherever it can play the operation.
+    wish: Option<Algorithm>,
+    schedules: HashMap<(Op, DType, bool), Arc<Schedule>>,
+    scratch: Vec<u8>,
+}
+
+impl Stage {
+    pub(crate) fn new(mesh: Mesh, layout: Layout, ground: Ground, wish: Option<Algorithm>) -> Stage {
+        Stage {
+            mesh,
+            layout,
+            ground,
+            wish,
+            schedules: HashMap::new(),
+            scratch: vec![],
+        }
+    }
+
+    /// A player for this call.
+    pub(crate) fn player(&mut self, call: &Call) -> Result<Player> {
+        let schedule = self.schedule(call)?;
+        let task = Task {
+            op: call.op.clone(),
+            dtype: call.dtype,
+            factor: call.factor,
+            fingerprint: call.fingerprint,
+            rank: self.layout.rank(),
+        };
+        let scratch = std::mem::take(&mut self.scratch);
+        Ok(Player::new(schedule, task, self.layout.size(), scratch))
+    }
+
+    /// Takes the player's memory back.
+    pub(crate) fn keep(&mut self, player: Player) {
+        self.scratch = player.into_scratch();
+    }
+
+    fn schedule(&mut self, call: &Call) -> Result<Arc<Schedule>> {
+        let key = (call.op.clone(), call.dtype, call.in_place);
+        if let Some(schedule) = self.schedules.get(&key) {
+            return Ok(Arc::clone(schedule));
+        }
+        let schedule = Arc::new(self.build(call)?);
+        if self.schedules.len() >= REMEMBERED {
+            self.schedules.clear();
+        }
+        self.schedules.insert(key, Arc::clone(&schedule));
+        Ok(schedule)
+    }
+
+    fn build(&self, call: &Call) -> Result<Schedule> {
+        let (layout, op, dtype) = (&self.layout, &call.op, call.dtype);
+        let windows = self.ground.slot_byte_len > 0 && layout.is_one_host();
+        let possible = |wish: &Algorithm| wish.plays(op, dtype) && (windows || !wish.reads_windows());
+        let (algorithm, segments) = match self.wish.filter(possible) {
+            Some(wish) => (wish, wish.segments(op, dtype, layout, &self.ground)),
+            None => choose(op, dtype, layout, &self.ground),
+        };
+        let plan = Plan {
+            layout,
+            op,
+            dtype,
+            in_place: call.in_place,
+            algorithm,
+            segments,
+            windows,
+        };
+        build(&plan).ok_or_else(|| Error::setup("schedule", format!("{algorithm} cannot play {}", op.kind())))
+    }
+}
+
+/// A training loop repeats the same few operations; a program that never does must not fill the memory.
+const REMEMBERED: usize = 256;

@@ -1,0 +1,71 @@
+//! The seam below the group: a backend takes operations and ends them. Everything per operation is done above it.
+
+use std::fmt;
+use std::task::Waker;
+use std::time::Duration;
+
+use phalanx_mem::Buffer;
+
+use crate::call::Call;
+use crate::player::Data;
+use crate::{Error, Result};
+
+/// Whoever carries operations out.
+///
+/// Collectives are played in the order of their sequence numbers; messages in any. Every call ends within its timeout.
+pub trait Backend: Send + Sync {
+    /// Queues an operation with its buffers. Never waits for a peer.
+    fn submit(&self, call: Call, buffers: Buffers) -> Box<dyn Pending>;
+
+    /// Plays an operation on the calling thread over buffers that are only lent. Returns the sender of a message that
+    /// was received.
+    fn run(&self, call: Call, data: &mut Data<'_>) -> Result<Option<usize>>;
+
+    /// Ends everything under way and to come with `cause`. Idempotent and bounded; the first cause stays.
+    fn abort(&self, cause: Error);
+
+    /// The time that the flight recorder writes down, since a moment of the backend's choice.
+    fn now(&self) -> Duration;
+}
+
+/// The buffers of an operation that owns them.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    /// What the caller gives; absent when the operation works in place.
+    pub input: Option<Buffer>,
+    /// What the caller gets.
+    pub output: Buffer,
+}
+
+/// An operation that has ended well.
+#[derive(Debug, Default)]
+pub struct Finished {
+    /// Its buffers.
+    pub buffers: Buffers,
+    /// The sender of a message that was received.
+    pub source: Option<usize>,
+}
+
+/// An operation under way. Dropping it lets the operation go on.
+pub trait Pending: Send {
+    /// Whether the end has come.
+    fn is_done(&self) -> bool;
+
+    /// The end, once it has come; otherwise `waker` is told when it comes. The end is given once.
+    fn poll(&mut self, waker: &Waker) -> Option<Result<Finished>>;
+
+    /// Waits for the end, at most this long.
+    fn wait(&mut self, limit: Option<Duration>) -> Option<Result<Finished>>;
+}
+
+impl fmt::Debug for dyn Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pending")
+    }
+}
+
+impl fmt::Debug for dyn Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Backend")
+    }
+}

@@ -1,0 +1,55 @@
+//! A call on its way from the group to its backend: the operation and everything that travels with it.
+
+use std::panic::Location;
+use std::time::Duration;
+
+use crate::fingerprint::Fingerprint;
+use crate::recorder::Flight;
+use crate::reduce::{Factor, ReduceOp};
+use crate::{DType, Op};
+
+/// One checked and numbered operation.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// What is to be done.
+    pub op: Op,
+    /// The type of the elements.
+    pub dtype: DType,
+    /// This rank's factor, for the reduction that has one.
+    pub factor: Option<Factor>,
+    /// Whether the input stands in the output buffer.
+    pub in_place: bool,
+    /// The operation's number: collectives are played in this order on every rank.
+    pub sequence: u32,
+    /// What its first frames say.
+    pub fingerprint: Fingerprint,
+    /// How long it may take, from when it is handed over.
+    pub timeout: Duration,
+    /// Where in the program it was called.
+    pub site: &'static Location<'static>,
+    /// Its entry in the flight recorder.
+    pub flight: Flight,
+}
+
+/// How elements are joined, and this rank's factor where the reduction has one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reduction {
+    pub(crate) op: ReduceOp,
+    pub(crate) factor: Option<Factor>,
+}
+
+impl Reduction {
+    /// The sum of all ranks' elements, each multiplied by its own rank's factor first.
+    pub fn scaled(factor: impl Into<Factor>) -> Reduction {
+        Reduction {
+            op: ReduceOp::PreMulSum,
+            factor: Some(factor.into()),
+        }
+    }
+}
+
+impl From<ReduceOp> for Reduction {
+    fn from(op: ReduceOp) -> Reduction {
+        Reduction { op, factor: None }
+    }
+}

@@ -1,0 +1,192 @@
+//! The asynchronous collectives: they take their buffers by value and give them back when they end.
+
+use phalanx_mem::Buffer;
+
+use super::Group;
+use super::check::equal_parts;
+use crate::backend::{Buffers, Finished};
+use crate::call::Reduction;
+use crate::reduce::Factor;
+use crate::work::Work;
+use crate::{Counts, DType, Element, Op, OpKind, Result};
+
+impl Group {
+    /// As [`all_reduce`](Group::all_reduce).
+    #[track_caller]
+    pub fn all_reduce_async<T: Element>(&self, data: Vec<T>, op: impl Into<Reduction>) -> Result<Work<Vec<T>>> {
+        let Reduction { op: reduce, factor } = op.into();
+        self.in_place(
+            Op::AllReduce {
+                count: data.len(),
+                reduce,
+            },
+            factor,
+            data,
+        )
+    }
+
+    /// As [`reduce`](Group::reduce).
+    #[track_caller]
+    pub fn reduce_async<T: Element>(
+        &self,
+        data: Vec<T>,
+        op: impl Into<Reduction>,
+        root: usize,
+    ) -> Result<Work<Vec<T>>> {
+        let Reduction { op: reduce, factor } = op.into();
+        self.in_place(
+            Op::Reduce {
+                count: data.len(),
+                reduce,
+                root,
+            },
+            factor,
+            data,
+        )
+    }
+
+    /// As [`broadcast`](Group::broadcast).
+    #[track_caller]
+    pub fn broadcast_async<T: Element>(&self, data: Vec<T>, root: usize) -> Result<Work<Vec<T>>> {
+        self.in_place(
+            Op::Broadcast {
+                count: data.len(),
+                root,
+            },
+            None,
+            data,
+        )
+    }
+
+    /// As [`all_gather`](Group::all_gather); gives the input and the output back.
+    #[track_caller]
+    pub fn all_gather_async<T: Element>(&self, input: Vec<T>, output: Vec<T>) -> Result<Work<(Vec<T>, Vec<T>)>> {
+        self.apart(
+            Op::AllGather {
+                counts: Counts::Even(input.len()),
+            },
+            None,
+            input,
+            output,
+        )
+    }
+
+    /// As [`reduce_scatter`](Group::reduce_scatter); gives the input and the output back.
+    #[track_caller]
+    pub fn reduce_scatter_async<T: Element>(
+        &self,
+        input: Vec<T>,
+        output: Vec<T>,
+        op: impl Into<Reduction>,
+    ) -> Result<Work<(Vec<T>, Vec<T>)>> {
+        let Reduction { op: reduce, factor } = op.into();
+        self.apart(
+            Op::ReduceScatter {
+                counts: Counts::Even(output.len()),
+                reduce,
+            },
+            factor,
+            input,
+            output,
+        )
+    }
+
+    /// As [`all_to_all`](Group::all_to_all); gives the input and the output back.
+    #[track_caller]
+    pub fn all_to_all_async<T: Element>(&self, input: Vec<T>, output: Vec<T>) -> Result<Work<(Vec<T>, Vec<T>)>> {
+        let counts = Counts::Even(equal_parts(OpKind::AllToAll, "input", input.len(), self.size())?);
+        self.apart(
+            Op::AllToAll {
+                give: counts.clone(),
+                take: counts,
+            },
+            None,
+            input,
+            output,
+        )
+    }
+
+    /// As [`gather`](Group::gather); gives the input and the output back.
+    #[track_caller]
+    pub fn gather_async<T: Element>(
+        &self,
+        input: Vec<T>,
+        output: Vec<T>,
+        root: usize,
+    ) -> Result<Work<(Vec<T>, Vec<T>)>> {
+        self.apart(
+            Op::Gather {
+                counts: Counts::Even(input.len()),
+                root,
+            },
+            None,
+            input,
+            output,
+        )
+    }
+
+    /// As [`scatter`](Group::scatter); gives the input and the output back.
+    #[track_caller]
+    pub fn scatter_async<T: Element>(
+        &self,
+        input: Vec<T>,
+        output: Vec<T>,
+        root: usize,
+    ) -> Result<Work<(Vec<T>, Vec<T>)>> {
+        self.apart(
+            Op::Scatter {
+                counts: Counts::Even(output.len()),
+                root,
+            },
+            None,
+            input,
+            output,
+        )
+    }
+
+    /// As [`barrier`](Group::barrier).
+    #[track_caller]
+    pub fn barrier_async(&self) -> Result<Work<()>> {
+        let pending = self.submit_bytes(Op::Barrier, DType::U8, None, Buffers::default())?;
+        Ok(Work::new(pending, |_| ()))
+    }
+
+    #[track_caller]
+    fn in_place<T: Element>(&self, op: Op, factor: Option<Factor>, data: Vec<T>) -> Result<Work<Vec<T>>> {
+        let buffers = Buffers {
+            input: None,
+            output: Buffer::from_vec(data),
+        };
+        let pending = self.submit_bytes(op, T::DTYPE, factor, buffers)?;
+        Ok(Work::new(pending, |finished| elements(finished.buffers.output)))
+    }
+
+    #[track_caller]
+    fn apart<T: Element>(
+        &self,
+        op: Op,
+        factor: Option<Factor>,
+        input: Vec<T>,
+        output: Vec<T>,
+    ) -> Result<Work<(Vec<T>, Vec<T>)>> {
+        let buffers = Buffers {
+            input: Some(Buffer::from_vec(input)),
+            output: Buffer::from_vec(output),
+        };
+        let pending = self.submit_bytes(op, T::DTYPE, factor, buffers)?;
+        Ok(Work::new(pending, |Finished { buffers, .. }| {
+            (elements(buffers.input.unwrap_or_default()), elements(buffers.output))
+        }))
+    }
+}
+
+/// The vector that a buffer was made from; a copy of its elements if a backend gave back another.
+pub(super) fn elements<T: Element>(buffer: Buffer) -> Vec<T> {
+    buffer.into_vec().unwrap_or_else(|buffer| {
+        buffer
+            .as_bytes()
+            .chunks_exact(size_of::<T>())
+            .map(bytemuck::pod_read_unaligned)
+            .collect()
+    })
+}

@@ -1,0 +1,169 @@
+//! The argument checks of every operation, in one place. What passes here is legal everywhere below.
+
+use crate::call::Reduction;
+use crate::op::Need;
+use crate::reduce::{Factor, ReduceOp};
+use crate::{Class, Counts, DType, Error, Layout, Op, OpKind, Result};
+
+/// The buffers of a call, in elements.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lens {
+    /// Absent when the operation works in place.
+    pub(super) input: Option<usize>,
+    pub(super) output: usize,
+}
+
+/// That `op` may be called like this.
+pub(super) fn check(op: &Op, dtype: DType, factor: Option<Factor>, layout: &Layout, lens: Lens) -> Result<()> {
+    let kind = op.kind();
+    if let Some(root) = op.root() {
+        check_rank(kind, "root", root, layout.size())?;
+    }
+    check_peer(op, layout)?;
+    for (argument, counts) in tables(op) {
+        check_table(kind, argument, counts, layout.size())?;
+    }
+    if let Some(op) = op.reduce() {
+        check_reduction(kind, Reduction { op, factor }, dtype)?;
+    }
+    check_lens(op, layout, lens)
+}
+
+/// That bytes are whole elements.
+pub(super) fn whole_elements(kind: OpKind, argument: &'static str, byte_len: usize, dtype: DType) -> Result<usize> {
+    if byte_len.is_multiple_of(dtype.byte_len()) {
+        return Ok(byte_len / dtype.byte_len());
+    }
+    let expected = format!("must be a multiple of the {} bytes of {dtype}", dtype.byte_len());
+    Err(Error::usage(kind, argument, format!("{byte_len} bytes long"), expected))
+}
+
+/// That a buffer divides into one part for each rank.
+pub(super) fn equal_parts(kind: OpKind, argument: &'static str, len: usize, size: usize) -> Result<usize> {
+    if len.is_multiple_of(size) {
+        return Ok(len / size);
+    }
+    let expected = format!("must be a multiple of the group size {size}");
+    Err(Error::usage(kind, argument, elements(len), expected))
+}
+
+fn check_rank(kind: OpKind, argument: &'static str, rank: usize, size: usize) -> Result<()> {
+    if rank < size {
+        return Ok(());
+    }
+    Err(Error::usage(
+        kind,
+        argument,
+        rank,
+        format!("must be below the group size {size}"),
+    ))
+}
+
+fn check_peer(op: &Op, layout: &Layout) -> Result<()> {
+    let (argument, peer) = match op {
+        Op::Send { to, .. } => ("to", *to),
+        Op::Recv { from: Some(from), .. } => ("from", *from),
+        _ => return Ok(()),
+    };
+    check_rank(op.kind(), argument, peer, layout.size())?;
+    if peer == layout.rank() {
+        return Err(Error::usage(
+            op.kind(),
+            argument,
+            peer,
+            "must be another rank than the caller's own",
+        ));
+    }
+    Ok(())
+}
+
+/// The tables of an operation, by the name of the argument.
+fn tables(op: &Op) -> Vec<(&'static str, &Counts)> {
+    match op {
+        Op::AllGather { counts } | Op::ReduceScatter { counts, .. } => vec![("counts", counts)],
+        Op::Gather { counts, .. } | Op::Scatter { counts, .. } => vec![("counts", counts)],
+        Op::AllToAll { give, take } => vec![("give", give), ("take", take)],
+        _ => vec![],
+    }
+}
+
+fn check_table(kind: OpKind, argument: &'static str, counts: &Counts, size: usize) -> Result<()> {
+    match counts {
+        Counts::Uneven(table) if table.len() != size => {
+            let expected = format!("must have one for each of the {size} ranks");
+            Err(Error::usage(
+                kind,
+                argument,
+                format!("a table of {}", table.len()),
+                expected,
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_reduction(kind: OpKind, reduction: Reduction, dtype: DType) -> Result<()> {
+    let Reduction { op, factor } = reduction;
+    op.supports(dtype).map_err(|refused| {
+        Error::usage(
+            kind,
+            "op",
+            op,
+            format!("which is not defined for {dtype}: {}", refused.why),
+        )
+    })?;
+    match (op, factor) {
+        (ReduceOp::PreMulSum, None) => Err(Error::usage(kind, "op", op, "must come with a factor")),
+        (ReduceOp::PreMulSum, Some(Factor::Complex(factor))) if dtype.class() != Class::Complex => Err(Error::usage(
+            kind,
+            "factor",
+            factor,
+            format!("must be real for {dtype}"),
+        )),
+        (ReduceOp::PreMulSum, Some(_)) | (_, None) => Ok(()),
+        (_, Some(_)) => Err(Error::usage(
+            kind,
+            "factor",
+            "given",
+            format!("which {op} has no use for"),
+        )),
+    }
+}
+
+fn check_lens(op: &Op, layout: &Layout, lens: Lens) -> Result<()> {
+    let (rank, size) = (layout.rank(), layout.size());
+    let need = op.need(rank, size);
+    let Some(input) = lens.input else {
+        return match op.need_in_place(rank, size) {
+            Some(expected) => check_len(op, "data", lens.output, expected),
+            None => Err(Error::usage(
+                op.kind(),
+                "input",
+                "absent",
+                "must be given: this operation has no form in place",
+            )),
+        };
+    };
+    let Need {
+        input: given,
+        output: taken,
+    } = need;
+    check_len(op, "input", input, given)?;
+    check_len(op, "output", lens.output, taken)
+}
+
+fn check_len(op: &Op, argument: &'static str, len: usize, expected: usize) -> Result<()> {
+    if len == expected {
+        return Ok(());
+    }
+    Err(Error::usage(
+        op.kind(),
+        argument,
+        elements(len),
+        format!("must be {expected}"),
+    ))
+}
+
+fn elements(len: usize) -> String {
+    format!("{len} elements long")
+}

@@ -1,0 +1,15 @@
+//! The front: what a user of Phalanx depends on.
+//!
+#![doc = include_str!("../../../README.md")]
+#![forbid(unsafe_code)]
+
+mod world;
+
+pub use phalanx_comm::Threads;
+pub use phalanx_core::{
+    Aborted, Bool, Class, Counts, DType, Delivered, Desync, Device, Element, Error, ErrorKind, F8E4M3Fnuz, F8E5M2Fnuz,
+    Group, GroupOptions, Layout, Message, Need, Op, OpKind, Peer, PeerReason, ReduceOp, Reduction, Result, Scope,
+    Setup, Stuck, Timeout, Usage, Waiting, Work, backend, recorder, reduce, schedule,
+};
+pub use phalanx_mem::Buffer;
+pub use world::threads;
