@@ -1,0 +1,20 @@
+//! The command line of Phalanx. Each command is a room of its own; here they are only found.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod command;
+mod failure;
+mod sizes;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use command::{Command, CommandLine};
+
+fn main() -> ExitCode {
+    let done = match CommandLine::parse().command {
+        Command::Bench(options) => bench::run(&options),
+    };
+    failure::exit_code(done)
+}
