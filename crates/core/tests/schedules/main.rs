@@ -1,8 +1,12 @@
 //! Schedules, exhaustively: every algorithm, world, size and segment count is valid and gives the oracle's answer.
 
 mod ground;
+mod matrix;
+mod moving;
 mod oracle;
+mod random;
 mod replay;
+mod value;
 
 use ground::{SEGMENTS, SIZES, WORLDS, both, roots, spread};
 use phalanx_core::schedule::{Algorithm, Schedule, Step, check};
