@@ -1,5 +1,7 @@
 //! Schedules, exhaustively: every algorithm, world, size and segment count is valid and gives the oracle's answer.
 
+mod bytes;
+mod formula;
 mod ground;
 mod matrix;
 mod moving;

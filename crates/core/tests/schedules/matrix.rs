@@ -149,7 +149,7 @@ impl Scene {
                     hosts: &hosts,
                     algorithm,
                     segments: [1, 3, 2][turn % 3],
-                    in_place: turn % 2 == 0,
+                    in_place: turn.is_multiple_of(2),
                     windows,
                 };
                 case.play(&self.inputs, &self.factors, stage);
@@ -170,11 +170,13 @@ fn given(reduce: ReduceOp, dtype: DType, rank: usize, at: usize) -> Value {
     let mix = rank * 7 + at * 5 + rank * at;
     match dtype.class() {
         Class::Integer => Value::Whole(integer(dtype, rank, at)),
-        Class::Bool => Value::Flag((rank + at) % (3 + at % 5) != 0),
+        Class::Bool => Value::Flag(!(rank + at).is_multiple_of(3 + at % 5)),
         Class::Complex if reduce == ReduceOp::Product => complex_factor(rank, at),
         Class::Complex => Value::Complex((mix % 7) as f64 - 3.0, (mix / 2 % 7) as f64 - 3.0),
         _ if reduce == ReduceOp::Product => Value::Real([1.0, -2.0, -1.0, 0.5, -1.0, 2.0, 1.0][mix % 7]),
-        _ if matches!(reduce, ReduceOp::Min | ReduceOp::Max) && at % 2 == 0 => Value::Real([0.0, -0.0][mix % 5 % 2]),
+        _ if matches!(reduce, ReduceOp::Min | ReduceOp::Max) && at.is_multiple_of(2) => {
+            Value::Real([0.0, -0.0][mix % 5 % 2])
+        }
         _ => Value::Real((mix % 7) as f64 - 3.0),
     }
 }
@@ -186,7 +188,7 @@ fn integer(dtype: DType, rank: usize, at: usize) -> i128 {
     match at % 4 {
         0 => greatest - small,
         1 => least + small,
-        2 if rank % 2 == 0 => (small - 11).max(least),
+        2 if rank.is_multiple_of(2) => (small - 11).max(least),
         _ => small,
     }
 }
@@ -194,8 +196,8 @@ fn integer(dtype: DType, rank: usize, at: usize) -> i128 {
 /// Gaussian integers of which no product has a part that is zero, whose sign would depend on the order; and so few large
 /// ones that every product is exact in `f32`.
 fn complex_factor(rank: usize, at: usize) -> Value {
-    let sign = if (rank + at) % 3 == 0 { -1.0 } else { 1.0 };
-    if rank % 8 == 0 {
+    let sign = if (rank + at).is_multiple_of(3) { -1.0 } else { 1.0 };
+    if rank.is_multiple_of(8) {
         Value::Complex(3.0 * sign, 2.0 * sign)
     } else {
         Value::Complex(2.0 * sign, sign)
