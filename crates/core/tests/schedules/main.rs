@@ -1,6 +1,7 @@
 //! Schedules, exhaustively: every algorithm, world, size and segment count is valid and gives the oracle's answer.
 
 mod bytes;
+mod chooser;
 mod formula;
 mod ground;
 mod matrix;
