@@ -117,9 +117,12 @@ impl Algorithm {
         let (piece, limit) = match self {
             Algorithm::Direct if matches!(op.kind(), OpKind::AllGather | OpKind::Gather) => (
                 longest_byte_len(op, dtype, byte_len, layout.size()),
-                ground.slot_byte_len,
+                slot_room(ground, layout),
             ),
             Algorithm::Direct | Algorithm::AtOnce => (byte_len, slot_room(ground, layout)),
+            Algorithm::TwoLevel if ground.slot_byte_len > 0 => {
+                (byte_len, slot_room(ground, layout).min(ground.segment_byte_len))
+            }
             Algorithm::Ring | Algorithm::Exchange => (byte_len.div_ceil(layout.size()), ground.segment_byte_len),
             Algorithm::Tree | Algorithm::Chain | Algorithm::TwoLevel => (byte_len, ground.segment_byte_len),
             Algorithm::Halving | Algorithm::Doubling | Algorithm::Dissemination => (0, 1),
@@ -203,7 +206,7 @@ fn over_links(op: &Op, dtype: DType, layout: &Layout, byte_len: usize, ground: &
     }
 }
 
-/// Several slices share a slot, and the piece of each may be one element longer than its share: leave room for that.
+/// A piece may be one element longer than its share, and several slices may share a slot: leave room for that.
 fn slot_room(ground: &Ground, layout: &Layout) -> usize {
     const LONGEST_ELEMENT: usize = 16;
     ground

@@ -1,15 +1,20 @@
 //! Schedules, exhaustively: every algorithm, world, size and segment count is valid and gives the oracle's answer.
 
+mod bytes;
+mod chooser;
+mod formula;
+mod ground;
+mod matrix;
+mod moving;
 mod oracle;
+mod random;
 mod replay;
+mod value;
 
+use ground::{SEGMENTS, SIZES, WORLDS, both, roots, spread};
 use phalanx_core::schedule::{Algorithm, Schedule, Step, check};
 use phalanx_core::{Counts, DType, Op, ReduceOp};
-use replay::{Case, Memory};
-
-const WORLDS: std::ops::RangeInclusive<usize> = 1..=17;
-const SIZES: [usize; 6] = [0, 1, 2, 7, 1000, 65537];
-const SEGMENTS: [usize; 3] = [1, 3, 8];
+use replay::{Case, Stage};
 
 #[test]
 fn all_reduce() {
@@ -91,6 +96,7 @@ fn gather_and_scatter() {
 
 #[test]
 fn all_to_all_with_tables_of_their_own() {
+    let mut stage = Stage::default();
     for world in WORLDS {
         for size in SIZES {
             let table = |from: usize, to: usize| size / world * ((from + 2 * to) % 3) + from % 2;
@@ -99,21 +105,10 @@ fn all_to_all_with_tables_of_their_own() {
                 give: counts(&|to| table(rank, to)),
                 take: counts(&|from| table(from, rank)),
             };
+            let scene = Scene::new(&op_of, world);
             for segments in SEGMENTS {
-                let hosts = vec![0; world];
-                let algorithm = Algorithm::Exchange;
-                let op = &op_of(0);
-                let dtype = DType::I32;
-                run(&Case {
-                    op,
-                    op_of: &op_of,
-                    dtype,
-                    hosts: &hosts,
-                    algorithm,
-                    segments,
-                    in_place: false,
-                    windows: true,
-                });
+                let (op, hosts) = (&op_of(0), &vec![0; world][..]);
+                scene.run(&mut stage, &case(op, &op_of, hosts, Algorithm::Exchange, segments));
             }
         }
     }
@@ -123,17 +118,8 @@ fn all_to_all_with_tables_of_their_own() {
 fn barrier_lets_nobody_leave_before_all_have_come() {
     for world in WORLDS {
         for algorithm in [Algorithm::Dissemination, Algorithm::Direct] {
-            let (op, dtype, hosts) = (&Op::Barrier, DType::U8, &vec![0; world][..]);
-            let case = Case {
-                op,
-                op_of: &|_| Op::Barrier,
-                dtype,
-                hosts,
-                algorithm,
-                segments: 1,
-                in_place: false,
-                windows: true,
-            };
+            let (op, hosts) = (&Op::Barrier, &vec![0; world][..]);
+            let case = case(op, &|_| Op::Barrier, hosts, algorithm, 1);
             // Whoever waits for a rank directly or through others must be everybody.
             let schedules = case.schedules().unwrap();
             check(&schedules, hosts, |_, _| 0).unwrap();
@@ -148,106 +134,91 @@ fn barrier_lets_nobody_leave_before_all_have_come() {
 
 /// Plays `ops` at every world, size and segment count with every algorithm, on one host and on several.
 fn sweep(can_be_in_place: bool, ops: impl Fn(usize, usize) -> Vec<Op>) {
-    let mut played = std::collections::BTreeSet::new();
+    let mut stage = Stage::default();
     for world in WORLDS {
         for size in SIZES {
             for op in ops(size, world) {
-                for algorithm in Algorithm::ALL
+                let op_of = |_: usize| op.clone();
+                let scene = Scene::new(&op_of, world);
+                let played: Vec<_> = Algorithm::ALL
                     .into_iter()
                     .filter(|algorithm| algorithm.plays(&op, DType::I32))
-                {
-                    played.insert(algorithm);
-                    for segments in SEGMENTS {
-                        sweep_ground(&op, world, algorithm, segments, can_be_in_place);
+                    .collect();
+                assert!(!played.is_empty());
+                for algorithm in played {
+                    for hosts in spread(world, algorithm) {
+                        for segments in SEGMENTS {
+                            let case = case(&op, &op_of, &hosts, algorithm, segments);
+                            scene.run_everywhere(&mut stage, case, can_be_in_place);
+                        }
                     }
                 }
             }
         }
     }
-    assert!(!played.is_empty());
 }
 
-fn sweep_ground(op: &Op, world: usize, algorithm: Algorithm, segments: usize, can_be_in_place: bool) {
-    let grounds = if algorithm == Algorithm::TwoLevel {
-        spread(world)
-    } else {
-        vec![vec![0; world]]
-    };
-    for hosts in &grounds {
-        for in_place in [false, true]
-            .into_iter()
-            .filter(|in_place| !in_place || can_be_in_place)
-        {
-            for windows in [false, true]
-                .into_iter()
-                .filter(|windows| !windows || algorithm == Algorithm::TwoLevel)
-            {
-                let op_of = |_: usize| op.clone();
-                run(&Case {
-                    op,
-                    op_of: &op_of,
-                    dtype: DType::I32,
-                    hosts,
-                    algorithm,
-                    segments,
-                    in_place,
-                    windows,
-                });
+/// A case out of place and without windows.
+fn case<'a>(
+    op: &'a Op,
+    op_of: &'a dyn Fn(usize) -> Op,
+    hosts: &'a [u32],
+    algorithm: Algorithm,
+    segments: usize,
+) -> Case<'a> {
+    Case {
+        op,
+        op_of,
+        dtype: DType::I32,
+        hosts,
+        algorithm,
+        segments,
+        in_place: false,
+        windows: false,
+    }
+}
+
+/// What all ranks give and should get, whatever the algorithm.
+struct Scene {
+    inputs: Vec<Vec<u8>>,
+    expected: Vec<Option<Vec<u8>>>,
+}
+
+impl Scene {
+    fn new(op_of: &dyn Fn(usize) -> Op, world: usize) -> Scene {
+        let inputs: Vec<_> = (0..world)
+            .map(|rank| numbers(rank, op_of(rank).need(rank, world).input))
+            .collect();
+        let bytes = |numbers: Vec<i32>| bytemuck::cast_slice::<i32, u8>(&numbers).to_vec();
+        let expected = oracle::outputs(op_of, &inputs, |all| all.iter().sum());
+        Scene {
+            inputs: inputs.into_iter().map(bytes).collect(),
+            expected: expected.into_iter().map(|output| output.map(bytes)).collect(),
+        }
+    }
+
+    /// In place and not, with windows and without, as far as the case can tell a difference.
+    fn run_everywhere(&self, stage: &mut Stage, case: Case<'_>, can_be_in_place: bool) {
+        for in_place in [false, true] {
+            for windows in [false, true] {
+                let tells = (!in_place || can_be_in_place) && (!windows || case.algorithm == Algorithm::TwoLevel);
+                if tells {
+                    self.run(
+                        stage,
+                        &Case {
+                            in_place,
+                            windows,
+                            ..case
+                        },
+                    );
+                }
             }
         }
     }
-}
 
-/// Plays one case on small numbers and compares every rank with the oracle.
-fn run(case: &Case<'_>) {
-    let Some(schedules) = case.schedules() else {
-        panic!("{case:?} cannot be built")
-    };
-    let size = case.size();
-    let need = |rank: usize| (case.op_of)(rank).need(rank, size);
-    let inputs: Vec<Vec<i32>> = (0..size).map(|rank| numbers(rank, need(rank).input)).collect();
-    let expected = oracle::outputs(case.op_of, &inputs, |all| all.iter().sum());
-    let mut memory: Vec<Memory> = (0..size).map(|rank| memory_of(case, rank, &inputs[rank])).collect();
-    let before: Vec<Vec<u8>> = memory.iter().map(|memory| memory.output.clone()).collect();
-    case.play(&schedules, &mut memory, None);
-    for (rank, expected) in expected.into_iter().enumerate() {
-        let output = &memory[rank].output;
-        match expected {
-            Some(expected) => {
-                let start = result_start(case, rank);
-                let got = &output[start * 4..][..expected.len() * 4];
-                assert!(
-                    got == bytemuck::cast_slice::<i32, u8>(&expected),
-                    "{case:?}: rank {rank} has a wrong answer"
-                );
-            }
-            None => assert!(*output == before[rank], "{case:?}: rank {rank}'s buffer was touched"),
-        }
-    }
-}
-
-fn memory_of(case: &Case<'_>, rank: usize, input: &[i32]) -> Memory {
-    let op = (case.op_of)(rank);
-    let bytes = |numbers: &[i32]| bytemuck::cast_slice::<i32, u8>(numbers).to_vec();
-    if !case.in_place {
-        let output = vec![-1; op.need(rank, case.size()).output];
-        return Memory::new(bytes(input), bytes(&output));
-    }
-    let mut output = vec![-1; op.need_in_place(rank, case.size()).expect("works in place")];
-    let start = if let Op::AllGather { counts } = &op {
-        (0..rank).map(|before| counts.of(before)).sum()
-    } else {
-        0
-    };
-    output[start..start + input.len()].copy_from_slice(input);
-    Memory::new(vec![], bytes(&output))
-}
-
-/// Where in the output buffer the result begins.
-fn result_start(case: &Case<'_>, rank: usize) -> usize {
-    match (case.op, case.in_place) {
-        (Op::ReduceScatter { counts, .. }, true) => (0..rank).map(|before| counts.of(before)).sum(),
-        _ => 0,
+    fn run(&self, stage: &mut Stage, case: &Case<'_>) {
+        case.play(&self.inputs, &[], stage);
+        case.compare(stage, &self.inputs, &self.expected);
     }
 }
 
@@ -256,30 +227,6 @@ fn numbers(rank: usize, len: usize) -> Vec<i32> {
     (0..len)
         .map(|at| ((rank * 7919 + at * 31) % 2003) as i32 - 1000)
         .collect()
-}
-
-fn roots(world: usize) -> impl Iterator<Item = usize> {
-    let mut roots = vec![0, world / 2, world - 1];
-    roots.dedup();
-    roots.into_iter()
-}
-
-/// Even counts and uneven ones, some of them zero. The largest size is that of the whole, so that the suite stays quick.
-fn both(size: usize, world: usize) -> [Counts; 2] {
-    let count = if size > 1000 { size / world } else { size };
-    let uneven: Vec<usize> = (0..world).map(|rank| [count, 0, count / 2 + 1][rank % 3]).collect();
-    [Counts::Even(count), Counts::uneven(&uneven)]
-}
-
-/// Ways to spread a world over hosts: one, two of equal size, uneven blocks, scattered.
-fn spread(world: usize) -> Vec<Vec<u32>> {
-    let ranks = 0..world as u32;
-    vec![
-        vec![0; world],
-        ranks.clone().map(|rank| rank / (world as u32).div_ceil(2)).collect(),
-        ranks.clone().map(|rank| rank / 3).collect(),
-        ranks.map(|rank| rank % 3).collect(),
-    ]
 }
 
 /// `knowledge[a][b]`: whether rank `a`, when it ends, can know that rank `b` has begun. What is learnt in a step can be

@@ -11,18 +11,18 @@ pub(crate) fn outputs<V: Clone>(
     join: impl Fn(&[V]) -> V,
 ) -> Vec<Option<Vec<V>>> {
     let size = inputs.len();
-    let joined = |from: usize, len: usize| -> Vec<V> {
-        (from..from + len)
-            .map(|at| join(&inputs.iter().map(|input| input[at].clone()).collect::<Vec<_>>()))
-            .collect()
-    };
+    let column = |at: usize| inputs.iter().map(|input| input[at].clone()).collect::<Vec<_>>();
+    let joins = op_of(0).reduce().is_some();
+    let len = if joins { inputs[0].len() } else { 0 };
+    let joined: Vec<V> = (0..len).map(|at| join(&column(at))).collect();
     let output = |rank: usize| match op_of(rank) {
-        Op::AllReduce { count, .. } => Some(joined(0, count)),
-        Op::Reduce { count, root, .. } => (rank == root).then(|| joined(0, count)),
+        Op::AllReduce { .. } => Some(joined.clone()),
+        Op::Reduce { root, .. } => (rank == root).then(|| joined.clone()),
         Op::Broadcast { root, .. } => Some(inputs[root].clone()),
         Op::AllGather { .. } => Some(inputs.concat()),
         Op::ReduceScatter { counts, .. } => {
-            Some(joined((0..rank).map(|before| counts.of(before)).sum(), counts.of(rank)))
+            let start: usize = (0..rank).map(|before| counts.of(before)).sum();
+            Some(joined[start..start + counts.of(rank)].to_vec())
         }
         Op::AllToAll { .. } => Some((0..size).flat_map(|from| given(op_of, inputs, from, rank)).collect()),
         Op::Gather { root, .. } => (rank == root).then(|| inputs.concat()),

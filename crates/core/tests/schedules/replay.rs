@@ -1,49 +1,43 @@
 //! Plays all ranks' schedules on real memory, in the order the validity check walks them.
 
 use phalanx_core::reduce::{Factor, combine, combine_in_place, finish_avg, fold, scale};
-use phalanx_core::schedule::{Event, Place, Plan, Recv, Schedule, Send, Span, Step, Then, build, walk};
+use phalanx_core::schedule::{Algorithm, Event, Place, Plan, Recv, Schedule, Send, Span, Step, Then, build, walk};
 use phalanx_core::{DType, Layout, Op, ReduceOp};
 
 /// One case: an operation, an algorithm and the ground it is played on.
+#[derive(Clone, Copy)]
 pub(crate) struct Case<'a> {
+    /// Rank 0's view of the operation.
     pub(crate) op: &'a Op,
-    /// Each rank's own view of `op` where the numbers differ from rank to rank.
+    /// Each rank's own view where the numbers differ from rank to rank.
     pub(crate) op_of: &'a dyn Fn(usize) -> Op,
     pub(crate) dtype: DType,
     pub(crate) hosts: &'a [u32],
-    pub(crate) algorithm: phalanx_core::schedule::Algorithm,
+    pub(crate) algorithm: Algorithm,
     pub(crate) segments: usize,
     pub(crate) in_place: bool,
     pub(crate) windows: bool,
 }
 
-/// One rank's memory, in bytes.
+/// All ranks' memory. It is kept from case to case: new pages for each would cost more than the schedules themselves.
 #[derive(Default)]
-pub(crate) struct Memory {
-    pub(crate) input: Vec<u8>,
-    pub(crate) output: Vec<u8>,
+pub(crate) struct Stage {
+    own: Vec<Own>,
+    windows: Vec<Window>,
+}
+
+/// What one rank alone reads and writes.
+#[derive(Default)]
+struct Own {
+    output: Vec<u8>,
     scratch: Vec<u8>,
-    offers: Vec<Vec<u8>>,
 }
 
-impl Memory {
-    pub(crate) fn new(input: Vec<u8>, output: Vec<u8>) -> Memory {
-        Memory {
-            input,
-            output,
-            ..Memory::default()
-        }
-    }
-}
-
-impl Memory {
-    fn place(&mut self, place: Place) -> &mut [u8] {
-        match place {
-            Place::Input => &mut self.input,
-            Place::Output => &mut self.output,
-            Place::Scratch => &mut self.scratch,
-        }
-    }
+/// One rank's last two offers: no peer may read an older one.
+#[derive(Default)]
+struct Window {
+    slots: [Vec<u8>; 2],
+    made: usize,
 }
 
 impl Case<'_> {
@@ -69,16 +63,19 @@ impl Case<'_> {
         })
     }
 
-    /// Walks the schedules over `memory`; panics with the case's name when they are not valid.
-    pub(crate) fn play(&self, schedules: &[Schedule], memory: &mut [Memory], factor: Option<&Factor>) {
-        let byte_len = self.dtype.byte_len();
-        for (memory, schedule) in memory.iter_mut().zip(schedules) {
-            // Whatever is in scratch must not matter.
-            memory.scratch = vec![0xA5; schedule.scratch * byte_len];
-        }
-        let lens: Vec<_> = memory
-            .iter()
-            .map(|m| (m.input.len() / byte_len, m.output.len() / byte_len))
+    /// Walks the schedules over `inputs`, each rank with its factor if there are any; panics with the case's name when
+    /// they are not valid. The outputs stay on the stage.
+    pub(crate) fn play(&self, inputs: &[Vec<u8>], factors: &[Factor], stage: &mut Stage) {
+        let schedules = self.schedules().unwrap_or_else(|| panic!("{self:?}: cannot be built"));
+        stage.set(self, &schedules, inputs);
+        let unit = self.dtype.byte_len();
+        let lens: Vec<_> = (0..self.size())
+            .map(|rank| {
+                (
+                    self.input(inputs, rank).len() / unit,
+                    stage.own[rank].output.len() / unit,
+                )
+            })
             .collect();
         let len_of = |rank: usize, place| {
             if place == Place::Input {
@@ -87,15 +84,51 @@ impl Case<'_> {
                 lens[rank].1
             }
         };
-        let reduce = self.op.reduce().unwrap_or(ReduceOp::Sum);
         let mut play = Play {
-            memory,
-            reduce,
-            dtype: self.dtype,
-            factor,
+            case: self,
+            inputs,
+            factors,
+            reduce: self.op.reduce().unwrap_or(ReduceOp::Sum),
+            stage,
         };
-        let walked = walk(schedules, self.hosts, len_of, |event| play.take(event));
+        let walked = walk(&schedules, self.hosts, len_of, |event| play.take(event));
         walked.unwrap_or_else(|fault| panic!("{self:?}: {fault}"));
+    }
+
+    /// A rank's result within its output buffer.
+    pub(crate) fn result<'a>(&self, stage: &'a Stage, rank: usize) -> &'a [u8] {
+        let op = (self.op_of)(rank);
+        let (start, len) = match &op {
+            Op::ReduceScatter { counts, .. } if self.in_place => {
+                ((0..rank).map(|before| counts.of(before)).sum(), counts.of(rank))
+            }
+            _ => (0, op.need(rank, self.size()).output),
+        };
+        let unit = self.dtype.byte_len();
+        &stage.own[rank].output[start * unit..][..len * unit]
+    }
+
+    /// Panics unless every rank has what is expected of it, and an untouched buffer where nothing is.
+    pub(crate) fn compare(&self, stage: &Stage, inputs: &[Vec<u8>], expected: &[Option<Vec<u8>>]) {
+        for (rank, expected) in expected.iter().enumerate() {
+            if let Some(expected) = expected {
+                let right = self.result(stage, rank) == expected;
+                assert!(right, "{self:?}: rank {rank} has a wrong answer");
+                continue;
+            }
+            let output = &stage.own[rank].output;
+            let untouched = if self.in_place {
+                *output == inputs[rank]
+            } else {
+                output.iter().all(|&byte| byte == BLANK)
+            };
+            assert!(untouched, "{self:?}: rank {rank}'s buffer was touched");
+        }
+    }
+
+    /// What a rank reads as its input; in place there is none.
+    fn input<'a>(&self, inputs: &'a [Vec<u8>], rank: usize) -> &'a [u8] {
+        if self.in_place { &[] } else { &inputs[rank] }
     }
 }
 
@@ -110,11 +143,38 @@ impl std::fmt::Debug for Case<'_> {
     }
 }
 
+impl Stage {
+    /// Lays out a case: whatever is in scratch or output must not matter, so both are filled with nonsense.
+    fn set(&mut self, case: &Case<'_>, schedules: &[Schedule], inputs: &[Vec<u8>]) {
+        let (size, unit) = (case.size(), case.dtype.byte_len());
+        self.own.resize_with(self.own.len().max(size), Own::default);
+        self.windows.resize_with(self.windows.len().max(size), Window::default);
+        for (rank, schedule) in schedules.iter().enumerate() {
+            let op = (case.op_of)(rank);
+            let own = &mut self.own[rank];
+            refill(&mut own.scratch, schedule.scratch * unit, NONSENSE);
+            self.windows[rank].made = 0;
+            if !case.in_place {
+                refill(&mut own.output, op.need(rank, size).output * unit, BLANK);
+                continue;
+            }
+            let len = op.need_in_place(rank, size).expect("works in place");
+            refill(&mut own.output, len * unit, BLANK);
+            let start: usize = match &op {
+                Op::AllGather { counts } => (0..rank).map(|before| counts.of(before)).sum(),
+                _ => 0,
+            };
+            own.output[start * unit..][..inputs[rank].len()].copy_from_slice(&inputs[rank]);
+        }
+    }
+}
+
 struct Play<'a> {
-    memory: &'a mut [Memory],
+    case: &'a Case<'a>,
+    inputs: &'a [Vec<u8>],
+    factors: &'a [Factor],
     reduce: ReduceOp,
-    dtype: DType,
-    factor: Option<&'a Factor>,
+    stage: &'a mut Stage,
 }
 
 impl Play<'_> {
@@ -126,26 +186,28 @@ impl Play<'_> {
     }
 
     fn transfer(&mut self, send: Send, recv: Recv) {
-        let byte_len = self.dtype.byte_len();
-        let [from, to] = self.memory.get_disjoint_mut([recv.from, send.to]).unwrap();
-        let bytes = &from.place(send.span.place)[byte_range(send.span, byte_len)];
-        let into = &mut to.place(recv.span.place)[byte_range(recv.span, byte_len)];
+        let dtype = self.case.dtype;
+        let input = self.case.input(self.inputs, recv.from);
+        let [from, to] = self.stage.own.get_disjoint_mut([recv.from, send.to]).unwrap();
+        let bytes = from.read(input, send.span, dtype);
+        let into = to.write(recv.span, dtype);
         match recv.then {
             Then::Store => into.copy_from_slice(bytes),
-            Then::Fold => fold(self.reduce, self.dtype, into, bytes).unwrap(),
+            Then::Fold => fold(self.reduce, dtype, into, bytes).unwrap(),
         }
     }
 
     fn local(&mut self, rank: usize, step: &Step) {
-        let (reduce, dtype, size) = (self.reduce, self.dtype, self.memory.len());
+        let (dtype, size) = (self.case.dtype, self.case.size());
+        let input = self.case.input(self.inputs, rank);
+        let Stage { own, windows } = &mut *self.stage;
+        let own = &mut own[rank];
         match step {
             Step::Offer(spans) => {
-                let offer = spans
+                let slot = windows[rank].next();
+                spans
                     .iter()
-                    .map(|&span| self.read(rank, span))
-                    .collect::<Vec<_>>()
-                    .concat();
-                self.memory[rank].offers.push(offer);
+                    .for_each(|&span| slot.extend_from_slice(own.read(input, span, dtype)));
             }
             Step::Pull {
                 from,
@@ -153,8 +215,8 @@ impl Play<'_> {
                 start,
                 into,
             } => {
-                let part = self.part(*from, *offer, *start, into.len);
-                self.write(rank, *into).copy_from_slice(&part);
+                let part = windows[*from].part(*offer, *start, into.len, dtype);
+                own.write(*into, dtype).copy_from_slice(part);
             }
             Step::PullAll {
                 from,
@@ -163,57 +225,103 @@ impl Play<'_> {
                 into,
                 whole,
             } => {
-                let parts: Vec<_> = from
-                    .iter()
-                    .map(|&peer| self.part(peer, *offer, *start, into.len))
-                    .collect();
-                let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-                combine(partial(reduce, *whole), dtype, self.write(rank, *into), &parts).unwrap();
+                let part = |&peer: &usize| windows[peer].part(*offer, *start, into.len, dtype);
+                let parts: Vec<&[u8]> = from.iter().map(part).collect();
+                combine(partial(self.reduce, *whole), dtype, own.write(*into, dtype), &parts).unwrap();
             }
-            Step::Copy { from, into } => {
-                let bytes = self.read(rank, *from);
-                self.write(rank, *into).copy_from_slice(&bytes);
-            }
+            Step::Copy { from, into } => own.with_parts(input, *into, &[*from], dtype, |target, _, parts| {
+                target.copy_from_slice(parts[0]);
+            }),
             Step::Combine { into, parts, whole } => {
-                let held: Vec<_> = parts.iter().map(|&part| self.read(rank, part)).collect();
-                let mut others: Vec<&[u8]> = held.iter().map(Vec::as_slice).collect();
-                let reduce = partial(reduce, *whole);
-                match parts.iter().position(|part| part == into) {
-                    Some(position) => {
-                        others.remove(position);
-                        combine_in_place(reduce, dtype, self.write(rank, *into), position, &others).unwrap();
-                    }
-                    None => combine(reduce, dtype, self.write(rank, *into), &others).unwrap(),
-                }
+                let reduce = partial(self.reduce, *whole);
+                own.with_parts(input, *into, parts, dtype, |target, position, others| match position {
+                    Some(position) => combine_in_place(reduce, dtype, target, position, others).unwrap(),
+                    None => combine(reduce, dtype, target, others).unwrap(),
+                });
             }
             Step::Scale(span) => {
-                if let Some(factor) = self.factor {
-                    scale(dtype, self.write(rank, *span), factor).unwrap();
+                if let Some(factor) = self.factors.get(rank) {
+                    scale(dtype, own.write(*span, dtype), factor).unwrap();
                 }
             }
-            Step::Finish(span) if reduce == ReduceOp::Avg => finish_avg(dtype, self.write(rank, *span), size).unwrap(),
+            Step::Finish(span) if self.reduce == ReduceOp::Avg => {
+                finish_avg(dtype, own.write(*span, dtype), size).unwrap();
+            }
             _ => {}
         }
     }
+}
 
-    fn part(&self, peer: usize, offer: usize, start: usize, len: usize) -> Vec<u8> {
-        let byte_len = self.dtype.byte_len();
-        self.memory[peer].offers[offer][start * byte_len..][..len * byte_len].to_vec()
+impl Own {
+    fn read<'a>(&'a self, input: &'a [u8], span: Span, dtype: DType) -> &'a [u8] {
+        let memory = match span.place {
+            Place::Input => input,
+            Place::Output => &self.output,
+            Place::Scratch => &self.scratch,
+        };
+        &memory[byte_range(span, dtype)]
     }
 
-    fn read(&mut self, rank: usize, span: Span) -> Vec<u8> {
-        let byte_len = self.dtype.byte_len();
-        self.memory[rank].place(span.place)[byte_range(span, byte_len)].to_vec()
+    fn write(&mut self, span: Span, dtype: DType) -> &mut [u8] {
+        let memory = match span.place {
+            Place::Scratch => &mut self.scratch,
+            _ => &mut self.output,
+        };
+        &mut memory[byte_range(span, dtype)]
     }
 
-    fn write(&mut self, rank: usize, span: Span) -> &mut [u8] {
-        let byte_len = self.dtype.byte_len();
-        &mut self.memory[rank].place(span.place)[byte_range(span, byte_len)]
+    /// Hands out `into` and the parts beside it; where `into` is one of them, its position instead.
+    fn with_parts(
+        &mut self,
+        input: &[u8],
+        into: Span,
+        parts: &[Span],
+        dtype: DType,
+        act: impl FnOnce(&mut [u8], Option<usize>, &[&[u8]]),
+    ) {
+        let (memory, other) = match into.place {
+            Place::Scratch => (&mut self.scratch, &self.output),
+            _ => (&mut self.output, &self.scratch),
+        };
+        let (before, rest) = memory.split_at_mut(byte_range(into, dtype).start);
+        let (target, after) = rest.split_at_mut(into.len * dtype.byte_len());
+        let shift = into.end() * dtype.byte_len();
+        let others = parts.iter().filter(|&&part| part != into).map(|&part| {
+            let range = byte_range(part, dtype);
+            match part.place {
+                Place::Input => &input[range],
+                place if place != into.place => &other[range],
+                _ if part.end() <= into.start => &before[range],
+                _ => &after[range.start - shift..range.end - shift],
+            }
+        });
+        let others: Vec<&[u8]> = others.collect();
+        act(target, parts.iter().position(|part| *part == into), &others);
     }
 }
 
-fn byte_range(span: Span, byte_len: usize) -> std::ops::Range<usize> {
-    span.start * byte_len..span.end() * byte_len
+impl Window {
+    fn next(&mut self) -> &mut Vec<u8> {
+        self.made += 1;
+        let slot = &mut self.slots[self.made % 2];
+        slot.clear();
+        slot
+    }
+
+    fn part(&self, offer: usize, start: usize, len: usize, dtype: DType) -> &[u8] {
+        assert!(offer < self.made && self.made <= offer + 2, "an offer that is gone");
+        let unit = dtype.byte_len();
+        &self.slots[(offer + 1) % 2][start * unit..][..len * unit]
+    }
+}
+
+fn refill(buffer: &mut Vec<u8>, len: usize, byte: u8) {
+    buffer.clear();
+    buffer.resize(len, byte);
+}
+
+fn byte_range(span: Span, dtype: DType) -> std::ops::Range<usize> {
+    span.start * dtype.byte_len()..span.end() * dtype.byte_len()
 }
 
 /// What a combine of a part of the inputs computes: an average divides only when all are there.
@@ -224,3 +332,7 @@ fn partial(reduce: ReduceOp, whole: bool) -> ReduceOp {
         reduce
     }
 }
+
+/// What an output holds before it is written.
+const BLANK: u8 = 0xFF;
+const NONSENSE: u8 = 0xA5;
