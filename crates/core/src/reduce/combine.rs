@@ -107,7 +107,7 @@ impl Job for Combine<'_> {
 }
 
 /// Bytes of a block's accumulators, few enough to stay in the nearest cache together with what they are made from.
-const BLOCK: usize = 2048;
+const BLOCK: usize = 1024;
 
 #[inline(always)]
 fn combine_blocks<L: Lane<W>, W: Pod>(
