@@ -1,10 +1,12 @@
 //! Every operand at hand: accumulated wide and rounded once.
 
+use bytemuck::Pod;
 use pulp::Arch;
 
 use super::fault::{check_length, check_whole};
 use super::isa::{Isa, run_on};
 use super::lane::Lane;
+use super::loops;
 use super::resolve::{Job, resolve};
 use super::{ReduceError, ReduceOp};
 use crate::DType;
@@ -94,7 +96,7 @@ impl Job for Combine<'_> {
     fn run<L, W>(self, join: impl Fn(W, W) -> W + Copy, settle: impl Fn(W, usize) -> W + Copy)
     where
         L: Lane<W>,
-        W: Copy + Default,
+        W: Pod,
     {
         run_on(
             self.arch,
@@ -104,29 +106,70 @@ impl Job for Combine<'_> {
     }
 }
 
-/// Accumulators of a block, few enough to stay in the nearest cache together with what they are made from.
-const BLOCK: usize = 256;
+/// Bytes of a block's accumulators, few enough to stay in the nearest cache together with what they are made from.
+const BLOCK: usize = 1024;
 
 #[inline(always)]
-fn combine_blocks<L: Lane<W>, W: Copy + Default>(
+fn combine_blocks<L: Lane<W>, W: Pod>(
     isa: Isa,
     into: &mut [u8],
     operands: Operands<'_>,
     join: impl Fn(W, W) -> W + Copy,
-    settle: impl Fn(W, usize) -> W,
+    settle: impl Fn(W, usize) -> W + Copy,
 ) {
     let count = operands.count();
-    let mut totals = [W::default(); BLOCK];
-    for (index, block) in into.chunks_mut(BLOCK * size_of::<L>()).enumerate() {
-        let start = index * BLOCK * size_of::<L>();
+    let settle = move |total| settle(total, count);
+    match count {
+        1 | 2 => combine_few::<L, W>(isa, into, operands, join, settle),
+        _ => combine_many::<L, W>(isa, into, operands, join, settle),
+    }
+}
+
+/// One or two operands need no accumulators: the result is made where it belongs.
+#[inline(always)]
+fn combine_few<L: Lane<W>, W: Pod>(
+    isa: Isa,
+    into: &mut [u8],
+    operands: Operands<'_>,
+    join: impl Fn(W, W) -> W,
+    settle: impl Fn(W) -> W,
+) {
+    let (first, others) = match operands.own {
+        Some(_) => (None, operands.parts),
+        None => (operands.parts.first(), &operands.parts[1..]),
+    };
+    let joined = |a, b| settle(join(a, b));
+    for (index, block) in into.chunks_mut(BLOCK).enumerate() {
+        let span = index * BLOCK..index * BLOCK + block.len();
+        if let Some(first) = first {
+            block.copy_from_slice(&first[span.clone()]);
+        }
+        match others.first() {
+            Some(other) => loops::fold_all::<L, W>(isa, block, &other[span], &joined),
+            None => loops::map_all::<L, W>(isa, block, &settle),
+        }
+    }
+}
+
+#[inline(always)]
+fn combine_many<L: Lane<W>, W: Pod>(
+    isa: Isa,
+    into: &mut [u8],
+    operands: Operands<'_>,
+    join: impl Fn(W, W) -> W + Copy,
+    settle: impl Fn(W) -> W,
+) {
+    let mut memory = [0u128; BLOCK / size_of::<u128>()];
+    let totals: &mut [W] = bytemuck::cast_slice_mut(&mut memory);
+    let stride = totals.len() * size_of::<L>();
+    for (index, block) in into.chunks_mut(stride).enumerate() {
+        let span = index * stride..index * stride + block.len();
         let totals = &mut totals[..block.len() / size_of::<L>()];
-        let operand = |index| match operands.part(index) {
-            Some(part) => &part[start..start + block.len()],
-            None => &*block,
-        };
-        L::widen_all(isa, totals, operand(0));
-        (1..count).for_each(|index| L::join_all(isa, totals, operand(index), join));
-        totals.iter_mut().for_each(|total| *total = settle(*total, count));
-        L::narrow_all(isa, block, totals);
+        let operand = |index| operands.part(index).map_or(&*block, |part| &part[span.clone()]);
+        loops::join_two::<L, W>(isa, totals, operand(0), operand(1), join);
+        for index in 2..operands.count() {
+            loops::join_all::<L, W>(isa, totals, operand(index), join);
+        }
+        loops::narrow_all::<L, W>(isa, block, totals, &settle);
     }
 }

@@ -1,6 +1,4 @@
 //! Conversions between 16-bit floats and `f32` without branches, so that a loop over them vectorises.
-//!
-//! They only meet normal `f32` numbers on the way, so a thread that flushes subnormals computes the same bits.
 
 /// The value of a bfloat16.
 #[inline(always)]

@@ -1,10 +1,12 @@
 //! Two operands: what has been gathered so far, and what a peer just sent.
 
+use bytemuck::Pod;
 use pulp::Arch;
 
 use super::fault::{check_length, check_whole};
 use super::isa::{Isa, run_on};
 use super::lane::Lane;
+use super::loops;
 use super::resolve::{Job, resolve};
 use super::{ReduceError, ReduceOp};
 use crate::DType;
@@ -53,12 +55,12 @@ impl Job for Fold<'_> {
     fn run<L, W>(self, join: impl Fn(W, W) -> W + Copy, _settle: impl Fn(W, usize) -> W + Copy)
     where
         L: Lane<W>,
-        W: Copy + Default,
+        W: Pod,
     {
         run_on(
             self.arch,
             #[inline(always)]
-            |isa: Isa| L::fold_all(isa, self.accumulator, self.incoming, join),
+            |isa: Isa| loops::fold_all::<L, W>(isa, self.accumulator, self.incoming, join),
         );
     }
 }

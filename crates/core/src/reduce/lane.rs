@@ -1,4 +1,4 @@
-//! Lanes: elements as they lie in bytes, the accumulator each is widened to, and the loops over them.
+//! Lanes: elements as they lie in bytes, and the accumulator each is widened to.
 //!
 //! Elements are read and written through `bytemuck` as unaligned: on today's machines that costs nothing when the
 //! address happens to be aligned, and one path is one set of bits.
@@ -8,67 +8,30 @@ use half::{bf16, f16};
 use num_complex::Complex;
 
 use super::float16;
-use super::isa::Isa;
+use super::group::{Group, NoGroup};
+#[cfg(not(target_arch = "x86_64"))]
+use super::group::{NoGroup as Brains, NoGroup as Halves};
+#[cfg(target_arch = "x86_64")]
+use super::group_v4::{Brains, Halves};
 use crate::Bool;
 
 /// An element that accumulates as a `W`.
-///
-/// The slice methods are the loops that kernels are made of. Slices hold equally many elements. A lane overrides them
-/// where an instruction set has a better way to convert.
-pub(super) trait Lane<W: Copy>: Pod {
+pub(super) trait Lane<W>: Pod {
+    /// What converts many of them at once; `NoGroup` where the compiler does that well by itself.
+    type Group: Group<W>;
+
     /// The element as an accumulator, exactly.
     fn widen(self) -> W;
 
     /// The accumulator as an element: rounded once, NaNs canonical.
     fn narrow(wide: W) -> Self;
-
-    /// Widens every element.
-    #[inline(always)]
-    fn widen_all(_isa: Isa, wide: &mut [W], bytes: &[u8]) {
-        for (wide, element) in wide.iter_mut().zip(elements(bytes)) {
-            *wide = Self::widen(element);
-        }
-    }
-
-    /// Joins every element into its accumulator.
-    #[inline(always)]
-    fn join_all(_isa: Isa, wide: &mut [W], bytes: &[u8], join: impl Fn(W, W) -> W) {
-        for (wide, element) in wide.iter_mut().zip(elements(bytes)) {
-            *wide = join(*wide, Self::widen(element));
-        }
-    }
-
-    /// Narrows every accumulator.
-    #[inline(always)]
-    fn narrow_all(_isa: Isa, bytes: &mut [u8], wide: &[W]) {
-        for (place, wide) in bytes.chunks_exact_mut(size_of::<Self>()).zip(wide) {
-            store(place, Self::narrow(*wide));
-        }
-    }
-
-    /// Joins every incoming element into its place.
-    #[inline(always)]
-    fn fold_all(_isa: Isa, bytes: &mut [u8], incoming: &[u8], join: impl Fn(W, W) -> W) {
-        for (place, element) in bytes.chunks_exact_mut(size_of::<Self>()).zip(elements(incoming)) {
-            store(
-                place,
-                Self::narrow(join(Self::widen(load(place)), Self::widen(element))),
-            );
-        }
-    }
-
-    /// Replaces every element.
-    #[inline(always)]
-    fn map_all(_isa: Isa, bytes: &mut [u8], change: impl Fn(W) -> W) {
-        for place in bytes.chunks_exact_mut(size_of::<Self>()) {
-            store(place, Self::narrow(change(Self::widen(load(place)))));
-        }
-    }
 }
 
 macro_rules! floats {
     ($($float:ty),*) => {$(
         impl Lane<$float> for $float {
+            type Group = NoGroup;
+
             #[inline(always)]
             fn widen(self) -> $float {
                 self
@@ -81,6 +44,8 @@ macro_rules! floats {
         }
 
         impl Lane<Complex<$float>> for Complex<$float> {
+            type Group = NoGroup;
+
             #[inline(always)]
             fn widen(self) -> Self {
                 self
@@ -97,6 +62,8 @@ macro_rules! floats {
 macro_rules! integers {
     ($($integer:ty => $wide:ty),* $(,)?) => {$(
         impl Lane<$wide> for $integer {
+            type Group = NoGroup;
+
             #[inline(always)]
             fn widen(self) -> $wide {
                 self as $wide
@@ -115,6 +82,8 @@ integers!(i8 => i8, u8 => u8, i16 => i16, u16 => u16, i32 => i32, u32 => u32, i6
 integers!(i8 => i64, u8 => i64, i16 => i64, u16 => i64, i32 => i64, u32 => i64, i64 => i128, u64 => i128);
 
 impl Lane<u8> for Bool {
+    type Group = NoGroup;
+
     #[inline(always)]
     fn widen(self) -> u8 {
         u8::from(bool::from(self))
@@ -126,19 +95,9 @@ impl Lane<u8> for Bool {
     }
 }
 
-impl Lane<f32> for bf16 {
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        float16::widen_bf16(self.to_bits())
-    }
-
-    #[inline(always)]
-    fn narrow(wide: f32) -> bf16 {
-        bf16::from_bits(float16::narrow_bf16(f32::narrow(wide)))
-    }
-}
-
 impl Lane<f32> for f16 {
+    type Group = Halves;
+
     #[inline(always)]
     fn widen(self) -> f32 {
         float16::widen_f16(self.to_bits())
@@ -150,6 +109,20 @@ impl Lane<f32> for f16 {
     }
 }
 
+impl Lane<f32> for bf16 {
+    type Group = Brains;
+
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        float16::widen_bf16(self.to_bits())
+    }
+
+    #[inline(always)]
+    fn narrow(wide: f32) -> bf16 {
+        bf16::from_bits(float16::narrow_bf16(f32::narrow(wide)))
+    }
+}
+
 /// The elements of `bytes`, wherever they start.
 #[inline(always)]
 pub(super) fn elements<L: Pod>(bytes: &[u8]) -> impl ExactSizeIterator<Item = L> {
@@ -157,11 +130,11 @@ pub(super) fn elements<L: Pod>(bytes: &[u8]) -> impl ExactSizeIterator<Item = L>
 }
 
 #[inline(always)]
-fn load<L: Pod>(place: &[u8]) -> L {
+pub(super) fn load<L: Pod>(place: &[u8]) -> L {
     bytemuck::pod_read_unaligned(place)
 }
 
 #[inline(always)]
-fn store<L: Pod>(place: &mut [u8], element: L) {
+pub(super) fn store<L: Pod>(place: &mut [u8], element: L) {
     place.copy_from_slice(bytemuck::bytes_of(&element));
 }

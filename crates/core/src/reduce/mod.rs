@@ -14,8 +14,12 @@ mod combine;
 mod fault;
 mod float16;
 mod fold;
+mod group;
+#[cfg(target_arch = "x86_64")]
+mod group_v4;
 mod isa;
 mod lane;
+mod loops;
 mod number;
 mod op;
 mod resolve;

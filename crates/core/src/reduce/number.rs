@@ -1,9 +1,10 @@
 //! Arithmetic on one accumulator, with the rules of `ReduceOp`. NaNs are made canonical later, where a lane is stored.
 
+use bytemuck::Pod;
 use num_complex::Complex;
 
 /// What accumulates.
-pub(super) trait Number: Copy + Default {
+pub(super) trait Number: Pod {
     /// The sum; integers wrap.
     fn plus(self, other: Self) -> Self;
     /// The product; integers wrap.
@@ -68,14 +69,16 @@ macro_rules! floats {
             #[inline(always)]
             fn least(self, other: Self) -> Self {
                 let settled = Self::from_bits(self.to_bits() | other.to_bits());
-                let ordered = if self < other { self } else if other < self { other } else { settled };
+                let lesser = if self < other { self } else { other };
+                let ordered = if self == other { settled } else { lesser };
                 if self.is_nan() | other.is_nan() { Self::NAN } else { ordered }
             }
 
             #[inline(always)]
             fn greatest(self, other: Self) -> Self {
                 let settled = Self::from_bits(self.to_bits() & other.to_bits());
-                let ordered = if self > other { self } else if other > self { other } else { settled };
+                let greater = if self > other { self } else { other };
+                let ordered = if self == other { settled } else { greater };
                 if self.is_nan() | other.is_nan() { Self::NAN } else { ordered }
             }
         }

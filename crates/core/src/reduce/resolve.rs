@@ -1,5 +1,6 @@
 //! From a reduction and an element type, known at run time, to the Rust types and functions a kernel is compiled for.
 
+use bytemuck::Pod;
 use half::{bf16, f16};
 use num_complex::Complex;
 
@@ -14,7 +15,7 @@ pub(super) trait Job {
     fn run<L, W>(self, join: impl Fn(W, W) -> W + Copy, settle: impl Fn(W, usize) -> W + Copy)
     where
         L: Lane<W>,
-        W: Copy + Default;
+        W: Pod;
 }
 
 /// Runs `job` with the types and functions of `reduce` on `dtype`.

@@ -7,6 +7,7 @@ use pulp::Arch;
 use super::fault::{check_length, check_whole};
 use super::isa::{Isa, run_on};
 use super::lane::{Lane, elements};
+use super::loops;
 use super::number::{Number, Share, complex_product};
 use super::{ReduceError, ReduceOp};
 use crate::{Class, DType};
@@ -112,7 +113,7 @@ fn change<L: Lane<W>, W: Copy>(data: &mut [u8], to: impl Fn(W) -> W) {
     run_on(
         Arch::new(),
         #[inline(always)]
-        |isa: Isa| L::map_all(isa, data, to),
+        |isa: Isa| loops::map_all::<L, W>(isa, data, to),
     );
 }
 

@@ -239,6 +239,27 @@ fn combine_equals_the_oracle_in_and_out_of_place() {
 }
 
 #[test]
+fn every_16_bit_float_is_converted_right_by_every_instruction_set() {
+    let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+    let mut turned = all.clone();
+    turned.rotate_left(2 * 40_503);
+    for (dtype, arch) in [DType::F16, DType::BF16]
+        .into_iter()
+        .flat_map(|dtype| archs().into_iter().map(move |arch| (dtype, arch)))
+    {
+        for parts in [&[&all[..]][..], &[&all, &turned]] {
+            let mut into = vec![0; all.len()];
+            combine_on(arch, ReduceOp::Sum, dtype, &mut into, Operands { parts, own: None }).unwrap();
+            assert!(
+                into == reference(ReduceOp::Sum, dtype, parts),
+                "{dtype} {} {arch:?}",
+                parts.len()
+            );
+        }
+    }
+}
+
+#[test]
 fn pieces_make_the_same_bits_as_the_whole() {
     let mut rng = fastrand::Rng::with_seed(4);
     for (reduce, dtype) in supported() {

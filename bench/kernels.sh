@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Sets the pairwise sum of phalanx-core beside hand-written C, on one core, and prints a Markdown table.
+#
+#   LIMITS=path/to/limits.c bench/kernels.sh [rounds]
+#
+# Both sides run in turn, kernel by kernel, since other work on the machine comes and goes. A round's rate is the median
+# of its run, in bytes of the accumulator per second. Shown are the best round, which is what the code can do, and the
+# median of the rounds, which also says how quiet the machine was; the ratio is that of the best rounds. The C side needs
+# AVX-512 with bf16.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+limits=$(realpath "${LIMITS:-../shared/bench/limits.c}")
+rounds=${1:-7}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cc -O3 -march=native -pthread -w "-DLIMITS=\"$limits\"" bench/kernels.c -o "$work/kernels_c"
+bench=$(cargo bench -p phalanx-core --bench kernels --no-run --message-format=json 2>"$work/build.log" |
+  sed -n 's/.*"name":"kernels".*"executable":"\([^"]*\)".*/\1/p') || { cat "$work/build.log" >&2; exit 1; }
+
+run_c() {
+  taskset -c 0 "$work/kernels_c" "$1" "$2"
+}
+
+# Criterion leaves the median time in nanoseconds.
+run_ours() {
+  CRITERION_HOME="$work/criterion" taskset -c 0 "$bench" --bench --exact "fold_sum/$1/$2" >/dev/null 2>&1
+  sed -E 's/.*"median":\{"confidence_interval":\{[^}]*\},"point_estimate":([0-9.e+]+).*/\1/' \
+    "$work/criterion/fold_sum/$1/$2/new/estimates.json" | awk -v mib="$2" '{ print mib * 1048576 / $1 }'
+}
+
+for round in $(seq "$rounds"); do
+  echo "round $round of $rounds" >&2
+  for dtype in f32 f64 i32 bf16 f16; do
+    for mib in 1 64; do
+      echo "$dtype $mib $(run_c "$dtype" "$mib") $(run_ours "$dtype" "$mib")"
+    done
+  done
+done >"$work/rates"
+
+# "best median" of the numbers on standard input.
+summary() {
+  sort -gr | awk '{ value[NR] = $1 } END { print value[1], value[int((NR + 1) / 2)] }'
+}
+
+echo "| dtype | MiB | C GB/s | ours GB/s | ratio | C median | ours median |"
+echo "|---|--:|--:|--:|--:|--:|--:|"
+for dtype in f32 f64 i32 bf16 f16; do
+  for mib in 1 64; do
+    rows=$(grep "^$dtype $mib " "$work/rates")
+    echo "$dtype $mib $(cut -d' ' -f3 <<<"$rows" | summary) $(cut -d' ' -f4 <<<"$rows" | summary)"
+  done
+done | awk '{ printf "| %s | %d | %.1f | %.1f | %.0f %% | %.1f | %.1f |\n", $1, $2, $3, $5, 100 * $5 / $3, $4, $6 }'

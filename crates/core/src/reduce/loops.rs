@@ -1,0 +1,138 @@
+//! The loops that kernels are made of, in groups where the lane has them, then element by element.
+//!
+//! Slices of one call hold equally many elements. Everything is inlined into the kernel, whose instruction set it takes.
+
+use super::group::{Group, LANES};
+use super::isa::Isa;
+use super::lane::{Lane, elements, load, store};
+
+/// Joins every incoming element into its place.
+#[inline(always)]
+pub(super) fn fold_all<L: Lane<W>, W: Copy>(isa: Isa, bytes: &mut [u8], incoming: &[u8], join: impl Fn(W, W) -> W) {
+    let Some(group) = L::Group::on(isa) else {
+        return fold_each::<L, W>(bytes, incoming, join);
+    };
+    let (places, bytes) = bytes.as_chunks_mut();
+    let (groups, incoming) = incoming.as_chunks();
+    for (place, incoming) in places.iter_mut().zip(groups) {
+        let (a, b) = (group.widen(place), group.widen(incoming));
+        *place = group.narrow(join_lanes(a, b, &join));
+    }
+    fold_each::<L, W>(bytes, incoming, join);
+}
+
+/// Changes every element.
+#[inline(always)]
+pub(super) fn map_all<L: Lane<W>, W: Copy>(isa: Isa, bytes: &mut [u8], change: impl Fn(W) -> W) {
+    let Some(group) = L::Group::on(isa) else {
+        return map_each::<L, W>(bytes, change);
+    };
+    let (places, bytes) = bytes.as_chunks_mut();
+    for place in places {
+        *place = group.narrow(each_lane(group.widen(place), &change));
+    }
+    map_each::<L, W>(bytes, change);
+}
+
+/// Joins the elements of two operands into totals.
+#[inline(always)]
+pub(super) fn join_two<L: Lane<W>, W: Copy>(
+    isa: Isa,
+    totals: &mut [W],
+    left: &[u8],
+    right: &[u8],
+    join: impl Fn(W, W) -> W,
+) {
+    let Some(group) = L::Group::on(isa) else {
+        return join_two_each::<L, W>(totals, left, right, join);
+    };
+    let (whole, totals) = totals.as_chunks_mut::<LANES>();
+    let ((lefts, left), (rights, right)) = (left.as_chunks(), right.as_chunks());
+    for ((total, left), right) in whole.iter_mut().zip(lefts).zip(rights) {
+        let (a, b) = (group.widen(left), group.widen(right));
+        *total = join_lanes(a, b, &join);
+    }
+    join_two_each::<L, W>(totals, left, right, join);
+}
+
+/// Joins the elements of one more operand into totals.
+#[inline(always)]
+pub(super) fn join_all<L: Lane<W>, W: Copy>(isa: Isa, totals: &mut [W], operand: &[u8], join: impl Fn(W, W) -> W) {
+    let Some(group) = L::Group::on(isa) else {
+        return join_each::<L, W>(totals, operand, join);
+    };
+    let (whole, totals) = totals.as_chunks_mut::<LANES>();
+    let (groups, operand) = operand.as_chunks();
+    for (total, operand) in whole.iter_mut().zip(groups) {
+        let wide = group.widen(operand);
+        *total = join_lanes(*total, wide, &join);
+    }
+    join_each::<L, W>(totals, operand, join);
+}
+
+/// Settles and narrows every total.
+#[inline(always)]
+pub(super) fn narrow_all<L: Lane<W>, W: Copy>(isa: Isa, bytes: &mut [u8], totals: &[W], settle: impl Fn(W) -> W) {
+    let Some(group) = L::Group::on(isa) else {
+        return narrow_each::<L, W>(bytes, totals, settle);
+    };
+    let (places, bytes) = bytes.as_chunks_mut();
+    let (whole, totals) = totals.as_chunks::<LANES>();
+    for (place, total) in places.iter_mut().zip(whole) {
+        *place = group.narrow(each_lane(*total, &settle));
+    }
+    narrow_each::<L, W>(bytes, totals, settle);
+}
+
+/// Joins lane by lane.
+#[inline(always)]
+fn join_lanes<W: Copy>(mut left: [W; LANES], right: [W; LANES], join: impl Fn(W, W) -> W) -> [W; LANES] {
+    for (left, right) in left.iter_mut().zip(right) {
+        *left = join(*left, right);
+    }
+    left
+}
+
+/// Changes lane by lane. An array's own `map` would not be inlined.
+#[inline(always)]
+fn each_lane<W: Copy>(mut wide: [W; LANES], change: impl Fn(W) -> W) -> [W; LANES] {
+    for lane in &mut wide {
+        *lane = change(*lane);
+    }
+    wide
+}
+
+#[inline(always)]
+fn fold_each<L: Lane<W>, W: Copy>(bytes: &mut [u8], incoming: &[u8], join: impl Fn(W, W) -> W) {
+    for (place, element) in bytes.chunks_exact_mut(size_of::<L>()).zip(elements::<L>(incoming)) {
+        store(place, L::narrow(join(load::<L>(place).widen(), element.widen())));
+    }
+}
+
+#[inline(always)]
+fn map_each<L: Lane<W>, W: Copy>(bytes: &mut [u8], change: impl Fn(W) -> W) {
+    for place in bytes.chunks_exact_mut(size_of::<L>()) {
+        store(place, L::narrow(change(load::<L>(place).widen())));
+    }
+}
+
+#[inline(always)]
+fn join_two_each<L: Lane<W>, W: Copy>(totals: &mut [W], left: &[u8], right: &[u8], join: impl Fn(W, W) -> W) {
+    for ((total, left), right) in totals.iter_mut().zip(elements::<L>(left)).zip(elements::<L>(right)) {
+        *total = join(left.widen(), right.widen());
+    }
+}
+
+#[inline(always)]
+fn join_each<L: Lane<W>, W: Copy>(totals: &mut [W], operand: &[u8], join: impl Fn(W, W) -> W) {
+    for (total, element) in totals.iter_mut().zip(elements::<L>(operand)) {
+        *total = join(*total, element.widen());
+    }
+}
+
+#[inline(always)]
+fn narrow_each<L: Lane<W>, W: Copy>(bytes: &mut [u8], totals: &[W], settle: impl Fn(W) -> W) {
+    for (place, total) in bytes.chunks_exact_mut(size_of::<L>()).zip(totals) {
+        store(place, L::narrow(settle(*total)));
+    }
+}
