@@ -7,6 +7,7 @@ mod ground;
 mod matrix;
 mod moving;
 mod oracle;
+mod pages;
 mod random;
 mod replay;
 mod value;
