@@ -66,7 +66,7 @@ impl Stage {
 
     fn build(&self, call: &Call) -> Result<Schedule> {
         let (layout, op, dtype) = (&self.layout, &call.op, call.dtype);
-        let windows = self.ground.slot_byte_len > 0 && layout.is_one_host();
+        let windows = self.ground.has_windows(layout.size()) && layout.is_one_host();
         let possible = |wish: &Algorithm| wish.plays(op, dtype) && (windows || !wish.reads_windows());
         let (algorithm, segments) = match self.wish.filter(possible) {
             Some(wish) => (wish, wish.segments(op, dtype, layout, &self.ground)),

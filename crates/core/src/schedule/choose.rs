@@ -36,7 +36,7 @@ pub enum Algorithm {
 /// What the choice stands on besides the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ground {
-    /// Bytes that fit one slot of the windows of this host; 0 when there are none.
+    /// Bytes of elements that fit one slot of the windows of this host, besides the fingerprint; 0 when there are none.
     pub slot_byte_len: usize,
     /// Below this many bytes latency counts more than bandwidth.
     pub small_byte_len: usize,
@@ -51,6 +51,19 @@ impl Default for Ground {
             small_byte_len: 16 << 10,
             segment_byte_len: 256 << 10,
         }
+    }
+}
+
+impl Ground {
+    /// Whether there are windows whose slots are long enough for `size` ranks: a slot takes a piece of every slice, and
+    /// each piece may be one element longer than its share.
+    pub fn has_windows(&self, size: usize) -> bool {
+        self.slot_byte_len / 2 >= size * LONGEST_ELEMENT
+    }
+
+    /// The bytes that may be cut into pieces for one slot.
+    fn slot_room(&self, size: usize) -> usize {
+        self.slot_byte_len.saturating_sub(size * LONGEST_ELEMENT)
     }
 }
 
@@ -117,11 +130,11 @@ impl Algorithm {
         let (piece, limit) = match self {
             Algorithm::Direct if matches!(op.kind(), OpKind::AllGather | OpKind::Gather) => (
                 longest_byte_len(op, dtype, byte_len, layout.size()),
-                slot_room(ground, layout),
+                ground.slot_room(layout.size()),
             ),
-            Algorithm::Direct | Algorithm::AtOnce => (byte_len, slot_room(ground, layout)),
-            Algorithm::TwoLevel if ground.slot_byte_len > 0 => {
-                (byte_len, slot_room(ground, layout).min(ground.segment_byte_len))
+            Algorithm::Direct | Algorithm::AtOnce => (byte_len, ground.slot_room(layout.size())),
+            Algorithm::TwoLevel if ground.has_windows(layout.size()) => {
+                (byte_len, ground.slot_room(layout.size()).min(ground.segment_byte_len))
             }
             Algorithm::Ring | Algorithm::Exchange => (byte_len.div_ceil(layout.size()), ground.segment_byte_len),
             Algorithm::Tree | Algorithm::Chain | Algorithm::TwoLevel => (byte_len, ground.segment_byte_len),
@@ -170,7 +183,7 @@ impl FromStr for Algorithm {
 /// rank, always has the same answer.
 pub fn choose(op: &Op, dtype: DType, layout: &Layout, ground: &Ground) -> (Algorithm, usize) {
     let byte_len = shared_byte_len(op, dtype, layout);
-    let windows = layout.is_one_host() && ground.slot_byte_len > 0;
+    let windows = layout.is_one_host() && ground.has_windows(layout.size());
     let algorithm = if windows && Algorithm::Direct.plays(op, dtype) {
         through_windows(op, byte_len <= ground.small_byte_len || layout.size() <= 2)
     } else {
@@ -204,15 +217,6 @@ fn over_links(op: &Op, dtype: DType, layout: &Layout, byte_len: usize, ground: &
         OpKind::Reduce => Algorithm::Exchange,
         _ => Algorithm::Ring,
     }
-}
-
-/// A piece may be one element longer than its share, and several slices may share a slot: leave room for that.
-fn slot_room(ground: &Ground, layout: &Layout) -> usize {
-    const LONGEST_ELEMENT: usize = 16;
-    ground
-        .slot_byte_len
-        .saturating_sub(layout.size() * LONGEST_ELEMENT)
-        .max(ground.slot_byte_len / 2)
 }
 
 /// The bytes of the longest slice, given the bytes of all.
@@ -252,3 +256,6 @@ pub(crate) fn needs_all_inputs(op: &Op, dtype: DType) -> bool {
 fn profits_from_all_inputs(op: &Op, dtype: DType) -> bool {
     needs_all_inputs(op, dtype) || matches!(dtype, DType::F16 | DType::BF16)
 }
+
+/// Bytes of the longest element type.
+const LONGEST_ELEMENT: usize = 16;
