@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use phalanx_core::backend::{Backend, Buffers, Finished, Pending};
 use phalanx_core::player::{Data, Player, Progress};
-use phalanx_core::{Call, Error, Op, Result, Scope, Timeout};
+use phalanx_core::{Call, Error, Op, Result, Scope};
 use phalanx_mem::Buffer;
 
 use crate::bell::Bell;
@@ -128,7 +128,7 @@ impl Inner {
         let began = Instant::now();
         let Some(_turn) = self.lane.enter(call.sequence, call.timeout) else {
             self.fate.check()?;
-            return Err(self.fail(timed_out(call, vec![])));
+            return Err(self.fail(call.timed_out(vec![])));
         };
         self.play(call, data, call.timeout.saturating_sub(began.elapsed()))
     }
@@ -166,7 +166,7 @@ impl Inner {
                     self.fate.check()?;
                     self.drive_post_in_passing();
                     if !patience.wait() {
-                        return Err(timed_out(call, player.stuck(&mut stage.mesh)));
+                        return Err(call.timed_out(player.stuck(&mut stage.mesh)));
                     }
                 }
             }
@@ -287,16 +287,6 @@ impl Inner {
     fn post(&self) -> MutexGuard<'_, Post> {
         self.post.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn timed_out(call: &Call, stuck: Vec<phalanx_core::Stuck>) -> Error {
-    let (op, sequence, after) = (call.op.kind(), call.sequence, call.timeout);
-    Error::Timeout(Box::new(Timeout {
-        op,
-        sequence,
-        after,
-        stuck,
-    }))
 }
 
 /// How long the driver sleeps when there is nothing to do; whatever comes wakes it earlier.

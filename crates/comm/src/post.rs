@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use phalanx_core::backend::{Buffers, Finished};
 use phalanx_core::link::Mesh;
 use phalanx_core::mail::{Delivery, Mail, Ticket};
-use phalanx_core::{Call, Error, Op, Result, Timeout};
+use phalanx_core::{Call, Error, Op, Result};
 use phalanx_mem::Buffer;
 
 use crate::slot::Slot;
@@ -97,14 +97,7 @@ impl Post {
 
     /// The error of a message that took too long.
     pub(crate) fn timed_out(&self, call: &Call, ticket: Ticket) -> Error {
-        let stuck = self.mail.stuck(ticket);
-        let (op, sequence, after) = (call.op.kind(), call.sequence, call.timeout);
-        Error::Timeout(Box::new(Timeout {
-            op,
-            sequence,
-            after,
-            stuck,
-        }))
+        call.timed_out(self.mail.stuck(ticket))
     }
 
     /// Ends every message with `error` and closes the links.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::fingerprint::Fingerprint;
 use crate::recorder::Flight;
 use crate::reduce::{Factor, ReduceOp};
-use crate::{DType, Op};
+use crate::{DType, Error, Op, Stuck, Timeout};
 
 /// One checked and numbered operation.
 #[derive(Clone, Debug)]
@@ -29,6 +29,19 @@ pub struct Call {
     pub site: &'static Location<'static>,
     /// Its entry in the flight recorder.
     pub flight: Flight,
+}
+
+impl Call {
+    /// The error of this call when it has taken too long, waiting for these transfers.
+    pub fn timed_out(&self, stuck: Vec<Stuck>) -> Error {
+        let (op, sequence, after) = (self.op.kind(), self.sequence, self.timeout);
+        Error::Timeout(Box::new(Timeout {
+            op,
+            sequence,
+            after,
+            stuck,
+        }))
+    }
 }
 
 /// How elements are joined, and this rank's factor where the reduction has one.

@@ -3,6 +3,7 @@
 use super::check::equal_parts;
 use super::{Group, bytes, bytes_mut};
 use crate::call::Reduction;
+use crate::reduce::Factor;
 use crate::{Counts, DType, Element, Op, OpKind, Result};
 
 impl Group {
@@ -14,7 +15,7 @@ impl Group {
             count: data.len(),
             reduce,
         };
-        self.run_bytes(op, T::DTYPE, factor, None, bytes_mut(data)).map(drop)
+        self.lent(op, factor, None, data)
     }
 
     /// Every rank's `output` becomes the reduction of all ranks' `input`.
@@ -25,8 +26,7 @@ impl Group {
             count: input.len(),
             reduce,
         };
-        self.run_bytes(op, T::DTYPE, factor, Some(bytes(input)), bytes_mut(output))
-            .map(drop)
+        self.lent(op, factor, Some(input), output)
     }
 
     /// `root`'s `data` becomes the reduction of all ranks' data; the others' stays as it is.
@@ -38,7 +38,7 @@ impl Group {
             reduce,
             root,
         };
-        self.run_bytes(op, T::DTYPE, factor, None, bytes_mut(data)).map(drop)
+        self.lent(op, factor, None, data)
     }
 
     /// `root`'s `output` becomes the reduction of all ranks' `input`; the others' is empty.
@@ -56,8 +56,7 @@ impl Group {
             reduce,
             root,
         };
-        self.run_bytes(op, T::DTYPE, factor, Some(bytes(input)), bytes_mut(output))
-            .map(drop)
+        self.lent(op, factor, Some(input), output)
     }
 
     /// Every rank's `data` becomes `root`'s.
@@ -67,7 +66,7 @@ impl Group {
             count: data.len(),
             root,
         };
-        self.run_bytes(op, T::DTYPE, None, None, bytes_mut(data)).map(drop)
+        self.lent(op, None, None, data)
     }
 
     /// Every rank's `output` becomes all ranks' `input`, in rank order; all inputs have one length.
@@ -76,8 +75,7 @@ impl Group {
         let op = Op::AllGather {
             counts: Counts::Even(input.len()),
         };
-        self.run_bytes(op, T::DTYPE, None, Some(bytes(input)), bytes_mut(output))
-            .map(drop)
+        self.lent(op, None, Some(input), output)
     }
 
     /// Every rank's `output` becomes all ranks' `input`, in rank order; rank `i` gives `counts[i]` elements.
@@ -86,8 +84,7 @@ impl Group {
         let op = Op::AllGather {
             counts: Counts::uneven(counts),
         };
-        self.run_bytes(op, T::DTYPE, None, Some(bytes(input)), bytes_mut(output))
-            .map(drop)
+        self.lent(op, None, Some(input), output)
     }
 
     /// Rank `i`'s `output` becomes the `i`-th part of the reduction of all ranks' `input`; all parts have one length.
@@ -98,8 +95,7 @@ impl Group {
             counts: Counts::Even(output.len()),
             reduce,
         };
-        self.run_bytes(op, T::DTYPE, factor, Some(bytes(input)), bytes_mut(output))
-            .map(drop)
+        self.lent(op, factor, Some(input), output)
     }
 
     /// Rank `i`'s `output` becomes the `i`-th part of the reduction of all ranks' `input`, `counts[i]` elements long.
@@ -116,8 +112,7 @@ impl Group {
             counts: Counts::uneven(counts),
             reduce,
         };
-        self.run_bytes(op, T::DTYPE, factor, Some(bytes(input)), bytes_mut(output))
-            .map(drop)
+        self.lent(op, factor, Some(input), output)
     }
 
     /// The `j`-th part of rank `i`'s `input` becomes the `i`-th part of rank `j`'s `output`; all parts have one length.
@@ -128,8 +123,7 @@ impl Group {
             give: counts.clone(),
             take: counts,
         };
-        self.run_bytes(op, T::DTYPE, None, Some(bytes(input)), bytes_mut(output))
-            .map(drop)
+        self.lent(op, None, Some(input), output)
     }
 
     /// Parts of any length: this rank gives `give[j]` elements to rank `j` and takes `take[j]` from it.
@@ -145,8 +139,7 @@ impl Group {
             give: Counts::uneven(give),
             take: Counts::uneven(take),
         };
-        self.run_bytes(op, T::DTYPE, None, Some(bytes(input)), bytes_mut(output))
-            .map(drop)
+        self.lent(op, None, Some(input), output)
     }
 
     /// `root`'s `output` becomes all ranks' `input`, in rank order; the others' is empty.
@@ -156,8 +149,7 @@ impl Group {
             counts: Counts::Even(input.len()),
             root,
         };
-        self.run_bytes(op, T::DTYPE, None, Some(bytes(input)), bytes_mut(output))
-            .map(drop)
+        self.lent(op, None, Some(input), output)
     }
 
     /// As [`gather`](Group::gather), where rank `i` gives `counts[i]` elements.
@@ -173,8 +165,7 @@ impl Group {
             counts: Counts::uneven(counts),
             root,
         };
-        self.run_bytes(op, T::DTYPE, None, Some(bytes(input)), bytes_mut(output))
-            .map(drop)
+        self.lent(op, None, Some(input), output)
     }
 
     /// Rank `i`'s `output` becomes the `i`-th part of `root`'s `input`; the others' input is empty.
@@ -184,8 +175,7 @@ impl Group {
             counts: Counts::Even(output.len()),
             root,
         };
-        self.run_bytes(op, T::DTYPE, None, Some(bytes(input)), bytes_mut(output))
-            .map(drop)
+        self.lent(op, None, Some(input), output)
     }
 
     /// As [`scatter`](Group::scatter), where rank `i` gets `counts[i]` elements.
@@ -201,13 +191,19 @@ impl Group {
             counts: Counts::uneven(counts),
             root,
         };
-        self.run_bytes(op, T::DTYPE, None, Some(bytes(input)), bytes_mut(output))
-            .map(drop)
+        self.lent(op, None, Some(input), output)
     }
 
     /// Returns when every rank has called it.
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
         self.run_bytes(Op::Barrier, DType::U8, None, None, &mut []).map(drop)
+    }
+
+    /// Runs an operation over the caller's slices.
+    #[track_caller]
+    fn lent<T: Element>(&self, op: Op, factor: Option<Factor>, input: Option<&[T]>, output: &mut [T]) -> Result<()> {
+        self.run_bytes(op, T::DTYPE, factor, input.map(bytes), bytes_mut(output))
+            .map(drop)
     }
 }
