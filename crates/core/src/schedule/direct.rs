@@ -59,6 +59,8 @@ pub(super) fn broadcast(draft: &mut Draft, team: &Team, data: Span, segments: us
         let offer = draft.offer(if at_root { vec![piece] } else { vec![] });
         if !at_root {
             draft.pull(team.rank(0), offer, 0, piece);
+        } else if segment == 0 {
+            hear(draft, team, team.after(1), offer);
         }
     }
 }
@@ -109,6 +111,9 @@ pub(super) fn gather(draft: &mut Draft, team: &Team, mine: Span, all: &Slices, s
             let rank = team.rank(member);
             draft.pull(rank, offer, 0, all.of(rank).piece(segment, segments));
         }
+        if segment == 0 && team.me() > 0 {
+            hear(draft, team, 0, offer);
+        }
     }
     if team.me() == 0 {
         draft.copy(mine, all.of(team.rank(0)));
@@ -124,6 +129,8 @@ pub(super) fn scatter(draft: &mut Draft, team: &Team, all: &Slices, mine: Span, 
         let offer = draft.offer(if team.me() == 0 { pieces } else { vec![] });
         if team.me() > 0 {
             draft.pull(team.rank(0), offer, start, mine.piece(segment, segments));
+        } else if segment == 0 {
+            hear(draft, team, team.after(1), offer);
         }
     }
     if team.me() == 0 {
@@ -136,6 +143,15 @@ pub(super) fn barrier(draft: &mut Draft, team: &Team) {
     let nothing = draft.scratch(0);
     let offer = draft.offer(vec![]);
     for member in others(team) {
+        draft.pull(team.rank(member), offer, 0, nothing);
+    }
+}
+
+/// Reads nothing of a member's offer but its fingerprint. Nothing is left behind in a window, so whoever only gives would
+/// never hear that the others called something else.
+fn hear(draft: &mut Draft, team: &Team, member: usize, offer: usize) {
+    if member != team.me() {
+        let nothing = draft.scratch(0);
         draft.pull(team.rank(member), offer, 0, nothing);
     }
 }

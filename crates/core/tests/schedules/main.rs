@@ -133,6 +133,45 @@ fn barrier_lets_nobody_leave_before_all_have_come() {
     }
 }
 
+#[test]
+fn every_rank_hears_from_another_through_windows() {
+    let (count, root, reduce) = (5, 1, ReduceOp::Sum);
+    let counts = Counts::Even(count);
+    let ops = [
+        Op::AllReduce { count, reduce },
+        Op::Reduce { count, reduce, root },
+        Op::Broadcast { count, root },
+        Op::AllGather { counts: counts.clone() },
+        Op::Gather {
+            counts: counts.clone(),
+            root,
+        },
+        Op::Scatter { counts, root },
+    ];
+    for (op, world) in ops.iter().flat_map(|op| (2..=17).map(move |world| (op, world))) {
+        let case = Case {
+            op,
+            op_of: &|_| op.clone(),
+            dtype: DType::I32,
+            hosts: &vec![0; world],
+            algorithm: Algorithm::Direct,
+            segments: 3,
+            in_place: false,
+            windows: true,
+        };
+        let schedules = case.schedules().unwrap();
+        assert!(schedules.iter().enumerate().all(hears_another), "{case:?}");
+    }
+}
+
+fn hears_another((rank, schedule): (usize, &Schedule)) -> bool {
+    schedule.steps.iter().any(|step| match step {
+        Step::Pull { from, .. } => *from != rank,
+        Step::PullAll { from, .. } => from.iter().any(|from| *from != rank),
+        _ => false,
+    })
+}
+
 /// Plays `ops` at every world, size and segment count with every algorithm, on one host and on several.
 fn sweep(can_be_in_place: bool, ops: impl Fn(usize, usize) -> Vec<Op>) {
     let mut stage = Stage::default();
