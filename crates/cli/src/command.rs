@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::bench;
+use crate::{bench, simulate};
 
 /// Distributed training communication: measure it and try its faults.
 #[derive(Debug, Parser)]
@@ -15,6 +15,7 @@ pub(crate) struct CommandLine {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Bench(bench::Options),
+    Simulate(simulate::Options),
 }
 
 const EXIT_CODES: &str = "\

@@ -4,6 +4,7 @@
 mod bench;
 mod command;
 mod failure;
+mod simulate;
 mod sizes;
 
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ use command::{Command, CommandLine};
 fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
         Command::Bench(options) => bench::run(&options),
+        Command::Simulate(options) => simulate::run(&options),
     };
     failure::exit_code(done)
 }

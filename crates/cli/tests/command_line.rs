@@ -30,20 +30,19 @@ fn flags(help: &str) -> Vec<String> {
 /// A flag that is renamed or lost breaks somebody's script: change this list on purpose only, and say so in CHANGELOG.md.
 #[test]
 fn flags_are_the_frozen_list() {
-    let frozen = [(
-        "bench",
-        &[
-            "--algorithm",
-            "--dtype",
-            "--help",
-            "--json",
-            "--links",
-            "--np",
-            "--op",
-            "--sizes",
-            "--time",
-        ],
-    )];
+    let bench = [
+        "--algorithm",
+        "--dtype",
+        "--help",
+        "--json",
+        "--links",
+        "--np",
+        "--op",
+        "--sizes",
+        "--time",
+    ];
+    let simulate = ["--first-seed", "--help", "--json", "--mutate", "--seed", "--seeds"];
+    let frozen = [("bench", &bench[..]), ("simulate", &simulate)];
     for (command, expected) in frozen {
         let help = phalanx(&[command, "--help"]);
         assert!(help.status.success());
@@ -128,4 +127,31 @@ fn bad_arguments_are_named_and_exit_with_2() {
         "{}",
         stderr(&refused)
     );
+}
+
+#[test]
+fn a_short_simulation_finds_no_violation_and_every_planted_bug_is_found() {
+    let played = phalanx(&["simulate", "--seeds", "100"]);
+    assert!(played.status.success(), "{}", stdout(&played));
+    assert!(
+        stdout(&played).contains("violations                0"),
+        "{}",
+        stdout(&played)
+    );
+
+    let hunted = phalanx(&["simulate", "--mutate", "all", "--json"]);
+    assert!(hunted.status.success(), "{}", stdout(&hunted));
+    let found: Vec<serde_json::Value> = stdout(&hunted)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(found.len() >= 8);
+    assert!(found.iter().all(|line| line["found"]["seed"].is_number()));
+}
+
+#[test]
+fn one_seed_tells_the_same_story_twice() {
+    let [once, twice] = [(); 2].map(|()| stdout(&phalanx(&["simulate", "--seed", "7"])));
+    assert_eq!(once, twice);
+    assert!(once.contains("seed 7"), "{once}");
 }

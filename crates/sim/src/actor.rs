@@ -64,8 +64,10 @@ impl Actor {
             rank: self.rank,
         };
         let (input, output) = call.buffers(self.rank, size, given);
+        // What an operation before this one left in scratch must not matter.
+        let stale = vec![0xA5; schedule.scratch * call.dtype.byte_len()];
         self.playing = Some(Playing {
-            player: Player::new(Arc::clone(schedule), task, size),
+            player: Player::new(Arc::clone(schedule), task, size, stale),
             input,
             output,
             since: now,

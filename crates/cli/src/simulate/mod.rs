@@ -1,0 +1,129 @@
+//! `phalanx simulate`: worlds with faults from seeds, and whether planted bugs would be found.
+
+mod report;
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use indicatif::{ProgressBar, ProgressStyle};
+use phalanx_sim::{Mutation, Tally, campaign};
+
+use crate::failure::Failure;
+use report::Outcome;
+
+/// Play worlds with delays, cuts, flipped bytes and killed ranks from seeds, and count wrong answers and hangs
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// How many seeds to play
+    #[arg(long, value_name = "N", default_value_t = 1000, conflicts_with = "seed")]
+    seeds: u64,
+
+    /// The first seed
+    #[arg(long, value_name = "SEED", default_value_t = 0, conflicts_with = "seed")]
+    first_seed: u64,
+
+    /// Play this one seed and tell what happened in it
+    #[arg(long, value_name = "SEED")]
+    seed: Option<u64>,
+
+    /// Plant a bug in every seed that has a place for it, or each bug of the list in turn with `all`, until it is found
+    #[arg(long, value_name = "BUG", value_parser = mutations())]
+    mutate: Option<Mutations>,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// The planted bugs of one run.
+type Mutations = Vec<Mutation>;
+
+/// Plays the seeds and prints what they came to.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let mutations = options.mutate.as_deref().unwrap_or_default();
+    if let Some(seed) = options.seed {
+        if mutations.len() > 1 {
+            return Err(Failure::Stopped(
+                "--seed plays one planted bug: name it instead of 'all'".to_owned(),
+            ));
+        }
+        let report = phalanx_sim::run(seed, mutations.first().copied());
+        report::story(&report)?;
+        // A planted bug that shows is what was asked for.
+        let is_found = report.violation().is_some() && mutations.is_empty();
+        return if is_found { Err(Failure::Found) } else { Ok(()) };
+    }
+    if mutations.is_empty() {
+        options.play()
+    } else {
+        options.hunt(mutations)
+    }
+}
+
+impl Options {
+    /// Plays all seeds: every violation is a bug of ours.
+    fn play(&self) -> Result<(), Failure> {
+        let outcome = self.campaign(None);
+        report::tally(&outcome, self.json)?;
+        if outcome.tally.violations().is_empty() {
+            Ok(())
+        } else {
+            Err(Failure::Found)
+        }
+    }
+
+    /// Plays seeds with each planted bug until it shows: a bug that does not show is a hole in the simulator.
+    fn hunt(&self, mutations: &[Mutation]) -> Result<(), Failure> {
+        let mut missed = false;
+        for &mutation in mutations {
+            let outcome = self.campaign(Some(mutation));
+            missed |= outcome.tally.violations().is_empty();
+            report::catch(mutation, &outcome, self.json)?;
+        }
+        if missed { Err(Failure::Found) } else { Ok(()) }
+    }
+
+    fn campaign(&self, mutation: Option<Mutation>) -> Outcome {
+        let options = phalanx_sim::Options::default()
+            .first_seed(self.first_seed)
+            .seeds(self.seeds)
+            .mutation(mutation)
+            .until_violation(mutation.is_some());
+        let progress = progress_bar(self.seeds, mutation);
+        let began = Instant::now();
+        let tally: Tally = campaign(&options, |tally| progress.set_position(tally.seeds()));
+        let elapsed: Duration = began.elapsed();
+        progress.finish_and_clear();
+        Outcome { tally, elapsed }
+    }
+}
+
+/// The names of the planted bugs, each with what it does, and `all`.
+fn mutations() -> impl TypedValueParser<Value = Mutations> {
+    let named = Mutation::ALL
+        .iter()
+        .map(|bug| PossibleValue::new(bug.name()).help(bug.summary()));
+    let names = named.chain([PossibleValue::new("all").help("each of them in turn")]);
+    PossibleValuesParser::new(names).map(|name| {
+        Mutation::ALL
+            .into_iter()
+            .filter(|bug| name == "all" || bug.name() == name)
+            .collect()
+    })
+}
+
+/// Shown on a terminal only, and gone at the end.
+fn progress_bar(seeds: u64, mutation: Option<Mutation>) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} seeds {msg}");
+    let bar = ProgressBar::new(seeds).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.with_message(mutation.map_or(String::new(), |mutation| format!("with {mutation}")))
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  phalanx simulate --seeds 10000               ten thousand worlds, half of them with a fault
+  phalanx simulate --seed 123                  what happens in one of them
+  phalanx simulate --mutate all                would each planted bug be found?
+  phalanx simulate --mutate double_fold        one planted bug";
