@@ -1,0 +1,94 @@
+//! One rank: its links, the operation that it is in, and how it ended.
+
+use std::sync::Arc;
+
+use phalanx_core::link::{Link, Mesh};
+use phalanx_core::player::{Data, Player, Progress, Task};
+use phalanx_core::schedule::Schedule;
+use phalanx_core::{Fingerprint, Result, Stuck};
+
+use crate::board::{Board, Seat};
+use crate::network::{End, Shared};
+use crate::report::Ending;
+use crate::scene::{Call, Scene};
+
+pub(crate) struct Actor {
+    rank: usize,
+    mesh: Mesh,
+    /// How many operations it has ended.
+    pub(crate) done: usize,
+    pub(crate) playing: Option<Playing>,
+    pub(crate) ending: Option<Ending>,
+    /// It is not polled before this tick.
+    pub(crate) asleep_until: u64,
+}
+
+/// An operation that a rank is in.
+pub(crate) struct Playing {
+    player: Player,
+    input: Vec<u8>,
+    pub(crate) output: Vec<u8>,
+    /// When it began.
+    pub(crate) since: u64,
+}
+
+impl Actor {
+    pub(crate) fn new(rank: usize, scene: &Scene, network: &Shared, board: &Arc<Board>) -> Actor {
+        let link = |peer: usize| (peer != rank).then(|| Box::new(End::new(network, rank, peer)) as Box<dyn Link>);
+        let mut mesh = Mesh::new((0..scene.size()).map(link).collect()).with_checksum(scene.checksum);
+        if scene.boards {
+            let seat = Seat::new(board, network, rank, &scene.hosts, scene.slot_byte_len);
+            mesh = mesh.with_windows(Box::new(seat));
+        }
+        Actor {
+            rank,
+            mesh,
+            done: 0,
+            playing: None,
+            ending: None,
+            asleep_until: 0,
+        }
+    }
+
+    /// How many operations it has begun.
+    pub(crate) fn begun(&self) -> usize {
+        self.done + usize::from(self.playing.is_some())
+    }
+
+    pub(crate) fn begin(&mut self, call: &Call, schedule: &Arc<Schedule>, given: &[u8], size: usize, now: u64) {
+        let task = Task {
+            op: call.op.clone(),
+            dtype: call.dtype,
+            factor: call.factor,
+            fingerprint: Fingerprint::of(&call.op, call.dtype, size, EPOCH, self.done as u32),
+            rank: self.rank,
+        };
+        let (input, output) = call.buffers(self.rank, size, given);
+        self.playing = Some(Playing {
+            player: Player::new(Arc::clone(schedule), task, size),
+            input,
+            output,
+            since: now,
+        });
+    }
+
+    /// Plays on; nothing is left to do outside an operation.
+    pub(crate) fn poll(&mut self) -> Result<Progress> {
+        let Some(playing) = &mut self.playing else {
+            return Ok(Progress::Idle);
+        };
+        let mut data = Data {
+            input: &playing.input,
+            output: &mut playing.output,
+        };
+        playing.player.poll(&mut data, &mut self.mesh)
+    }
+
+    /// Whom it waits for.
+    pub(crate) fn stuck(&mut self) -> Vec<Stuck> {
+        let playing = self.playing.as_ref();
+        playing.map_or(vec![], |playing| playing.player.stuck(&mut self.mesh))
+    }
+}
+
+const EPOCH: u32 = 1;

@@ -1,0 +1,121 @@
+//! The simulated windows: what ranks of one host offer each other, under the rules of the real board.
+
+use std::sync::{Arc, OnceLock};
+
+use phalanx_core::link::{LinkError, Windows};
+
+use crate::network::{Shared, lock};
+
+/// Every offer of every rank, made or still to come. Offers are kept for good: the rules are checked, not relied upon.
+pub(crate) struct Board {
+    offers: Vec<Vec<OnceLock<Offer>>>,
+}
+
+struct Offer {
+    bytes: Vec<u8>,
+    /// When peers see it.
+    from: u64,
+}
+
+/// One rank's place at the board of its host.
+pub(crate) struct Seat {
+    board: Arc<Board>,
+    network: Shared,
+    me: usize,
+    hosts: Vec<u32>,
+    made: u64,
+    slot_byte_len: usize,
+}
+
+impl Board {
+    /// A board on which each rank can make as many offers as its schedules will.
+    pub(crate) fn new(offers: impl Iterator<Item = usize>) -> Board {
+        let empty = |count| (0..count).map(|_| OnceLock::new()).collect();
+        Board {
+            offers: offers.map(empty).collect(),
+        }
+    }
+}
+
+impl Seat {
+    pub(crate) fn new(board: &Arc<Board>, network: &Shared, me: usize, hosts: &[u32], slot_byte_len: usize) -> Seat {
+        Seat {
+            board: Arc::clone(board),
+            network: Arc::clone(network),
+            me,
+            hosts: hosts.to_vec(),
+            made: 0,
+            slot_byte_len,
+        }
+    }
+
+    fn mates(&self) -> impl Iterator<Item = usize> {
+        (0..self.hosts.len()).filter(|&rank| self.hosts[rank] == self.hosts[self.me] && rank != self.me)
+    }
+
+    /// How many offers everybody must have made before the next one may take its slot.
+    fn needed(&self) -> u64 {
+        (self.made + 1 + LOOKBACK).saturating_sub(SLOTS)
+    }
+}
+
+impl Windows for Seat {
+    fn try_offer(&mut self, parts: &[&[u8]]) -> Result<bool, LinkError> {
+        let bytes = parts.concat();
+        if bytes.len() > self.slot_byte_len {
+            let text = format!("an offer of {} bytes in slots of {}", bytes.len(), self.slot_byte_len);
+            return Err(LinkError::Failed(text));
+        }
+        let mut network = lock(&self.network);
+        match self.mates().find(|&mate| network.offers[mate] < self.needed()) {
+            Some(mate) if network.left[mate] => return Err(LinkError::Closed { rank: Some(mate) }),
+            Some(_) => return Ok(false),
+            None => {}
+        }
+        let from = network.arrival();
+        network.shows.push(from);
+        network.moved += bytes.len() as u64;
+        network.offers[self.me] += 1;
+        let place = self.board.offers[self.me].get(self.made as usize);
+        let place = place.ok_or_else(|| LinkError::Failed("more offers than were planned".to_owned()))?;
+        place.get_or_init(|| Offer { bytes, from });
+        self.made += 1;
+        Ok(true)
+    }
+
+    fn offers(&self) -> u64 {
+        self.made
+    }
+
+    fn behind(&self) -> Vec<usize> {
+        let network = lock(&self.network);
+        self.mates()
+            .filter(|&mate| network.offers[mate] < self.needed())
+            .collect()
+    }
+
+    fn view(&self, rank: usize, offer: u64) -> Result<Option<&[u8]>, LinkError> {
+        if self.hosts.get(rank) != Some(&self.hosts[self.me]) {
+            return Err(LinkError::Failed(format!("rank {rank} lives on another host")));
+        }
+        if offer >= self.made || offer + LOOKBACK < self.made {
+            let text = format!("offer {offer} viewed after {} of one's own", self.made);
+            return Err(LinkError::Failed(text));
+        }
+        let network = lock(&self.network);
+        match self.board.offers[rank].get(offer as usize).and_then(OnceLock::get) {
+            Some(offer) if rank == self.me || offer.from <= network.now => Ok(Some(&offer.bytes)),
+            None if network.left[rank] => Err(LinkError::Closed { rank: Some(rank) }),
+            _ => Ok(None),
+        }
+    }
+
+    fn slot_byte_len(&self) -> usize {
+        self.slot_byte_len
+    }
+}
+
+/// How many of its offers a rank keeps at a time.
+const SLOTS: u64 = 4;
+/// How many of the latest offers a rank may view.
+const LOOKBACK: u64 = 2;
