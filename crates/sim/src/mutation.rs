@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 /// A bug to plant in the schedules of one operation, to show that the simulator finds it.
 ///
-/// All but the last few keep lengths consistent between the ranks, so that the program runs on and ends in a wrong
-/// answer rather than in an error.
+/// All keep what one rank sends as long as its peer expects, so that the program runs on and ends in a wrong answer; only
+/// another peer's window may be too short, which is an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Mutation {

@@ -181,7 +181,11 @@ impl fmt::Display for Scene {
         write!(f, "{} ranks on hosts {:?}", self.size(), self.hosts)?;
         f.write_str(if self.boards { " with windows" } else { "" })?;
         f.write_str(if self.checksum { ", checksums" } else { "" })?;
-        write!(f, ", pieces of {}, links of {} bytes", temper.piece, temper.capacity)?;
+        match temper.piece {
+            usize::MAX => f.write_str(", pieces of any length")?,
+            piece => write!(f, ", pieces up to {piece}")?,
+        }
+        write!(f, ", links of {} bytes", temper.capacity)?;
         write!(f, ", delay {}, {} stalls", temper.delay, self.stalls.len())?;
         match &self.fault {
             Some(fault) => writeln!(f, ", fault: {fault}")?,
