@@ -1,5 +1,7 @@
 //! Steps over windows: offers to the peers of this host, and pulls from theirs. Every offer begins with the fingerprint.
 
+use phalanx_mem::copy;
+
 use super::memory::Memory;
 use super::{Progress, Task, corrupt, lost};
 use crate::fingerprint::Fingerprint;
@@ -34,7 +36,7 @@ pub(super) fn pull(
     let Some(part) = view(task, windows, (peer, offer), start, into.len)? else {
         return Ok(Progress::Idle);
     };
-    memory.write(into).copy_from_slice(part);
+    copy(memory.write(into), part);
     Ok(Progress::Done)
 }
 
