@@ -181,11 +181,13 @@ impl Mail {
                     None => return Ok(moved),
                 }
             }
-            if !self.desks[peer].pull(peer, link, checksum)? {
+            let came = self.desks[peer].pull(peer, link, checksum)?;
+            let arrived = self.desks[peer].arrived();
+            if !came && arrived.is_none() {
                 return Ok(moved);
             }
             moved = true;
-            if let Some((print, room)) = self.desks[peer].arrived() {
+            if let Some((print, room)) = arrived {
                 self.file(peer, print, room);
             }
         }
