@@ -137,10 +137,10 @@ impl Group {
                 )
             }
         };
-        let is_send = matches!(op, Op::Send { .. });
+        let kind = op.kind();
         let pending = self.submit_from(op, T::DTYPE, None, buffers, site)?;
-        Ok(Work::new(pending, move |Finished { buffers, source }| {
-            let buffer = if is_send {
+        Ok(Work::new(kind, pending, move |Finished { buffers, source }| {
+            let buffer = if kind == OpKind::Send {
                 buffers.input.unwrap_or_default()
             } else {
                 buffers.output
