@@ -121,6 +121,9 @@ impl Algorithm {
             ),
             Algorithm::Direct | Algorithm::AtOnce => (byte_len, slot_room(ground, layout)),
             Algorithm::Ring | Algorithm::Exchange => (byte_len.div_ceil(layout.size()), ground.segment_byte_len),
+            Algorithm::TwoLevel if ground.slot_byte_len > 0 => {
+                (byte_len, slot_room(ground, layout).min(ground.segment_byte_len))
+            }
             Algorithm::Tree | Algorithm::Chain | Algorithm::TwoLevel => (byte_len, ground.segment_byte_len),
             Algorithm::Halving | Algorithm::Doubling | Algorithm::Dissemination => (0, 1),
         };
