@@ -59,8 +59,13 @@ fn check_rank(kind: OpKind, argument: &'static str, rank: usize, size: usize) ->
     ))
 }
 
-fn check_peer(op: &Op, layout: &Layout) -> Result<()> {
+/// That a message is to or from another rank.
+pub(super) fn check_peer(op: &Op, layout: &Layout) -> Result<()> {
     let (argument, peer) = match op {
+        Op::Recv { from: None, .. } if layout.size() == 1 => {
+            let expected = "which needs another rank in the group";
+            return Err(Error::usage(op.kind(), "from", "any", expected));
+        }
         Op::Send { to, .. } => ("to", *to),
         Op::Recv { from: Some(from), .. } => ("from", *from),
         _ => return Ok(()),
