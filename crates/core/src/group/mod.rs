@@ -138,7 +138,8 @@ impl Group {
 
     /// Ends the group on this rank: what is under way and to come fails with [`Error::Aborted`], and the peers notice.
     pub fn abort(&self, why: impl Into<String>) {
-        self.backend.abort(Error::aborted(why));
+        self.backend
+            .abort(Error::aborted(format!("rank {}: {}", self.rank(), why.into())));
     }
 
     /// Runs `op` over untyped elements: every blocking operation is this. `input` is absent for operations in place.
