@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use phalanx_core::backend::{Backend, Buffers, Finished, Pending};
 use phalanx_core::player::{Data, Player, Progress};
-use phalanx_core::{Call, Error, Op, Result, Scope, Timeout};
+use phalanx_core::{Call, Error, Op, PeerReason, Result, Scope, Timeout};
 use phalanx_mem::Buffer;
 
 use crate::bell::Bell;
@@ -27,6 +27,7 @@ pub(crate) struct Host {
 
 #[derive(Debug)]
 struct Inner {
+    rank: usize,
     lane: Lane,
     stage: Mutex<Stage>,
     post: Mutex<Post>,
@@ -37,11 +38,12 @@ struct Inner {
 }
 
 impl Host {
-    pub(crate) fn new(stage: Stage, post: Post, bell: Arc<Bell>, fate: Arc<Fate>) -> Host {
+    pub(crate) fn new(rank: usize, stage: Stage, post: Post, bell: Arc<Bell>, fate: Arc<Fate>) -> Host {
         let (stage, post) = (Mutex::new(stage), Mutex::new(post));
         let (lane, began, is_driven) = (Lane::default(), Instant::now(), AtomicBool::new(false));
         Host {
             inner: Arc::new(Inner {
+                rank,
                 lane,
                 stage,
                 post,
@@ -115,6 +117,10 @@ impl Backend for Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
+        if thread::panicking() {
+            self.inner
+                .fail(Error::peer(self.inner.rank, PeerReason::Dead, "its thread panicked"));
+        }
         self.inner.lane.close();
     }
 }
@@ -143,8 +149,10 @@ impl Inner {
         played.map_err(|error| match error.scope() {
             Scope::Call => error,
             _ => {
+                // Sealed before the links close: peers that see them closed must not take this rank for the culprit.
+                let reported = self.fail(error);
                 stage.mesh.close();
-                self.fail(error)
+                reported
             }
         })
     }
