@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use phalanx_core::backend::{Backend, Buffers, Finished, Pending};
 use phalanx_core::player::{Data, Player, Progress};
-use phalanx_core::{Call, Error, Op, PeerReason, Result, Scope, Timeout};
+use phalanx_core::{Call, Error, Op, PeerReason, Result, Scope, Stuck, Timeout, Waiting};
 use phalanx_mem::Buffer;
 
 use crate::bell::Bell;
@@ -165,6 +165,7 @@ impl Inner {
         stage: &mut Stage,
         limit: Duration,
     ) -> Result<()> {
+        self.fate.roll.begin(self.rank, &call.fingerprint)?;
         let mut patience = Patience::new(&self.bell, limit);
         loop {
             match player.poll(data, &mut stage.mesh)? {
@@ -174,10 +175,26 @@ impl Inner {
                     self.fate.check()?;
                     self.drive_post_in_passing();
                     if !patience.wait() {
-                        return Err(timed_out(call, player.stuck(&mut stage.mesh)));
+                        return Err(timed_out(call, self.stuck(call, player, stage)));
                     }
                 }
             }
+        }
+    }
+
+    /// Whom a collective waits for: the ranks that never came to it, or else the peers of the step that it is stuck in.
+    fn stuck(&self, call: &Call, player: &Player, stage: &mut Stage) -> Vec<Stuck> {
+        let absent = self.fate.roll.absent(call.sequence).into_iter();
+        let absent: Vec<_> = absent
+            .map(|peer| Stuck {
+                peer,
+                on: Waiting::Giving,
+            })
+            .collect();
+        if absent.is_empty() {
+            player.stuck(&mut stage.mesh)
+        } else {
+            absent
         }
     }
 
@@ -297,7 +314,7 @@ impl Inner {
     }
 }
 
-fn timed_out(call: &Call, stuck: Vec<phalanx_core::Stuck>) -> Error {
+fn timed_out(call: &Call, stuck: Vec<Stuck>) -> Error {
     let (op, sequence, after) = (call.op.kind(), call.sequence, call.timeout);
     Error::Timeout(Box::new(Timeout {
         op,
