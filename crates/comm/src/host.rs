@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use phalanx_core::backend::{Backend, Buffers, Finished, Pending};
+use phalanx_core::mail::Ticket;
 use phalanx_core::player::{Data, Player, Progress};
 use phalanx_core::{Call, Error, Op, PeerReason, Result, Scope, Stuck, Timeout, Waiting};
 use phalanx_mem::Buffer;
@@ -210,7 +211,9 @@ impl Inner {
         loop {
             let mut post = self.post();
             let moved = post.poll(self.now());
-            if let Some(end) = post.take(ticket) {
+            let end = post.take(ticket);
+            self.wake_others(&post);
+            if let Some(end) = end {
                 drop(post);
                 let delivery = end.map_err(|error| self.fail_unless_call(error))?;
                 if is_send {
@@ -271,9 +274,10 @@ impl Inner {
         let mut post = self.post();
         let moved = post.poll(self.now());
         let (is_busy, overdue) = (post.is_busy(), post.overdue());
+        self.wake_others(&post);
         drop(post);
-        if let Some(error) = overdue {
-            self.fail(error);
+        if let Some((ticket, error)) = overdue {
+            self.fail_late(ticket, error);
         } else if let Err(error) = self.fate.check() {
             self.post().close(&error, self.now());
         } else if is_busy && !moved {
@@ -286,10 +290,23 @@ impl Inner {
 
     /// Moves asynchronous messages while a collective waits, unless another thread does.
     fn drive_post_in_passing(&self) {
-        if let Ok(mut post) = self.post.try_lock()
-            && post.is_busy()
-        {
+        let Ok(mut post) = self.post.try_lock() else {
+            return;
+        };
+        if post.is_busy() {
             post.poll(self.now());
+            self.wake_others(&post);
+        }
+        if let Some((ticket, error)) = post.overdue() {
+            drop(post);
+            self.fail_late(ticket, error);
+        }
+    }
+
+    /// Wakes the threads whose messages came to their end while this one moved all that could be moved.
+    fn wake_others(&self, post: &Post) {
+        if post.has_ends() {
+            self.bell.ring();
         }
     }
 
@@ -307,6 +324,13 @@ impl Inner {
         self.lane.break_off();
         self.post().close(&Error::aborted_by(reported.clone()), self.now());
         reported
+    }
+
+    /// The same for an asynchronous message that took too long, which reports that itself.
+    fn fail_late(&self, ticket: Ticket, error: Error) {
+        let reported = self.fate.seal(error);
+        self.post().end(ticket, &reported, self.now());
+        self.fail(reported);
     }
 
     fn post(&self) -> MutexGuard<'_, Post> {

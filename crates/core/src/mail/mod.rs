@@ -122,6 +122,11 @@ impl Mail {
         Some(self.ended.swap_remove(at).1)
     }
 
+    /// Whether any end waits to be taken.
+    pub fn has_ends(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
     /// The peers that a message waits for.
     pub fn stuck(&self, ticket: Ticket) -> Vec<Stuck> {
         let sending = |peer: &usize| self.desks[*peer].holds(ticket);
