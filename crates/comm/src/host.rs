@@ -75,7 +75,7 @@ impl Host {
 impl Backend for Host {
     fn submit(&self, call: Call, buffers: Buffers) -> Box<dyn Pending> {
         let slot = Arc::new(Slot::default());
-        let ready = self.inner.fate.check().and_then(|()| self.drive());
+        let ready = self.inner.stands().and_then(|()| self.drive());
         if let Err(error) = ready {
             call.flight.end(self.now(), Some(error.kind()));
             slot.fill(Err(error));
@@ -88,6 +88,7 @@ impl Backend for Host {
                 call,
                 buffers,
                 slot: Arc::clone(&slot),
+                queued: Instant::now(),
             });
             self.inner.bell.ring();
         }
@@ -96,7 +97,7 @@ impl Backend for Host {
 
     fn run(&self, call: Call, data: &mut Data<'_>) -> Result<Option<usize>> {
         let inner = &self.inner;
-        let end = inner.fate.check().and_then(|()| match call.op.is_message() {
+        let end = inner.stands().and_then(|()| match call.op.is_message() {
             true => inner.run_message(&call, data),
             false => inner.run_collective(&call, data).map(|()| None),
         });
@@ -129,6 +130,12 @@ impl Drop for Host {
 impl Inner {
     fn now(&self) -> Duration {
         self.began.elapsed()
+    }
+
+    /// That the group still stands. When it does not, the number of the call that asks will never have its turn, and
+    /// those behind it must not wait for that.
+    fn stands(&self) -> Result<()> {
+        self.fate.check().inspect_err(|_| self.lane.break_off())
     }
 
     fn run_collective(&self, call: &Call, data: &mut Data<'_>) -> Result<()> {
@@ -255,6 +262,7 @@ impl Inner {
             call,
             mut buffers,
             slot,
+            queued,
         } = job;
         let input = buffers.input.as_ref().map(Buffer::as_bytes).unwrap_or_default();
         let mut data = Data {
@@ -264,7 +272,7 @@ impl Inner {
         let played = self
             .fate
             .check()
-            .and_then(|()| self.play(&call, &mut data, call.timeout));
+            .and_then(|()| self.play(&call, &mut data, call.timeout.saturating_sub(queued.elapsed())));
         call.flight.end(self.now(), played.as_ref().err().map(Error::kind));
         slot.fill(played.map(|()| Finished { buffers, source: None }));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use phalanx_core::Call;
 use phalanx_core::backend::Buffers;
@@ -33,6 +33,8 @@ pub(crate) struct Job {
     pub(crate) call: Call,
     pub(crate) buffers: Buffers,
     pub(crate) slot: Arc<Slot>,
+    /// When it was handed over: its time runs from then.
+    pub(crate) queued: Instant,
 }
 
 /// The turn of one collective. It ends when this is dropped, however the playing ended.
