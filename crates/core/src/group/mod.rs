@@ -4,6 +4,8 @@ mod asynchronous;
 mod blocking;
 mod check;
 mod messages;
+#[cfg(test)]
+mod tests;
 
 pub use messages::{Delivered, Message};
 
