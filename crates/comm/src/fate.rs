@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use phalanx_core::{Error, Result};
 
 use crate::bell::Bell;
+use crate::roll::Roll;
 
 /// What became of a group. The first failure wins, and every rank reports it.
 #[derive(Debug)]
@@ -13,6 +14,8 @@ pub(crate) struct Fate {
     failed: AtomicBool,
     first: Mutex<Option<Error>>,
     bells: Vec<Arc<Bell>>,
+    /// What each rank has begun.
+    pub(crate) roll: Roll,
 }
 
 impl Fate {
@@ -21,6 +24,7 @@ impl Fate {
         Fate {
             failed: AtomicBool::new(false),
             first: Mutex::new(None),
+            roll: Roll::new(bells.len()),
             bells,
         }
     }

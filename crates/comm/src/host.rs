@@ -7,8 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use phalanx_core::backend::{Backend, Buffers, Finished, Pending};
+use phalanx_core::mail::Ticket;
 use phalanx_core::player::{Data, Player, Progress};
-use phalanx_core::{Call, Error, Op, Result, Scope};
+use phalanx_core::{Call, Error, Op, PeerReason, Result, Scope, Stuck, Waiting};
 use phalanx_mem::Buffer;
 
 use crate::bell::Bell;
@@ -27,6 +28,7 @@ pub(crate) struct Host {
 
 #[derive(Debug)]
 struct Inner {
+    rank: usize,
     lane: Lane,
     stage: Mutex<Stage>,
     post: Mutex<Post>,
@@ -37,11 +39,12 @@ struct Inner {
 }
 
 impl Host {
-    pub(crate) fn new(stage: Stage, post: Post, bell: Arc<Bell>, fate: Arc<Fate>) -> Host {
+    pub(crate) fn new(rank: usize, stage: Stage, post: Post, bell: Arc<Bell>, fate: Arc<Fate>) -> Host {
         let (stage, post) = (Mutex::new(stage), Mutex::new(post));
         let (lane, began, is_driven) = (Lane::default(), Instant::now(), AtomicBool::new(false));
         Host {
             inner: Arc::new(Inner {
+                rank,
                 lane,
                 stage,
                 post,
@@ -72,7 +75,7 @@ impl Host {
 impl Backend for Host {
     fn submit(&self, call: Call, buffers: Buffers) -> Box<dyn Pending> {
         let slot = Arc::new(Slot::default());
-        let ready = self.inner.fate.check().and_then(|()| self.drive());
+        let ready = self.inner.stands().and_then(|()| self.drive());
         if let Err(error) = ready {
             call.flight.end(self.now(), Some(error.kind()));
             slot.fill(Err(error));
@@ -85,6 +88,7 @@ impl Backend for Host {
                 call,
                 buffers,
                 slot: Arc::clone(&slot),
+                queued: Instant::now(),
             });
             self.inner.bell.ring();
         }
@@ -93,7 +97,7 @@ impl Backend for Host {
 
     fn run(&self, call: Call, data: &mut Data<'_>) -> Result<Option<usize>> {
         let inner = &self.inner;
-        let end = inner.fate.check().and_then(|()| match call.op.is_message() {
+        let end = inner.stands().and_then(|()| match call.op.is_message() {
             true => inner.run_message(&call, data),
             false => inner.run_collective(&call, data).map(|()| None),
         });
@@ -115,6 +119,10 @@ impl Backend for Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
+        if thread::panicking() {
+            self.inner
+                .fail(Error::peer(self.inner.rank, PeerReason::Dead, "its thread panicked"));
+        }
         self.inner.lane.close();
     }
 }
@@ -122,6 +130,12 @@ impl Drop for Host {
 impl Inner {
     fn now(&self) -> Duration {
         self.began.elapsed()
+    }
+
+    /// That the group still stands. When it does not, the number of the call that asks will never have its turn, and
+    /// those behind it must not wait for that.
+    fn stands(&self) -> Result<()> {
+        self.fate.check().inspect_err(|_| self.lane.break_off())
     }
 
     fn run_collective(&self, call: &Call, data: &mut Data<'_>) -> Result<()> {
@@ -143,8 +157,10 @@ impl Inner {
         played.map_err(|error| match error.scope() {
             Scope::Call => error,
             _ => {
+                // Sealed before the links close: peers that see them closed must not take this rank for the culprit.
+                let reported = self.fail(error);
                 stage.mesh.close();
-                self.fail(error)
+                reported
             }
         })
     }
@@ -157,6 +173,7 @@ impl Inner {
         stage: &mut Stage,
         limit: Duration,
     ) -> Result<()> {
+        self.fate.roll.begin(self.rank, &call.fingerprint)?;
         let mut patience = Patience::new(&self.bell, limit);
         loop {
             match player.poll(data, &mut stage.mesh)? {
@@ -166,10 +183,26 @@ impl Inner {
                     self.fate.check()?;
                     self.drive_post_in_passing();
                     if !patience.wait() {
-                        return Err(call.timed_out(player.stuck(&mut stage.mesh)));
+                        return Err(call.timed_out(self.stuck(call, player, stage)));
                     }
                 }
             }
+        }
+    }
+
+    /// Whom a collective waits for: the ranks that never came to it, or else the peers of the step that it is stuck in.
+    fn stuck(&self, call: &Call, player: &Player, stage: &mut Stage) -> Vec<Stuck> {
+        let absent = self.fate.roll.absent(call.sequence).into_iter();
+        let absent: Vec<_> = absent
+            .map(|peer| Stuck {
+                peer,
+                on: Waiting::Giving,
+            })
+            .collect();
+        if absent.is_empty() {
+            player.stuck(&mut stage.mesh)
+        } else {
+            absent
         }
     }
 
@@ -185,7 +218,9 @@ impl Inner {
         loop {
             let mut post = self.post();
             let moved = post.poll(self.now());
-            if let Some(end) = post.take(ticket) {
+            let end = post.take(ticket);
+            self.wake_others(&post);
+            if let Some(end) = end {
                 drop(post);
                 let delivery = end.map_err(|error| self.fail_unless_call(error))?;
                 if is_send {
@@ -227,6 +262,7 @@ impl Inner {
             call,
             mut buffers,
             slot,
+            queued,
         } = job;
         let input = buffers.input.as_ref().map(Buffer::as_bytes).unwrap_or_default();
         let mut data = Data {
@@ -236,7 +272,7 @@ impl Inner {
         let played = self
             .fate
             .check()
-            .and_then(|()| self.play(&call, &mut data, call.timeout));
+            .and_then(|()| self.play(&call, &mut data, call.timeout.saturating_sub(queued.elapsed())));
         call.flight.end(self.now(), played.as_ref().err().map(Error::kind));
         slot.fill(played.map(|()| Finished { buffers, source: None }));
     }
@@ -246,9 +282,10 @@ impl Inner {
         let mut post = self.post();
         let moved = post.poll(self.now());
         let (is_busy, overdue) = (post.is_busy(), post.overdue());
+        self.wake_others(&post);
         drop(post);
-        if let Some(error) = overdue {
-            self.fail(error);
+        if let Some((ticket, error)) = overdue {
+            self.fail_late(ticket, error);
         } else if let Err(error) = self.fate.check() {
             self.post().close(&error, self.now());
         } else if is_busy && !moved {
@@ -261,10 +298,23 @@ impl Inner {
 
     /// Moves asynchronous messages while a collective waits, unless another thread does.
     fn drive_post_in_passing(&self) {
-        if let Ok(mut post) = self.post.try_lock()
-            && post.is_busy()
-        {
+        let Ok(mut post) = self.post.try_lock() else {
+            return;
+        };
+        if post.is_busy() {
             post.poll(self.now());
+            self.wake_others(&post);
+        }
+        if let Some((ticket, error)) = post.overdue() {
+            drop(post);
+            self.fail_late(ticket, error);
+        }
+    }
+
+    /// Wakes the threads whose messages came to their end while this one moved all that could be moved.
+    fn wake_others(&self, post: &Post) {
+        if post.has_ends() {
+            self.bell.ring();
         }
     }
 
@@ -282,6 +332,13 @@ impl Inner {
         self.lane.break_off();
         self.post().close(&Error::aborted_by(reported.clone()), self.now());
         reported
+    }
+
+    /// The same for an asynchronous message that took too long, which reports that itself.
+    fn fail_late(&self, ticket: Ticket, error: Error) {
+        let reported = self.fate.seal(error);
+        self.post().end(ticket, &reported, self.now());
+        self.fail(reported);
     }
 
     fn post(&self) -> MutexGuard<'_, Post> {

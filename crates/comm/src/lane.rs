@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use phalanx_core::Call;
 use phalanx_core::backend::Buffers;
@@ -33,6 +33,8 @@ pub(crate) struct Job {
     pub(crate) call: Call,
     pub(crate) buffers: Buffers,
     pub(crate) slot: Arc<Slot>,
+    /// When it was handed over: its time runs from then.
+    pub(crate) queued: Instant,
 }
 
 /// The turn of one collective. It ends when this is dropped, however the playing ended.
@@ -47,7 +49,8 @@ impl Lane {
             .changed
             .wait_timeout_while(self.state(), limit, waits)
             .unwrap_or_else(PoisonError::into_inner);
-        (state.turn == sequence && !state.broken).then_some(Turn(self))
+        // Not `then_some`: a turn that is made is a turn that ends.
+        (state.turn == sequence && !state.broken).then(|| Turn(self))
     }
 
     /// Queues a job for whoever calls [`next`](Lane::next).
@@ -114,5 +117,20 @@ impl Drop for Turn<'_> {
         state.turn = state.turn.wrapping_add(1);
         drop(state);
         self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_that_does_not_come_is_not_taken() {
+        let lane = Lane::default();
+        assert!(lane.enter(1, Duration::ZERO).is_none());
+        drop(lane.enter(0, Duration::ZERO).expect("the first turn"));
+        drop(lane.enter(1, Duration::ZERO).expect("the second turn"));
+        lane.break_off();
+        assert!(lane.enter(2, Duration::from_secs(60)).is_none());
     }
 }

@@ -10,6 +10,7 @@ mod lane;
 mod memory;
 mod patience;
 mod post;
+mod roll;
 mod slot;
 mod stage;
 mod threads;

@@ -1,4 +1,6 @@
 //! Links and windows of ranks that share memory: rings and a board, with a bell rung after every move.
+//!
+//! Ranks of one process only ever leave: one that fails or panics seals the group's fate before its links close.
 
 use std::sync::Arc;
 
@@ -83,14 +85,14 @@ impl Drop for BoardWindows {
 
 fn ring_error(error: RingError) -> LinkError {
     match error {
-        RingError::Closed => LinkError::Closed { rank: None },
+        RingError::Closed => LinkError::Left { rank: None },
         other => LinkError::Corrupt(other.to_string()),
     }
 }
 
 fn board_error(error: BoardError) -> LinkError {
     match error {
-        BoardError::Closed { member } => LinkError::Closed { rank: Some(member) },
+        BoardError::Closed { member } => LinkError::Left { rank: Some(member) },
         BoardError::Corrupt { .. } => LinkError::Corrupt(error.to_string()),
         other => LinkError::Failed(other.to_string()),
     }

@@ -57,8 +57,8 @@ impl<'a> Patience<'a> {
 
 const SPINS: u32 = 100;
 const YIELDS: u32 = 200;
-/// Bounds what a missed ring could ever cost.
-const LONGEST_SLEEP: Duration = Duration::from_millis(500);
+/// Bounds how late a deadline that nobody sleeps for is noticed, and what a missed ring could ever cost.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {

@@ -80,14 +80,19 @@ impl Post {
         moved
     }
 
-    /// The first message whose deadline has passed, as an error.
-    pub(crate) fn overdue(&self) -> Option<Error> {
+    /// The first asynchronous message whose deadline has passed, and its error.
+    pub(crate) fn overdue(&self) -> Option<(Ticket, Error)> {
         let now = Instant::now();
         let late = self
             .outstanding
             .iter()
             .find(|waiting| waiting.deadline.is_some_and(|deadline| deadline <= now))?;
-        Some(self.timed_out(&late.call, late.ticket))
+        Some((late.ticket, self.timed_out(&late.call, late.ticket)))
+    }
+
+    /// Whether the end of a blocking message waits for the thread that asked for it.
+    pub(crate) fn has_ends(&self) -> bool {
+        self.mail.has_ends()
     }
 
     /// The end of a blocking message, once it has come.
@@ -98,6 +103,14 @@ impl Post {
     /// The error of a message that took too long.
     pub(crate) fn timed_out(&self, call: &Call, ticket: Ticket) -> Error {
         call.timed_out(self.mail.stuck(ticket))
+    }
+
+    /// Ends one asynchronous message with `error`; the mail goes on with it.
+    pub(crate) fn end(&mut self, ticket: Ticket, error: &Error, now: Duration) {
+        let ended = |waiting: &mut Outstanding| waiting.ticket == ticket;
+        for late in self.outstanding.extract_if(.., ended) {
+            late.end(now, Err(error.clone()));
+        }
     }
 
     /// Ends every message with `error` and closes the links.

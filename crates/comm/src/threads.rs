@@ -84,7 +84,7 @@ impl Threads {
     ///
     /// # Panics
     ///
-    /// When a rank panics, after all have ended: its peers get [`Error::Peer`].
+    /// When a rank panics, after all have ended: its peers get an error that names it.
     pub fn run<R: Send>(&self, rank: impl Fn(Group) -> R + Sync) -> Result<Vec<R>> {
         let groups = self.groups()?;
         let rank = &rank;
@@ -112,7 +112,7 @@ impl Threads {
             let post = Post::new(Mail::new(rank, layout.size(), self.options.epoch_of_group()), mesh);
             let mesh = std::mem::replace(&mut meshes[rank], Mesh::new(vec![]));
             let stage = Stage::new(mesh, layout.clone(), self.ground(), self.wish);
-            let host = Host::new(stage, post, Arc::clone(&bells[rank]), Arc::clone(&fate));
+            let host = Host::new(rank, stage, post, Arc::clone(&bells[rank]), Arc::clone(&fate));
             Ok(Group::new(layout, Arc::new(host), self.options.clone()))
         };
         (0..self.hosts.len()).map(group).collect()

@@ -40,6 +40,12 @@ pub enum LinkError {
         /// The rank, where one link or window serves several.
         rank: Option<usize>,
     },
+    /// The peer said that it leaves, and left.
+    #[error("left the group")]
+    Left {
+        /// The rank, where one link or window serves several.
+        rank: Option<usize>,
+    },
     /// What came is not what was sent.
     #[error("{0}")]
     Corrupt(String),

@@ -5,25 +5,33 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::Result;
 use crate::backend::{Finished, Pending};
+use crate::{Error, OpKind, Result};
 
 /// An operation under way, which ends in a `T`: its buffers, and whatever else it brings.
 ///
 /// Dropping or leaking it is safe: the operation goes on, because its peers count on it, and its buffers are freed when
-/// it ends.
+/// it ends. The result is given once: a work that was awaited by reference and is asked again ends in
+/// [`Error::Usage`].
 #[must_use = "an operation's result and errors are only seen by waiting for it"]
 pub struct Work<T> {
     pending: Box<dyn Pending>,
+    op: OpKind,
+    /// What makes the result of the end; absent once the end was given.
     finish: Option<Finish<T>>,
 }
 
 type Finish<T> = Box<dyn FnOnce(Finished) -> T + Send>;
 
 impl<T> Work<T> {
-    pub(crate) fn new(pending: Box<dyn Pending>, finish: impl FnOnce(Finished) -> T + Send + 'static) -> Work<T> {
+    pub(crate) fn new(
+        op: OpKind,
+        pending: Box<dyn Pending>,
+        finish: impl FnOnce(Finished) -> T + Send + 'static,
+    ) -> Work<T> {
         Work {
             pending,
+            op,
             finish: Some(Box::new(finish)),
         }
     }
@@ -31,8 +39,7 @@ impl<T> Work<T> {
     /// Waits for the end; the operation's own timeout bounds it.
     pub fn wait(mut self) -> Result<T> {
         loop {
-            let ended = self.pending.wait(None);
-            if let Some(end) = self.complete(ended) {
+            if let Some(end) = self.end(|pending| pending.wait(None)) {
                 return end;
             }
         }
@@ -40,21 +47,27 @@ impl<T> Work<T> {
 
     /// Waits for the end, but not longer than `limit`; gives the work back when it has not come by then.
     pub fn wait_timeout(mut self, limit: Duration) -> std::result::Result<Result<T>, Work<T>> {
-        let ended = self.pending.wait(Some(limit));
-        self.complete(ended).ok_or(self)
+        self.end(|pending| pending.wait(Some(limit))).ok_or(self)
     }
 
     /// Whether the end has come, so that [`wait`](Work::wait) returns at once.
     pub fn is_done(&self) -> bool {
-        self.pending.is_done()
+        self.finish.is_none() || self.pending.is_done()
     }
 
-    fn complete(&mut self, ended: Option<Result<Finished>>) -> Option<Result<T>> {
-        let finished = match ended? {
-            Ok(finished) => finished,
-            Err(error) => return Some(Err(error)),
+    /// The end, if `look` brings it.
+    fn end(&mut self, look: impl FnOnce(&mut dyn Pending) -> Option<Result<Finished>>) -> Option<Result<T>> {
+        let Some(finish) = self.finish.take() else {
+            let expected = "must be asked for its result once only";
+            return Some(Err(Error::usage(self.op, "work", "asked again", expected)));
         };
-        self.finish.take().map(|finish| Ok(finish(finished)))
+        match look(&mut *self.pending) {
+            Some(ended) => Some(ended.map(finish)),
+            None => {
+                self.finish = Some(finish);
+                None
+            }
+        }
     }
 }
 
@@ -62,8 +75,8 @@ impl<T> Future for Work<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        let ended = self.pending.poll(context.waker());
-        self.complete(ended).map_or(Poll::Pending, Poll::Ready)
+        self.end(|pending| pending.poll(context.waker()))
+            .map_or(Poll::Pending, Poll::Ready)
     }
 }
 

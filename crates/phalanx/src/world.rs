@@ -7,7 +7,7 @@ use phalanx_core::{Group, Result};
 ///
 /// # Panics
 ///
-/// When a rank panics, after all have ended: its peers get an [`Error::Peer`](crate::Error::Peer).
+/// When a rank panics, after all have ended: its peers get an error that names it.
 pub fn threads<R: Send>(size: usize, rank: impl Fn(Group) -> R + Sync) -> Result<Vec<R>> {
     Threads::new(size).run(rank)
 }

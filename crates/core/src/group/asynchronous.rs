@@ -148,7 +148,7 @@ impl Group {
     #[track_caller]
     pub fn barrier_async(&self) -> Result<Work<()>> {
         let pending = self.submit_bytes(Op::Barrier, DType::U8, None, Buffers::default())?;
-        Ok(Work::new(pending, |_| ()))
+        Ok(Work::new(OpKind::Barrier, pending, |_| ()))
     }
 
     #[track_caller]
@@ -157,8 +157,9 @@ impl Group {
             input: None,
             output: Buffer::from_vec(data),
         };
+        let kind = op.kind();
         let pending = self.submit_bytes(op, T::DTYPE, factor, buffers)?;
-        Ok(Work::new(pending, |finished| elements(finished.buffers.output)))
+        Ok(Work::new(kind, pending, |finished| elements(finished.buffers.output)))
     }
 
     #[track_caller]
@@ -173,8 +174,9 @@ impl Group {
             input: Some(Buffer::from_vec(input)),
             output: Buffer::from_vec(output),
         };
+        let kind = op.kind();
         let pending = self.submit_bytes(op, T::DTYPE, factor, buffers)?;
-        Ok(Work::new(pending, |Finished { buffers, .. }| {
+        Ok(Work::new(kind, pending, |Finished { buffers, .. }| {
             (elements(buffers.input.unwrap_or_default()), elements(buffers.output))
         }))
     }

@@ -1,5 +1,7 @@
 //! The argument checks of every operation, in one place. What passes here is legal everywhere below.
 
+use std::fmt::Display;
+
 use crate::call::Reduction;
 use crate::op::Need;
 use crate::reduce::{Factor, ReduceOp};
@@ -22,9 +24,13 @@ pub(super) fn check(op: &Op, dtype: DType, factor: Option<Factor>, layout: &Layo
     check_peer(op, layout)?;
     for (argument, counts) in tables(op) {
         check_table(kind, argument, counts, layout.size())?;
+        check_total(kind, argument, counts, layout.size(), dtype)?;
     }
-    if let Some(op) = op.reduce() {
-        check_reduction(kind, Reduction { op, factor }, dtype)?;
+    check_own_part(op, layout.rank())?;
+    match (op.reduce(), factor) {
+        (Some(op), factor) => check_reduction(kind, Reduction { op, factor }, dtype)?,
+        (None, Some(_)) => return Err(useless_factor(kind, kind)),
+        (None, None) => {}
     }
     check_lens(op, layout, lens)
 }
@@ -59,8 +65,13 @@ fn check_rank(kind: OpKind, argument: &'static str, rank: usize, size: usize) ->
     ))
 }
 
-fn check_peer(op: &Op, layout: &Layout) -> Result<()> {
+/// That a message is to or from another rank.
+pub(super) fn check_peer(op: &Op, layout: &Layout) -> Result<()> {
     let (argument, peer) = match op {
+        Op::Recv { from: None, .. } if layout.size() == 1 => {
+            let expected = "which needs another rank in the group";
+            return Err(Error::usage(op.kind(), "from", "any", expected));
+        }
         Op::Send { to, .. } => ("to", *to),
         Op::Recv { from: Some(from), .. } => ("from", *from),
         _ => return Ok(()),
@@ -102,6 +113,40 @@ fn check_table(kind: OpKind, argument: &'static str, counts: &Counts, size: usiz
     }
 }
 
+/// That all parts together fit the address space: offsets are summed on ranks that only have a part, too.
+fn check_total(kind: OpKind, argument: &'static str, counts: &Counts, size: usize, dtype: DType) -> Result<()> {
+    let total: u128 = (0..size).map(|rank| counts.of(rank) as u128).sum();
+    let most = isize::MAX as usize / dtype.byte_len();
+    if total <= most as u128 {
+        return Ok(());
+    }
+    let expected = format!("must be at most {most} of {dtype}");
+    Err(Error::usage(
+        kind,
+        argument,
+        format!("{total} elements in all"),
+        expected,
+    ))
+}
+
+/// That a rank takes from itself what it gives itself.
+fn check_own_part(op: &Op, rank: usize) -> Result<()> {
+    let Op::AllToAll { give, take } = op else {
+        return Ok(());
+    };
+    let (given, taken) = (give.of(rank), take.of(rank));
+    if given == taken {
+        return Ok(());
+    }
+    let expected = format!("must be the {given} of give");
+    Err(Error::usage(
+        op.kind(),
+        "take",
+        format!("{taken} for rank {rank} itself"),
+        expected,
+    ))
+}
+
 fn check_reduction(kind: OpKind, reduction: Reduction, dtype: DType) -> Result<()> {
     let Reduction { op, factor } = reduction;
     op.supports(dtype).map_err(|refused| {
@@ -121,13 +166,12 @@ fn check_reduction(kind: OpKind, reduction: Reduction, dtype: DType) -> Result<(
             format!("must be real for {dtype}"),
         )),
         (ReduceOp::PreMulSum, Some(_)) | (_, None) => Ok(()),
-        (_, Some(_)) => Err(Error::usage(
-            kind,
-            "factor",
-            "given",
-            format!("which {op} has no use for"),
-        )),
+        (_, Some(_)) => Err(useless_factor(kind, op)),
     }
+}
+
+fn useless_factor(kind: OpKind, what: impl Display) -> Error {
+    Error::usage(kind, "factor", "given", format!("which {what} has no use for"))
 }
 
 fn check_lens(op: &Op, layout: &Layout, lens: Lens) -> Result<()> {
@@ -135,7 +179,7 @@ fn check_lens(op: &Op, layout: &Layout, lens: Lens) -> Result<()> {
     let need = op.need(rank, size);
     let Some(input) = lens.input else {
         return match op.need_in_place(rank, size) {
-            Some(expected) => check_len(op, "data", lens.output, expected),
+            Some(expected) => check_len(op, "output", lens.output, expected),
             None => Err(Error::usage(
                 op.kind(),
                 "input",

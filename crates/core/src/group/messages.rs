@@ -4,6 +4,7 @@ use std::panic::Location;
 
 use phalanx_mem::Buffer;
 
+use super::check::check_peer;
 use super::{Group, bytes, bytes_mut};
 use crate::backend::{Buffers, Finished};
 use crate::work::Work;
@@ -93,10 +94,13 @@ impl Group {
     }
 
     /// Begins all messages of a batch at once, so that their order does not matter, and waits for all. They come back in
-    /// the order given.
+    /// the order given. When one of them cannot be accepted, none is sent.
     #[track_caller]
     pub fn batch<T: Element>(&self, messages: Vec<Message<T>>) -> Result<Vec<Delivered<T>>> {
         let site = Location::caller();
+        for message in &messages {
+            check_peer(&message.op(), &self.layout)?;
+        }
         let posted: Vec<_> = messages
             .into_iter()
             .map(|message| self.post(message, site))
@@ -105,42 +109,19 @@ impl Group {
     }
 
     fn post<T: Element>(&self, message: Message<T>, site: &'static Location<'static>) -> Result<Work<Delivered<T>>> {
-        let (op, buffers, peer) = match message {
-            Message::Send { data, to, tag } => {
-                let op = Op::Send {
-                    count: data.len(),
-                    to,
-                    tag,
-                };
-                (
-                    op,
-                    Buffers {
-                        input: Some(Buffer::from_vec(data)),
-                        output: Buffer::default(),
-                    },
-                    Some(to),
-                )
-            }
-            Message::Recv { data, from, tag } => {
-                let op = Op::Recv {
-                    count: data.len(),
-                    from,
-                    tag,
-                };
-                (
-                    op,
-                    Buffers {
-                        input: Some(Buffer::default()),
-                        output: Buffer::from_vec(data),
-                    },
-                    from,
-                )
-            }
+        let op = message.op();
+        let (data, output, peer) = match message {
+            Message::Send { data, to, .. } => (Buffer::from_vec(data), Buffer::default(), Some(to)),
+            Message::Recv { data, from, .. } => (Buffer::default(), Buffer::from_vec(data), from),
         };
-        let is_send = matches!(op, Op::Send { .. });
+        let buffers = Buffers {
+            input: Some(data),
+            output,
+        };
+        let kind = op.kind();
         let pending = self.submit_from(op, T::DTYPE, None, buffers, site)?;
-        Ok(Work::new(pending, move |Finished { buffers, source }| {
-            let buffer = if is_send {
+        Ok(Work::new(kind, pending, move |Finished { buffers, source }| {
+            let buffer = if kind == OpKind::Send {
                 buffers.input.unwrap_or_default()
             } else {
                 buffers.output
@@ -150,5 +131,22 @@ impl Group {
                 peer: source.or(peer).unwrap_or_default(),
             }
         }))
+    }
+}
+
+impl<T> Message<T> {
+    fn op(&self) -> Op {
+        match self {
+            Message::Send { data, to, tag } => Op::Send {
+                count: data.len(),
+                to: *to,
+                tag: *tag,
+            },
+            Message::Recv { data, from, tag } => Op::Recv {
+                count: data.len(),
+                from: *from,
+                tag: *tag,
+            },
+        }
     }
 }

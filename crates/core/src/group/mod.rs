@@ -4,6 +4,8 @@ mod asynchronous;
 mod blocking;
 mod check;
 mod messages;
+#[cfg(test)]
+mod tests;
 
 pub use messages::{Delivered, Message};
 
@@ -138,7 +140,8 @@ impl Group {
 
     /// Ends the group on this rank: what is under way and to come fails with [`Error::Aborted`], and the peers notice.
     pub fn abort(&self, why: impl Into<String>) {
-        self.backend.abort(Error::aborted(why));
+        self.backend
+            .abort(Error::aborted(format!("rank {}: {}", self.rank(), why.into())));
     }
 
     /// Runs `op` over untyped elements: every blocking operation is this. `input` is absent for operations in place.

@@ -122,6 +122,11 @@ impl Mail {
         Some(self.ended.swap_remove(at).1)
     }
 
+    /// Whether any end waits to be taken.
+    pub fn has_ends(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
     /// The peers that a message waits for.
     pub fn stuck(&self, ticket: Ticket) -> Vec<Stuck> {
         let sending = |peer: &usize| self.desks[*peer].holds(ticket);
@@ -181,11 +186,13 @@ impl Mail {
                     None => return Ok(moved),
                 }
             }
-            if !self.desks[peer].pull(peer, link, checksum)? {
+            let came = self.desks[peer].pull(peer, link, checksum)?;
+            let arrived = self.desks[peer].arrived();
+            if !came && arrived.is_none() {
                 return Ok(moved);
             }
             moved = true;
-            if let Some((print, room)) = self.desks[peer].arrived() {
+            if let Some((print, room)) = arrived {
                 self.file(peer, print, room);
             }
         }
@@ -250,13 +257,27 @@ impl Mail {
             if let Some((peer, (print, body))) = found {
                 let posted = self.posted.remove(at);
                 self.deliver(peer, posted, &print, &body);
-            } else if let Some(error) = sources.into_iter().find_map(|peer| self.desks[peer].lost.clone()) {
+            } else if let Some(error) = self.unreachable(from) {
                 let posted = self.posted.remove(at);
                 self.ended.push((posted.ticket, Err(error)));
             } else {
                 at += 1;
             }
         }
+    }
+
+    /// Why no message can come from this peer, or from any. Peers that left in order had nothing more to say, so the others
+    /// may still be the ones that are waited for.
+    fn unreachable(&self, from: Option<usize>) -> Option<Error> {
+        if let Some(peer) = from {
+            return self.desks[peer].lost.clone();
+        }
+        let others = || (0..self.desks.len()).filter(|&peer| peer != self.rank);
+        let lost = || others().filter_map(|peer| self.desks[peer].lost.as_ref());
+        let left = |error: &&Error| matches!(error, Error::Peer(peer) if peer.reason == PeerReason::Left);
+        let dead = lost().find(|error| !left(error));
+        dead.or_else(|| lost().next().filter(|_| lost().count() == others().count()))
+            .cloned()
     }
 
     fn next_ticket(&mut self) -> Ticket {

@@ -55,6 +55,10 @@ struct Two {
 
 impl Two {
     fn new(step: usize) -> Two {
+        Two::protected(step, true)
+    }
+
+    fn protected(step: usize, checksum: bool) -> Two {
         let pipes = [Arc::default(), Arc::default()];
         let end = |rank: usize| -> Box<dyn Link> {
             Box::new(End {
@@ -64,8 +68,8 @@ impl Two {
             })
         };
         let mesh = [
-            Mesh::new(vec![None, Some(end(0))]).with_checksum(true),
-            Mesh::new(vec![Some(end(1)), None]).with_checksum(true),
+            Mesh::new(vec![None, Some(end(0))]).with_checksum(checksum),
+            Mesh::new(vec![Some(end(1)), None]).with_checksum(checksum),
         ];
         Two {
             mail: [0, 1].map(|rank| Mail::new(rank, 2, 5)),
@@ -80,7 +84,8 @@ impl Two {
     }
 
     fn send(&mut self, tag: u32, text: &[u8]) -> Ticket {
-        self.mail[0].send(1, tag, DType::U8, Buffer::copied_from(text), true)
+        let checksum = self.mesh[0].checksum();
+        self.mail[0].send(1, tag, DType::U8, Buffer::copied_from(text), checksum)
     }
 
     fn recv(&mut self, from: Option<usize>, tag: u32, len: usize) -> Ticket {
@@ -113,15 +118,23 @@ fn messages_are_matched_by_tag_and_keep_their_order() {
 
 #[test]
 fn a_long_message_and_an_empty_one_arrive_whole() {
-    let mut two = Two::new(13);
-    let text: Vec<u8> = (0..10_000).map(|at| at as u8).collect();
-    let (long, empty) = (two.recv(Some(0), 0, text.len()), two.recv(Some(0), 0, 0));
-    let sent = two.send(0, &text);
-    two.send(0, b"");
-    two.run();
-    assert_eq!(two.received(long), text);
-    assert_eq!(two.received(empty), b"");
-    assert!(two.mail[0].take(sent).unwrap().is_ok());
+    for checksum in [true, false] {
+        let mut two = Two::protected(13, checksum);
+        let text: Vec<u8> = (0..10_000).map(|at| at as u8).collect();
+        let (long, empty) = (two.recv(Some(0), 0, text.len()), two.recv(Some(0), 0, 0));
+        let sent = two.send(0, &text);
+        two.send(0, b"");
+        two.run();
+        assert_eq!(two.received(long), text);
+        assert_eq!(two.received(empty), b"");
+        assert!(two.mail[0].take(sent).unwrap().is_ok());
+        let late = two.send(3, b"");
+        two.run();
+        let kept = two.recv(None, 3, 0);
+        two.run();
+        assert_eq!(two.received(kept), b"");
+        assert!(two.mail[0].take(late).unwrap().is_ok());
+    }
 }
 
 #[test]

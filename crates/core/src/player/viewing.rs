@@ -17,7 +17,7 @@ pub(super) fn offer(
     memory: &Memory<'_, '_>,
     windows: &mut dyn Windows,
 ) -> Result<Progress> {
-    let head = task.fingerprint.encode();
+    let head = task.fingerprint(task.rank, true).encode();
     let mut parts: Vec<&[u8]> = vec![&head];
     parts.extend(spans.iter().map(|&span| memory.read(span)));
     let made = windows.try_offer(&parts).map_err(|error| lost(task.rank, error))?;
@@ -76,7 +76,7 @@ fn view<'a>(
     let (head, body) = bytes
         .split_at_checked(Fingerprint::BYTE_LEN)
         .ok_or_else(|| corrupt(peer, "an offer without a fingerprint"))?;
-    task.compare(peer, head, &task.fingerprint)?;
+    task.compare(peer, head, &task.fingerprint(peer, false))?;
     let unit = task.dtype.byte_len();
     let part = body.get(start * unit..(start + len) * unit);
     part.map(Some)

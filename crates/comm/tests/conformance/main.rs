@@ -1,0 +1,84 @@
+//! Conformance: one suite for every backend, written against [`Group`](phalanx_core::Group) alone. A backend joins by
+//! one line below, which says how its worlds are made.
+
+mod algorithms;
+mod asynchronous;
+mod case;
+mod collectives;
+mod messages;
+mod reductions;
+mod same_bits;
+mod setting;
+mod soak;
+
+use phalanx_comm::Threads;
+use phalanx_core::schedule::Algorithm;
+use setting::{Setting, interleaved, rows};
+
+/// The suite for each setting, as a module of its name.
+macro_rules! conformance {
+    ($($setting:ident => $make:expr),* $(,)?) => {$(
+        mod $setting {
+            use super::*;
+
+            const SETTING: Setting = Setting { make: $make };
+
+            conformance!(@tests collectives: blocking, asynchronous, roots, elements);
+            conformance!(@tests messages: by_tag, any_source, out_of_order, long, batches, futures, from_several_threads);
+            conformance!(@tests asynchronous: several_in_flight, dropped_early, leaked, wait_timeout, awaited, taken_twice);
+            conformance!(@tests reductions: every_operation_and_type, scaled);
+            conformance!(@tests same_bits: floats, halves);
+            conformance!(@tests soak: soak, many_short_worlds);
+        }
+    )*};
+    (@tests $room:ident: $($test:ident),*) => {
+        mod $room {
+            $(#[test]
+            fn $test() {
+                crate::$room::$test(&super::SETTING);
+            })*
+        }
+    };
+}
+
+conformance! {
+    windows => |size, options| Threads::new(size).options(options).groups(),
+    links => |size, options| Threads::new(size).windows(false).options(options).groups(),
+    checksums => |size, options| Threads::new(size).windows(false).checksum(true).options(options).groups(),
+    hosts_in_rows => |size, options| Threads::new(size).hosts(rows(size)).options(options).groups(),
+    hosts_interleaved => |size, options| Threads::new(size).hosts(interleaved(size)).options(options).groups(),
+}
+
+/// Collectives by each algorithm wherever it can play them, not only where it would be chosen.
+macro_rules! algorithms {
+    ($($name:ident => $wish:ident),* $(,)?) => {
+        mod algorithm {
+            use super::*;
+
+            $(#[test]
+            fn $name() {
+                algorithms::wished(&Setting {
+                    make: |size, options| Threads::new(size).algorithm(Algorithm::$wish).options(options).groups(),
+                });
+                algorithms::wished(&Setting {
+                    make: |size, options| {
+                        Threads::new(size).hosts(rows(size)).algorithm(Algorithm::$wish).options(options).groups()
+                    },
+                });
+            })*
+        }
+    };
+}
+
+algorithms! {
+    ring => Ring,
+    halving => Halving,
+    doubling => Doubling,
+    tree => Tree,
+    chain => Chain,
+    exchange => Exchange,
+    direct => Direct,
+    at_once => AtOnce,
+    two_level => TwoLevel,
+    dissemination => Dissemination,
+}

@@ -1,0 +1,47 @@
+//! Worlds as the suite needs them: how a backend makes them, and one thread for each rank.
+
+use std::thread;
+use std::time::Duration;
+
+use phalanx_core::{Group, GroupOptions, Result};
+
+/// A backend, as far as the suite knows it.
+pub(crate) struct Setting {
+    /// Makes a world of this size.
+    pub(crate) make: fn(usize, GroupOptions) -> Result<Vec<Group>>,
+}
+
+impl Setting {
+    /// Runs `rank` for every rank of a new world and returns what each returned.
+    pub(crate) fn run<R: Send>(&self, size: usize, rank: impl Fn(&Group) -> R + Sync) -> Vec<R> {
+        let groups = (self.make)(size, GroupOptions::default().timeout(TIMEOUT)).expect("a world");
+        assert_eq!(groups.len(), size);
+        thread::scope(|scope| {
+            let rank = &rank;
+            let ranks: Vec<_> = groups
+                .into_iter()
+                .map(|group| scope.spawn(move || rank(&group)))
+                .collect();
+            let ends: Vec<_> = ranks.into_iter().map(|rank| rank.join()).collect();
+            ends.into_iter()
+                .map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
+        })
+    }
+}
+
+/// Two ranks on each host, the last one perhaps alone.
+pub(crate) fn rows(size: usize) -> Vec<u32> {
+    (0..size as u32).map(|rank| rank / 2).collect()
+}
+
+/// Neighbours on different hosts, and hosts of different sizes.
+pub(crate) fn interleaved(size: usize) -> Vec<u32> {
+    (0..size).map(|rank| [5, 3, 5, 5, 9, 3][rank % 6]).collect()
+}
+
+/// Worlds small enough to try everything in, and one that is not.
+pub(crate) const WORLDS: [usize; 6] = [1, 2, 3, 4, 5, 9];
+
+/// Long enough for a machine with more to do, and short enough that a hang is told as the error it should be.
+const TIMEOUT: Duration = Duration::from_secs(30);
