@@ -124,6 +124,7 @@ impl Drop for Host {
                 .fail(Error::peer(self.inner.rank, PeerReason::Dead, "its thread panicked"));
         }
         self.inner.lane.close();
+        self.inner.bell.ring();
     }
 }
 
@@ -240,12 +241,16 @@ impl Inner {
         }
     }
 
-    /// Plays what is queued and moves asynchronous messages, until the host is dropped and nothing is left.
+    /// Plays what is queued and moves asynchronous messages, until the host is dropped and nothing is left that anybody
+    /// counts on.
     fn drive(&self) {
         let mut patience = Patience::new(&self.bell, Duration::MAX);
         loop {
+            if self.lane.is_closed() {
+                self.post().leave();
+            }
             let is_busy = self.drive_post(&mut patience);
-            if self.lane.is_finished() && !is_busy {
+            if self.lane.is_finished() && !(is_busy && self.post().is_wanted()) {
                 return;
             }
             let limit = if is_busy { Duration::ZERO } else { IDLE };
