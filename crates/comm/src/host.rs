@@ -174,7 +174,11 @@ impl Inner {
         stage: &mut Stage,
         limit: Duration,
     ) -> Result<()> {
-        self.fate.roll.begin(self.rank, &call.fingerprint)?;
+        self.fate.roll.begin(self.rank, &call.fingerprint);
+        if call.op.root().is_some() {
+            // A rank that only gives is done before it could see that nobody takes.
+            self.fate.roll.compare(self.rank, &call.fingerprint)?;
+        }
         let mut patience = Patience::new(&self.bell, limit);
         loop {
             match player.poll(data, &mut stage.mesh)? {
@@ -183,6 +187,9 @@ impl Inner {
                 Progress::Idle => {
                     self.fate.check()?;
                     self.drive_post_in_passing();
+                    if patience.is_tried() {
+                        self.fate.roll.compare(self.rank, &call.fingerprint)?;
+                    }
                     if !patience.wait() {
                         return Err(timed_out(call, self.stuck(call, player, stage)));
                     }
