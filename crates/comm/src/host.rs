@@ -124,6 +124,7 @@ impl Drop for Host {
                 .fail(Error::peer(self.inner.rank, PeerReason::Dead, "its thread panicked"));
         }
         self.inner.lane.close();
+        self.inner.bell.ring();
     }
 }
 
@@ -173,7 +174,11 @@ impl Inner {
         stage: &mut Stage,
         limit: Duration,
     ) -> Result<()> {
-        self.fate.roll.begin(self.rank, &call.fingerprint)?;
+        self.fate.roll.begin(self.rank, &call.fingerprint);
+        if call.op.root().is_some() {
+            // A rank that only gives is done before it could see that nobody takes.
+            self.fate.roll.compare(self.rank, &call.fingerprint)?;
+        }
         let mut patience = Patience::new(&self.bell, limit);
         loop {
             match player.poll(data, &mut stage.mesh)? {
@@ -182,6 +187,9 @@ impl Inner {
                 Progress::Idle => {
                     self.fate.check()?;
                     self.drive_post_in_passing();
+                    if patience.is_tried() {
+                        self.fate.roll.compare(self.rank, &call.fingerprint)?;
+                    }
                     if !patience.wait() {
                         return Err(call.timed_out(self.stuck(call, player, stage)));
                     }
@@ -240,12 +248,16 @@ impl Inner {
         }
     }
 
-    /// Plays what is queued and moves asynchronous messages, until the host is dropped and nothing is left.
+    /// Plays what is queued and moves asynchronous messages, until the host is dropped and nothing is left that anybody
+    /// counts on.
     fn drive(&self) {
         let mut patience = Patience::new(&self.bell, Duration::MAX);
         loop {
+            if self.lane.is_closed() {
+                self.post().leave();
+            }
             let is_busy = self.drive_post(&mut patience);
-            if self.lane.is_finished() && !is_busy {
+            if self.lane.is_finished() && !(is_busy && self.post().is_wanted()) {
                 return;
             }
             let limit = if is_busy { Duration::ZERO } else { IDLE };

@@ -76,6 +76,11 @@ impl Lane {
         Some((state.queue.remove(&turn)?, Turn(self)))
     }
 
+    /// Whether nothing more will be queued.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state().closed
+    }
+
     /// Whether nothing is queued and nothing more will be.
     pub(crate) fn is_finished(&self) -> bool {
         let state = self.state();

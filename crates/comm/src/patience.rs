@@ -31,6 +31,11 @@ impl<'a> Patience<'a> {
         (self.idle, self.armed) = (0, None);
     }
 
+    /// Whether the wait has become a long one, which a sleep is next to.
+    pub(crate) fn is_tried(&self) -> bool {
+        self.idle >= SPINS + YIELDS
+    }
+
     /// Waits a little, because a look found nothing; false once the deadline has passed.
     ///
     /// The caller must look again after every call: the sleep only begins when a look after arming found nothing.

@@ -66,6 +66,19 @@ impl Post {
         !self.outstanding.is_empty()
     }
 
+    /// Whether anybody counts on an asynchronous message under way: the peer that is to get it, or whoever holds its work.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let held = |waiting: &Outstanding| Arc::strong_count(&waiting.slot) > 1;
+        self.outstanding
+            .iter()
+            .any(|waiting| matches!(waiting.call.op, Op::Send { .. }) || held(waiting))
+    }
+
+    /// Says that nothing more will be asked for.
+    pub(crate) fn leave(&mut self) {
+        self.mail.leave();
+    }
+
     /// Moves what can be moved and ends what has ended; true when anything moved.
     pub(crate) fn poll(&mut self, now: Duration) -> bool {
         let moved = self.mail.poll(&mut self.mesh);

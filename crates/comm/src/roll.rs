@@ -10,8 +10,8 @@ use phalanx_core::{Desync, Error, Fingerprint, Result};
 
 /// The last collectives of every rank, by their numbers.
 ///
-/// A rank writes its own entry and then reads the others', all in one order: of two ranks, the later one sees the
-/// earlier one's entry.
+/// A rank writes its own entry before it reads the others', all in one order: of two ranks that look, the later one sees
+/// the earlier one's entry. Ranks look when they have waited for long, and at once where one may be done without waiting.
 #[derive(Debug)]
 pub(crate) struct Roll {
     ranks: Vec<Page>,
@@ -21,7 +21,7 @@ pub(crate) struct Roll {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Page {
-    /// Each entry in short.
+    /// Each entry in short, which is all that is looked at while all agree.
     digests: [AtomicU64; KEPT],
     entries: Mutex<[Option<Fingerprint>; KEPT]>,
 }
@@ -38,14 +38,19 @@ impl Roll {
         }
     }
 
-    /// Writes down that `rank` begins a collective; an error when another rank began another one under its number.
-    pub(crate) fn begin(&self, rank: usize, print: &Fingerprint) -> Result<()> {
-        let (place, digest) = (print.sequence as usize % KEPT, digest(print));
-        let page = &self.ranks[rank];
+    /// Writes down that `rank` begins a collective.
+    pub(crate) fn begin(&self, rank: usize, print: &Fingerprint) {
+        let (place, page) = (print.sequence as usize % KEPT, &self.ranks[rank]);
         page.entries.lock().unwrap_or_else(PoisonError::into_inner)[place] = Some(*print);
-        page.digests[place].store(digest, Ordering::SeqCst);
+        page.digests[place].store(digest(print), Ordering::SeqCst);
+    }
+
+    /// That no other rank began another collective under the same number.
+    pub(crate) fn compare(&self, rank: usize, print: &Fingerprint) -> Result<()> {
+        let (place, digest) = (print.sequence as usize % KEPT, digest(print));
         for (peer, page) in self.ranks.iter().enumerate() {
-            if page.digests[place].load(Ordering::SeqCst) != digest {
+            let theirs = page.digests[place].load(Ordering::SeqCst);
+            if theirs != digest && theirs >> 32 == digest >> 32 {
                 page.compare(peer, rank, print)?;
             }
         }
@@ -86,15 +91,15 @@ impl Page {
     }
 }
 
-/// A fingerprint in short. It differs where the fingerprints do, but for one chance in 2^64.
+/// A fingerprint in short: its number above, a hash of the rest below, never 0. Fingerprints that differ have other hashes
+/// but for one chance in 2^31, and then frames and offers still tell.
 fn digest(print: &Fingerprint) -> u64 {
     let bytes = print.encode();
-    let words = bytes
-        .chunks_exact(8)
-        .map(|word| word.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)));
-    words.fold(1, |mixed, word| {
+    let word = |bytes: &[u8]| bytes.iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
+    let mixed = bytes.chunks_exact(8).map(word).fold(1, |mixed: u64, word| {
         (mixed ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
-    })
+    });
+    u64::from(print.sequence) << 32 | mixed >> 32 | 1
 }
 
 /// How far a rank that only gives may run ahead of the others and still be compared with them.

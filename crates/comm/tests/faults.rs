@@ -92,9 +92,11 @@ fn a_rank_that_panics_is_named_by_all_others() {
 #[test]
 fn a_rank_that_leaves_is_named_by_all_others() {
     for world in kinds(&patient(5), 5) {
+        let played = Barrier::new(5);
         let errors = promptly(|| {
             world.run(|group| {
                 (0..5).for_each(|_| group.barrier().unwrap());
+                played.wait();
                 (group.rank() != 1).then(|| {
                     let first = until_it_fails(&group);
                     [first, group.barrier().unwrap_err()]

@@ -48,6 +48,8 @@ pub(super) enum Room {
     Kept(Vec<u8>),
     /// Nowhere: the receive that asked for it expects something else.
     Refused(Ticket, Error),
+    /// Nowhere: nobody will ask for it.
+    Unwanted,
 }
 
 impl Desk {
@@ -169,7 +171,7 @@ impl Desk {
         ended.extend(self.out.drain(..).map(|letter| (letter.ticket, Err(error.clone()))));
         match self.arriving.take().and_then(|arriving| arriving.room) {
             Some(Room::Posted { ticket, .. } | Room::Refused(ticket, _)) => ended.push((ticket, Err(error.clone()))),
-            Some(Room::Kept(_)) | None => {}
+            Some(Room::Kept(_) | Room::Unwanted) | None => {}
         }
     }
 
@@ -231,7 +233,7 @@ impl Room {
                 let at = body.len() - left;
                 read(&mut body[at..])
             }
-            Room::Refused(..) => read(&mut [0; 4096]),
+            Room::Refused(..) | Room::Unwanted => read(&mut [0; 4096]),
         }
     }
 }

@@ -26,6 +26,7 @@ pub struct Mail {
     ended: Vec<(Ticket, Result<Delivery>)>,
     tickets: u64,
     kept_limit: usize,
+    has_left: bool,
 }
 
 /// The claim to one message's end.
@@ -62,6 +63,7 @@ impl Mail {
             ended: vec![],
             tickets: 0,
             kept_limit: KEPT_LIMIT,
+            has_left: false,
         }
     }
 
@@ -160,6 +162,11 @@ impl Mail {
             .collect()
     }
 
+    /// Says that nothing more will be asked for: what comes unasked is dropped, so that no sender waits for this rank.
+    pub fn leave(&mut self) {
+        self.has_left = true;
+    }
+
     /// Ends every message with `error`.
     pub fn abort(&mut self, error: &Error) {
         for desk in &mut self.desks {
@@ -172,7 +179,7 @@ impl Mail {
     /// Nothing goes out, nothing is half way in, and nobody waits for this peer: its link need not be asked.
     fn is_quiet(&self, peer: usize) -> bool {
         let awaited = |posted: &Posted| posted.from.is_none_or(|from| from == peer);
-        self.desks[peer].is_quiet() && !self.posted.iter().any(awaited)
+        !self.has_left && self.desks[peer].is_quiet() && !self.posted.iter().any(awaited)
     }
 
     fn poll_peer(&mut self, peer: usize, mesh: &mut Mesh) -> Result<bool> {
@@ -209,6 +216,9 @@ impl Mail {
                 },
             });
         }
+        if self.has_left {
+            return Some(Room::Unwanted);
+        }
         self.desks[peer].room_to_keep(&print, self.kept_limit)
     }
 
@@ -224,6 +234,7 @@ impl Mail {
         match room {
             Room::Posted { ticket, room } => self.ended.push((ticket, Ok(Delivery { buffer: room, peer }))),
             Room::Refused(ticket, error) => self.ended.push((ticket, Err(error))),
+            Room::Unwanted => {}
             Room::Kept(body) => match self.claim(peer, print.root) {
                 Some(posted) => self.deliver(peer, posted, &print, &body),
                 None => self.desks[peer].keep(print, body),

@@ -209,3 +209,16 @@ fn a_flipped_byte_and_a_lost_peer_are_told() {
     let kept = two.recv(Some(0), 2, 4);
     assert_eq!(two.received(kept), b"kept");
 }
+
+#[test]
+fn nobody_waits_for_a_rank_that_left() {
+    let mut two = Two::new(64);
+    let asked = two.recv(Some(0), 3, 4);
+    let unasked = two.send(1, &[7; 5000]);
+    two.run();
+    two.mail[1].leave();
+    two.send(3, b"last");
+    two.run();
+    assert!(two.mail[0].take(unasked).unwrap().is_ok());
+    assert_eq!(two.received(asked), b"last");
+}

@@ -1,0 +1,95 @@
+//! What a world leaves behind when it ends: no thread. In a process of its own, because it counts them.
+#![cfg(target_os = "linux")]
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use phalanx_comm::Threads;
+use phalanx_core::{Group, GroupOptions, ReduceOp};
+
+/// What a rank does before its world ends.
+type End = fn(Group);
+
+/// How a world ends, on each rank.
+const ENDS: &[(&str, End)] = &[
+    ("all is waited for", |group| {
+        let work = group.all_reduce_async(vec![1_u32; 100], ReduceOp::Sum).unwrap();
+        assert_eq!(work.wait().unwrap(), [3; 100]);
+    }),
+    ("work is dropped", |group| {
+        (0..20).for_each(|_| drop(group.all_reduce_async(vec![1_u32; 10_000], ReduceOp::Sum).unwrap()));
+    }),
+    ("work is leaked", |group| {
+        (0..20).for_each(|_| std::mem::forget(group.barrier_async().unwrap()));
+    }),
+    ("work outlives the group", |group| {
+        let work = group.all_reduce_async(vec![1_u32; 10], ReduceOp::Sum).unwrap();
+        drop(group);
+        assert_eq!(work.wait().unwrap(), [3; 10]);
+    }),
+    ("everybody waits for a message that nobody sends", |group| {
+        drop(group.recv_async(vec![0_u8], (group.rank() + 1) % 3, 0).unwrap());
+        drop(group.recv_async(vec![0_u8], None, 1).unwrap());
+    }),
+    ("long messages are never asked for", |group| {
+        drop(
+            group
+                .send_async(vec![0_u8; 1 << 20], (group.rank() + 1) % 3, 0)
+                .unwrap(),
+        );
+    }),
+    ("a rank leaves out its part", |group| {
+        if group.rank() != 1 {
+            drop(group.barrier_async().unwrap());
+        }
+    }),
+    ("a rank aborts", |group| {
+        let work = group.recv_async(vec![0_u8], None, 0).unwrap();
+        if group.rank() == 2 {
+            group.abort("planted");
+        }
+        work.wait().unwrap_err();
+    }),
+    ("a rank panics", |group| {
+        let work = group.barrier_async().unwrap();
+        if group.rank() == 0 {
+            std::panic::panic_any("planted");
+        }
+        let _ = work.wait();
+    }),
+    ("all ranks panic", |group| {
+        std::mem::forget(group.recv_async(vec![0_u8], None, 0).unwrap());
+        std::panic::panic_any("planted");
+    }),
+];
+
+#[test]
+fn no_thread_outlives_its_world() {
+    for (what, end) in ENDS {
+        for windows in [true, false] {
+            // Operations may take an hour: no thread ends because its time is up.
+            let options = GroupOptions::default().timeout(Duration::from_secs(3600));
+            let world = Threads::new(3).windows(windows).options(options);
+            let _ = catch_unwind(AssertUnwindSafe(|| world.run(end)));
+            let began = Instant::now();
+            while drivers() > 0 {
+                assert!(
+                    began.elapsed() < Duration::from_secs(10),
+                    "{} threads stay: {what}",
+                    drivers()
+                );
+                thread::yield_now();
+            }
+        }
+    }
+}
+
+/// The driver threads of this process.
+fn drivers() -> usize {
+    let tasks = fs::read_dir("/proc/self/task").expect("the threads of this process");
+    // A thread may end between the list and the look at it.
+    let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.trim_end() == "phalanx-lane").count()
+}
