@@ -4,9 +4,8 @@
 #   LIMITS=path/to/limits.c bench/kernels.sh [rounds]
 #
 # Both sides run in turn, kernel by kernel, since other work on the machine comes and goes. A round's rate is the median
-# of its run, in bytes of the accumulator per second. Shown are the best round, which is what the code can do, and the
-# median of the rounds, which also says how quiet the machine was; the ratio is that of the best rounds. The C side needs
-# AVX-512 with bf16.
+# of its run, in bytes of the accumulator per second. Shown are the medians of the rounds with their ratio, and the best
+# rounds, which say how quiet the machine was. The C side needs AVX-512 with bf16.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -44,11 +43,11 @@ summary() {
   sort -gr | awk '{ value[NR] = $1 } END { print value[1], value[int((NR + 1) / 2)] }'
 }
 
-echo "| dtype | MiB | C GB/s | ours GB/s | ratio | C median | ours median |"
+echo "| dtype | MiB | C GB/s | ours GB/s | ratio | C best | ours best |"
 echo "|---|--:|--:|--:|--:|--:|--:|"
 for dtype in f32 f64 i32 bf16 f16; do
   for mib in 1 64; do
     rows=$(grep "^$dtype $mib " "$work/rates")
     echo "$dtype $mib $(cut -d' ' -f3 <<<"$rows" | summary) $(cut -d' ' -f4 <<<"$rows" | summary)"
   done
-done | awk '{ printf "| %s | %d | %.1f | %.1f | %.0f %% | %.1f | %.1f |\n", $1, $2, $3, $5, 100 * $5 / $3, $4, $6 }'
+done | awk '{ printf "| %s | %d | %.1f | %.1f | %.0f %% | %.1f | %.1f |\n", $1, $2, $4, $6, 100 * $6 / $4, $3, $5 }'
