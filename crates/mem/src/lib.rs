@@ -10,7 +10,6 @@ pub mod board;
 mod buffer;
 #[cfg(not(loom))]
 mod claims;
-mod copy;
 #[cfg(not(loom))]
 #[cfg_attr(not(target_os = "linux"), path = "no_memfd.rs")]
 mod memfd;
@@ -24,7 +23,6 @@ mod words;
 
 pub use allocation::OutOfMemory;
 pub use buffer::{Buffer, CastError, SplitError};
-pub use copy::copy;
 pub use region::{LINE, PlaceError};
 #[cfg(not(loom))]
 pub use segment::{Segment, SegmentError};

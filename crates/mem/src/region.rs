@@ -2,11 +2,10 @@
 //! It checks ranges and knows no protocol: rings and boards decide who may touch what.
 
 use std::ops::Range;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::slice;
 
 use crate::allocation::{Allocation, OutOfMemory};
-use crate::copy::copy_apart;
 use crate::sync::{Arc, AtomicU64, Shadow};
 #[cfg(not(loom))]
 use crate::{
@@ -102,7 +101,7 @@ impl Region {
         let target = self.at(range.clone());
         self.shadow().writes(range);
         // SAFETY: the range is inside the region and the caller's alone, so it does not overlap `bytes` either.
-        unsafe { copy_apart(target.as_ptr(), bytes.as_ptr(), bytes.len()) }
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target.as_ptr(), bytes.len()) }
     }
 
     /// Reads payload.
@@ -117,7 +116,7 @@ impl Region {
         self.shadow().reads(range);
         // SAFETY: the range is inside the region, initialised and not written; `bytes` is borrowed mutably, so it is
         // elsewhere.
-        unsafe { copy_apart(bytes.as_mut_ptr(), source.as_ptr(), bytes.len()) }
+        unsafe { ptr::copy_nonoverlapping(source.as_ptr(), bytes.as_mut_ptr(), bytes.len()) }
     }
 
     /// Lends payload.

@@ -40,7 +40,7 @@ impl Memory<'_, '_> {
         if from.place == into.place {
             return self.place_mut(into.place).copy_within(start..end, at);
         }
-        self.with_parts(into, &[from], |target, _, parts| phalanx_mem::copy(target, parts[0]));
+        self.with_parts(into, &[from], |target, _, parts| target.copy_from_slice(parts[0]));
     }
 
     /// Calls `join(target, position of the target among the parts, the other parts in order)`.

@@ -1,7 +1,5 @@
 //! Steps over windows: offers to the peers of this host, and pulls from theirs. Every offer begins with the fingerprint.
 
-use phalanx_mem::copy;
-
 use super::memory::Memory;
 use super::{Progress, Task, corrupt, lost};
 use crate::fingerprint::Fingerprint;
@@ -36,7 +34,7 @@ pub(super) fn pull(
     let Some(part) = view(task, windows, (peer, offer), start, into.len)? else {
         return Ok(Progress::Idle);
     };
-    copy(memory.write(into), part);
+    memory.write(into).copy_from_slice(part);
     Ok(Progress::Done)
 }
 
