@@ -109,7 +109,7 @@ impl Threads {
         let group = |rank: usize| {
             let layout = Layout::new(rank, self.hosts.clone())?;
             let mesh = Mesh::new(std::mem::take(&mut posts[rank])).with_checksum(self.checksum);
-            let post = Post::new(Mail::new(rank, layout.size(), self.options.epoch_of_group()), mesh);
+            let post = Post::new(Mail::new(rank, layout.size(), self.options.current_epoch()), mesh);
             let mesh = std::mem::replace(&mut meshes[rank], Mesh::new(vec![]));
             let stage = Stage::new(mesh, layout.clone(), self.ground(), self.wish);
             let host = Host::new(rank, stage, post, Arc::clone(&bells[rank]), Arc::clone(&fate));

@@ -19,7 +19,7 @@ pub struct Call {
     pub factor: Option<Factor>,
     /// Whether the input stands in the output buffer.
     pub in_place: bool,
-    /// The operation's number: collectives are played in this order on every rank.
+    /// The operation's number: collectives are played in this order on every rank. Messages are numbered apart.
     pub sequence: u32,
     /// What its first frames say.
     pub fingerprint: Fingerprint,

@@ -19,7 +19,7 @@ pub struct Recorder {
 pub struct Record {
     /// Counts every operation of the group, messages included.
     pub number: u64,
-    /// The number in the order of collectives; the same on every rank.
+    /// The number among the collectives, the same on every rank, or among this rank's messages.
     pub sequence: u32,
     /// What is done.
     pub op: OpKind,

@@ -1,8 +1,7 @@
 //! Every collective: blocking and asynchronous, even and uneven, apart and in place.
 
 use half::bf16;
-use phalanx_core::backend::Buffers;
-use phalanx_core::{Counts, Element, Group, Op, ReduceOp};
+use phalanx_core::{Element, Group, ReduceOp};
 
 use crate::case::{Case, Sample};
 use crate::setting::{Setting, WORLDS};
@@ -137,6 +136,10 @@ pub(crate) fn begin<T: Sample>(kind: Kind, group: &Group, case: &Case) -> Ending
         Kind::AllReduce => group.all_reduce_async(input, ReduceOp::Sum),
         Kind::Reduce => group.reduce_async(input, ReduceOp::Sum, root),
         Kind::Broadcast => group.broadcast_async(input, root),
+        Kind::Barrier => {
+            let work = group.barrier_async().expect("a barrier");
+            return Box::new(move || work.wait().expect("a barrier"));
+        }
         _ => {
             let given = input.clone();
             let apart = match kind {
@@ -145,11 +148,21 @@ pub(crate) fn begin<T: Sample>(kind: Kind, group: &Group, case: &Case) -> Ending
                 Kind::AllToAll => group.all_to_all_async(input, room()),
                 Kind::Gather => group.gather_async(input, room(), root),
                 Kind::Scatter => group.scatter_async(input, room(), root),
-                Kind::Barrier => {
-                    let work = group.barrier_async().expect("a barrier");
-                    return Box::new(move || work.wait().expect("a barrier"));
+                Kind::AllReduceInto => group.all_reduce_into_async(input, room(), ReduceOp::Sum),
+                Kind::ReduceInto => group.reduce_into_async(input, room(), ReduceOp::Sum, root),
+                Kind::AllGatherUneven => group.all_gather_uneven_async(input, room(), &case.uneven()),
+                Kind::ReduceScatterUneven => {
+                    group.reduce_scatter_uneven_async(input, room(), &case.uneven(), ReduceOp::Sum)
                 }
-                _ => return submit(kind, group, &case, &input, output),
+                Kind::AllToAllUneven => {
+                    let [give, take] = give_and_take(rank, &case);
+                    group.all_to_all_uneven_async(input, &give, room(), &take)
+                }
+                Kind::GatherUneven => group.gather_uneven_async(input, room(), &case.uneven(), root),
+                Kind::ScatterUneven => group.scatter_uneven_async(input, room(), &case.uneven(), root),
+                Kind::AllReduce | Kind::Reduce | Kind::Broadcast | Kind::Barrier => {
+                    unreachable!("{kind:?} is in place")
+                }
             };
             let work = apart.expect("an operation under way");
             return Box::new(move || {
@@ -163,44 +176,6 @@ pub(crate) fn begin<T: Sample>(kind: Kind, group: &Group, case: &Case) -> Ending
     };
     let work = alone.expect("an operation under way");
     Box::new(move || check(kind, &case, rank, &work.wait().expect("an end"), &output))
-}
-
-/// Operations without an asynchronous method of their own, by their numbers.
-fn submit<T: Sample>(kind: Kind, group: &Group, case: &Case, input: &[T], output: Vec<T>) -> Ending {
-    let (case, rank, root) = (*case, group.rank(), case.root);
-    let (reduce, counts) = (ReduceOp::Sum, Counts::uneven(&case.uneven()));
-    let op = match kind {
-        Kind::AllReduceInto => Op::AllReduce {
-            count: case.len,
-            reduce,
-        },
-        Kind::ReduceInto => Op::Reduce {
-            count: case.len,
-            reduce,
-            root,
-        },
-        Kind::AllGatherUneven => Op::AllGather { counts },
-        Kind::ReduceScatterUneven => Op::ReduceScatter { counts, reduce },
-        Kind::AllToAllUneven => {
-            let [give, take] = give_and_take(rank, &case).map(|counts| Counts::uneven(&counts));
-            Op::AllToAll { give, take }
-        }
-        Kind::GatherUneven => Op::Gather { counts, root },
-        Kind::ScatterUneven => Op::Scatter { counts, root },
-        _ => unreachable!("{kind:?} has a method"),
-    };
-    let buffers = Buffers {
-        input: Some(phalanx_mem::Buffer::from_vec(input.to_vec())),
-        output: phalanx_mem::Buffer::from_vec(case.stale::<T>(output.len())),
-    };
-    let mut pending = group
-        .submit_bytes(op, T::DTYPE, None, buffers)
-        .expect("an operation under way");
-    Box::new(move || {
-        let finished = pending.wait(None).expect("an end").expect("a good end");
-        let got = finished.buffers.output.into_vec::<T>().expect("the same vector");
-        check(kind, &case, rank, &got, &output);
-    })
 }
 
 fn check<T: Element>(kind: Kind, case: &Case, rank: usize, got: &[T], expected: &[T]) {

@@ -25,6 +25,26 @@ impl Group {
         )
     }
 
+    /// As [`all_reduce_into`](Group::all_reduce_into); gives the input and the output back.
+    #[track_caller]
+    pub fn all_reduce_into_async<T: Element>(
+        &self,
+        input: Vec<T>,
+        output: Vec<T>,
+        op: impl Into<Reduction>,
+    ) -> Result<Work<(Vec<T>, Vec<T>)>> {
+        let Reduction { op: reduce, factor } = op.into();
+        self.apart(
+            Op::AllReduce {
+                count: input.len(),
+                reduce,
+            },
+            factor,
+            input,
+            output,
+        )
+    }
+
     /// As [`reduce`](Group::reduce).
     #[track_caller]
     pub fn reduce_async<T: Element>(
@@ -42,6 +62,28 @@ impl Group {
             },
             factor,
             data,
+        )
+    }
+
+    /// As [`reduce_into`](Group::reduce_into); gives the input and the output back.
+    #[track_caller]
+    pub fn reduce_into_async<T: Element>(
+        &self,
+        input: Vec<T>,
+        output: Vec<T>,
+        op: impl Into<Reduction>,
+        root: usize,
+    ) -> Result<Work<(Vec<T>, Vec<T>)>> {
+        let Reduction { op: reduce, factor } = op.into();
+        self.apart(
+            Op::Reduce {
+                count: input.len(),
+                reduce,
+                root,
+            },
+            factor,
+            input,
+            output,
         )
     }
 
@@ -71,6 +113,24 @@ impl Group {
         )
     }
 
+    /// As [`all_gather_uneven`](Group::all_gather_uneven); gives the input and the output back.
+    #[track_caller]
+    pub fn all_gather_uneven_async<T: Element>(
+        &self,
+        input: Vec<T>,
+        output: Vec<T>,
+        counts: &[usize],
+    ) -> Result<Work<(Vec<T>, Vec<T>)>> {
+        self.apart(
+            Op::AllGather {
+                counts: Counts::uneven(counts),
+            },
+            None,
+            input,
+            output,
+        )
+    }
+
     /// As [`reduce_scatter`](Group::reduce_scatter); gives the input and the output back.
     #[track_caller]
     pub fn reduce_scatter_async<T: Element>(
@@ -83,6 +143,27 @@ impl Group {
         self.apart(
             Op::ReduceScatter {
                 counts: Counts::Even(output.len()),
+                reduce,
+            },
+            factor,
+            input,
+            output,
+        )
+    }
+
+    /// As [`reduce_scatter_uneven`](Group::reduce_scatter_uneven); gives the input and the output back.
+    #[track_caller]
+    pub fn reduce_scatter_uneven_async<T: Element>(
+        &self,
+        input: Vec<T>,
+        output: Vec<T>,
+        counts: &[usize],
+        op: impl Into<Reduction>,
+    ) -> Result<Work<(Vec<T>, Vec<T>)>> {
+        let Reduction { op: reduce, factor } = op.into();
+        self.apart(
+            Op::ReduceScatter {
+                counts: Counts::uneven(counts),
                 reduce,
             },
             factor,
@@ -106,6 +187,22 @@ impl Group {
         )
     }
 
+    /// As [`all_to_all_uneven`](Group::all_to_all_uneven); gives the input and the output back.
+    #[track_caller]
+    pub fn all_to_all_uneven_async<T: Element>(
+        &self,
+        input: Vec<T>,
+        give: &[usize],
+        output: Vec<T>,
+        take: &[usize],
+    ) -> Result<Work<(Vec<T>, Vec<T>)>> {
+        let op = Op::AllToAll {
+            give: Counts::uneven(give),
+            take: Counts::uneven(take),
+        };
+        self.apart(op, None, input, output)
+    }
+
     /// As [`gather`](Group::gather); gives the input and the output back.
     #[track_caller]
     pub fn gather_async<T: Element>(
@@ -125,6 +222,26 @@ impl Group {
         )
     }
 
+    /// As [`gather_uneven`](Group::gather_uneven); gives the input and the output back.
+    #[track_caller]
+    pub fn gather_uneven_async<T: Element>(
+        &self,
+        input: Vec<T>,
+        output: Vec<T>,
+        counts: &[usize],
+        root: usize,
+    ) -> Result<Work<(Vec<T>, Vec<T>)>> {
+        self.apart(
+            Op::Gather {
+                counts: Counts::uneven(counts),
+                root,
+            },
+            None,
+            input,
+            output,
+        )
+    }
+
     /// As [`scatter`](Group::scatter); gives the input and the output back.
     #[track_caller]
     pub fn scatter_async<T: Element>(
@@ -136,6 +253,26 @@ impl Group {
         self.apart(
             Op::Scatter {
                 counts: Counts::Even(output.len()),
+                root,
+            },
+            None,
+            input,
+            output,
+        )
+    }
+
+    /// As [`scatter_uneven`](Group::scatter_uneven); gives the input and the output back.
+    #[track_caller]
+    pub fn scatter_uneven_async<T: Element>(
+        &self,
+        input: Vec<T>,
+        output: Vec<T>,
+        counts: &[usize],
+        root: usize,
+    ) -> Result<Work<(Vec<T>, Vec<T>)>> {
+        self.apart(
+            Op::Scatter {
+                counts: Counts::uneven(counts),
                 root,
             },
             None,

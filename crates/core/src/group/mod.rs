@@ -34,7 +34,10 @@ pub struct Group {
     layout: Layout,
     backend: Arc<dyn Backend>,
     options: GroupOptions,
-    sequence: AtomicU32,
+    /// Numbers the collectives, alike on every rank.
+    collectives: AtomicU32,
+    /// Numbers the messages, each rank its own.
+    messages: AtomicU32,
     recorder: Arc<Recorder>,
 }
 
@@ -82,7 +85,7 @@ impl GroupOptions {
     }
 
     /// The epoch, for backends, whose messages carry it too.
-    pub fn epoch_of_group(&self) -> u32 {
+    pub fn current_epoch(&self) -> u32 {
         self.epoch
     }
 
@@ -108,7 +111,8 @@ impl Group {
             layout,
             backend,
             options,
-            sequence: AtomicU32::new(0),
+            collectives: AtomicU32::new(0),
+            messages: AtomicU32::new(0),
             recorder,
         }
     }
@@ -212,11 +216,12 @@ impl Group {
             .transpose()?;
         let output = check::whole_elements(kind, "output", output, dtype)?;
         check::check(&op, dtype, factor, &self.layout, Lens { input, output })?;
-        let sequence = if op.is_message() {
-            0
+        let counter = if op.is_message() {
+            &self.messages
         } else {
-            self.sequence.fetch_add(1, Ordering::Relaxed)
+            &self.collectives
         };
+        let sequence = counter.fetch_add(1, Ordering::Relaxed);
         let fingerprint = Fingerprint::of(&op, dtype, self.size(), self.options.epoch, sequence);
         let fingerprint = if self.options.compare_sites {
             fingerprint.at(site)

@@ -102,10 +102,12 @@ impl Algorithm {
     pub fn plays(self, op: &Op, dtype: DType) -> bool {
         use Algorithm::*;
         let known = match op.kind() {
-            OpKind::AllReduce => matches!(
-                self,
-                Ring | Halving | Doubling | Tree | Exchange | Direct | AtOnce | TwoLevel
-            ),
+            OpKind::AllReduce => {
+                matches!(
+                    self,
+                    Ring | Halving | Doubling | Tree | Exchange | Direct | AtOnce | TwoLevel
+                )
+            }
             OpKind::Reduce => matches!(self, Tree | Chain | Exchange | Direct | TwoLevel),
             OpKind::Broadcast => matches!(self, Ring | Tree | Chain | Direct | TwoLevel),
             OpKind::AllGather => matches!(self, Ring | Halving | Exchange | Direct | TwoLevel),
