@@ -18,10 +18,7 @@ impl std::str::FromStr for Sizes {
 /// A size in the largest unit that keeps it whole.
 pub(crate) fn show(bytes: usize) -> String {
     let mut text = String::new();
-    let unit = UNITS
-        .iter()
-        .rev()
-        .find(|(_, unit)| bytes >= *unit && bytes.is_multiple_of(*unit));
+    let unit = UNITS.iter().rev().find(|(_, unit)| bytes >= *unit && bytes.is_multiple_of(*unit));
     let (name, unit) = unit.map_or((' ', 1), |(name, unit)| (*name, *unit));
     let _ = write!(text, "{}{name}", bytes / unit);
     text.trim_end().to_owned()
@@ -33,9 +30,7 @@ fn part(text: &str) -> Result<Vec<usize>, String> {
     };
     let (first, last) = (size(first)?, size(last)?);
     if first == 0 || first > last {
-        return Err(format!(
-            "'{text}' is no range: it must begin above 0 and not end before it begins"
-        ));
+        return Err(format!("'{text}' is no range: it must begin above 0 and not end before it begins"));
     }
     let grow = |size: &usize| size.checked_mul(4).filter(|size| *size < last);
     let mut sizes: Vec<usize> = std::iter::successors(Some(first), grow).collect();
@@ -48,10 +43,8 @@ fn size(text: &str) -> Result<usize, String> {
     let wrong = || format!("'{text}' is no size: write a number of bytes, or one with K, M or G, such as 64K");
     let text = text.trim();
     let upper = text.to_ascii_uppercase();
-    let (digits, unit) = UNITS
-        .iter()
-        .find_map(|(name, unit)| Some((upper.strip_suffix(*name)?, *unit)))
-        .unwrap_or((&upper, 1));
+    let (digits, unit) =
+        UNITS.iter().find_map(|(name, unit)| Some((upper.strip_suffix(*name)?, *unit))).unwrap_or((&upper, 1));
     let number: usize = digits.parse().map_err(|_| wrong())?;
     number.checked_mul(unit).ok_or_else(wrong)
 }

@@ -3,10 +3,7 @@
 use std::process::{Command, Output};
 
 fn phalanx(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_phalanx"))
-        .args(arguments)
-        .output()
-        .unwrap()
+    Command::new(env!("CARGO_BIN_EXE_phalanx")).args(arguments).output().unwrap()
 }
 
 fn stdout(output: &Output) -> String {
@@ -30,17 +27,7 @@ fn flags(help: &str) -> Vec<String> {
 /// A flag that is renamed or lost breaks somebody's script: change this list on purpose only, and say so in CHANGELOG.md.
 #[test]
 fn flags_are_the_frozen_list() {
-    let bench = [
-        "--algorithm",
-        "--dtype",
-        "--help",
-        "--json",
-        "--links",
-        "--np",
-        "--op",
-        "--sizes",
-        "--time",
-    ];
+    let bench = ["--algorithm", "--dtype", "--help", "--json", "--links", "--np", "--op", "--sizes", "--time"];
     let simulate = ["--first-seed", "--help", "--json", "--mutate", "--seed", "--seeds"];
     let frozen = [("bench", &bench[..]), ("simulate", &simulate)];
     for (command, expected) in frozen {
@@ -56,14 +43,7 @@ fn a_small_bench_prints_a_table_and_finds_nothing_wrong() {
     let bench = phalanx(&["bench", "--np", "3", "--sizes", "12,1K", "--time", "0.001"]);
     assert!(bench.status.success(), "{}", stderr(&bench));
     let table = stdout(&bench);
-    for operation in [
-        "all_reduce",
-        "all_to_all",
-        "barrier",
-        "broadcast",
-        "send_recv",
-        "every result was right",
-    ] {
+    for operation in ["all_reduce", "all_to_all", "barrier", "broadcast", "send_recv", "every result was right"] {
         assert!(table.contains(operation), "{table}");
     }
 }
@@ -71,34 +51,16 @@ fn a_small_bench_prints_a_table_and_finds_nothing_wrong() {
 #[test]
 fn json_is_one_object_a_line_with_the_documented_keys() {
     let types = ["--dtype", "bf16", "--op", "max", "--json"];
-    let bench = phalanx(
-        &[
-            &["bench", "all_reduce,all_gather", "--sizes", "0,64", "--time", "0.001"][..],
-            &types,
-        ]
-        .concat(),
-    );
-    let lines: Vec<serde_json::Value> = stdout(&bench)
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let bench =
+        phalanx(&[&["bench", "all_reduce,all_gather", "--sizes", "0,64", "--time", "0.001"][..], &types].concat());
+    let lines: Vec<serde_json::Value> =
+        stdout(&bench).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 4);
     for line in lines {
         let mut keys: Vec<_> = line.as_object().unwrap().keys().map(String::as_str).collect();
         keys.sort_unstable();
-        let mut expected = [
-            "op",
-            "np",
-            "transport",
-            "buffers",
-            "dtype",
-            "reduce",
-            "bytes",
-            "iters",
-            "p50_us",
-            "p99_us",
-        ]
-        .to_vec();
+        let mut expected =
+            ["op", "np", "transport", "buffers", "dtype", "reduce", "bytes", "iters", "p50_us", "p99_us"].to_vec();
         expected.extend(["min_us", "algbw_GBps", "busbw_GBps", "wrong"]);
         expected.sort_unstable();
         assert_eq!(keys, expected);
@@ -122,29 +84,19 @@ fn bad_arguments_are_named_and_exit_with_2() {
     }
     let refused = phalanx(&["bench", "all_reduce", "--dtype", "f8e5m2"]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(
-        stderr(&refused).contains("sum is not defined for f8e5m2"),
-        "{}",
-        stderr(&refused)
-    );
+    assert!(stderr(&refused).contains("sum is not defined for f8e5m2"), "{}", stderr(&refused));
 }
 
 #[test]
 fn a_short_simulation_finds_no_violation_and_every_planted_bug_is_found() {
     let played = phalanx(&["simulate", "--seeds", "100"]);
     assert!(played.status.success(), "{}", stdout(&played));
-    assert!(
-        stdout(&played).contains("violations                0"),
-        "{}",
-        stdout(&played)
-    );
+    assert!(stdout(&played).contains("violations                0"), "{}", stdout(&played));
 
     let hunted = phalanx(&["simulate", "--mutate", "all", "--json"]);
     assert!(hunted.status.success(), "{}", stdout(&hunted));
-    let found: Vec<serde_json::Value> = stdout(&hunted)
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let found: Vec<serde_json::Value> =
+        stdout(&hunted).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(found.len() >= 8);
     assert!(found.iter().all(|line| line["found"]["seed"].is_number()));
 }

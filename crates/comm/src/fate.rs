@@ -21,12 +21,7 @@ pub(crate) struct Fate {
 impl Fate {
     /// The fate shared by the ranks with these bells.
     pub(crate) fn new(bells: Vec<Arc<Bell>>) -> Fate {
-        Fate {
-            failed: AtomicBool::new(false),
-            first: Mutex::new(None),
-            roll: Roll::new(bells.len()),
-            bells,
-        }
+        Fate { failed: AtomicBool::new(false), first: Mutex::new(None), roll: Roll::new(bells.len()), bells }
     }
 
     /// Seals the group's fate unless it is sealed already, and returns what the caller reports: the failure itself when

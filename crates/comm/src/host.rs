@@ -42,18 +42,7 @@ impl Host {
     pub(crate) fn new(rank: usize, stage: Stage, post: Post, bell: Arc<Bell>, fate: Arc<Fate>) -> Host {
         let (stage, post) = (Mutex::new(stage), Mutex::new(post));
         let (lane, began, is_driven) = (Lane::default(), Instant::now(), AtomicBool::new(false));
-        Host {
-            inner: Arc::new(Inner {
-                rank,
-                lane,
-                stage,
-                post,
-                bell,
-                fate,
-                began,
-                is_driven,
-            }),
-        }
+        Host { inner: Arc::new(Inner { rank, lane, stage, post, bell, fate, began, is_driven }) }
     }
 
     /// Starts the driver, unless it runs.
@@ -62,9 +51,7 @@ impl Host {
             return Ok(());
         }
         let inner = Arc::clone(&self.inner);
-        let started = thread::Builder::new()
-            .name("phalanx-lane".to_owned())
-            .spawn(move || inner.drive());
+        let started = thread::Builder::new().name("phalanx-lane".to_owned()).spawn(move || inner.drive());
         started.map(drop).map_err(|error| {
             self.inner.is_driven.store(false, Ordering::Release);
             Error::setup("driver thread", error)
@@ -84,12 +71,7 @@ impl Backend for Host {
             self.inner.lane.nudge();
             self.inner.bell.ring();
         } else {
-            self.inner.lane.queue(Job {
-                call,
-                buffers,
-                slot: Arc::clone(&slot),
-                queued: Instant::now(),
-            });
+            self.inner.lane.queue(Job { call, buffers, slot: Arc::clone(&slot), queued: Instant::now() });
             self.inner.bell.ring();
         }
         Box::new(Waiter(slot))
@@ -120,8 +102,7 @@ impl Backend for Host {
 impl Drop for Host {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.inner
-                .fail(Error::peer(self.inner.rank, PeerReason::Dead, "its thread panicked"));
+            self.inner.fail(Error::peer(self.inner.rank, PeerReason::Dead, "its thread panicked"));
         }
         self.inner.lane.close();
         self.inner.bell.ring();
@@ -201,17 +182,8 @@ impl Inner {
     /// Whom a collective waits for: the ranks that never came to it, or else the peers of the step that it is stuck in.
     fn stuck(&self, call: &Call, player: &Player, stage: &mut Stage) -> Vec<Stuck> {
         let absent = self.fate.roll.absent(call.sequence).into_iter();
-        let absent: Vec<_> = absent
-            .map(|peer| Stuck {
-                peer,
-                on: Waiting::Giving,
-            })
-            .collect();
-        if absent.is_empty() {
-            player.stuck(&mut stage.mesh)
-        } else {
-            absent
-        }
+        let absent: Vec<_> = absent.map(|peer| Stuck { peer, on: Waiting::Giving }).collect();
+        if absent.is_empty() { player.stuck(&mut stage.mesh) } else { absent }
     }
 
     fn run_message(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
@@ -270,21 +242,11 @@ impl Inner {
     }
 
     fn play_job(&self, job: Job) {
-        let Job {
-            call,
-            mut buffers,
-            slot,
-            queued,
-        } = job;
+        let Job { call, mut buffers, slot, queued } = job;
         let input = buffers.input.as_ref().map(Buffer::as_bytes).unwrap_or_default();
-        let mut data = Data {
-            input,
-            output: buffers.output.as_bytes_mut(),
-        };
-        let played = self
-            .fate
-            .check()
-            .and_then(|()| self.play(&call, &mut data, call.timeout.saturating_sub(queued.elapsed())));
+        let mut data = Data { input, output: buffers.output.as_bytes_mut() };
+        let played =
+            self.fate.check().and_then(|()| self.play(&call, &mut data, call.timeout.saturating_sub(queued.elapsed())));
         call.flight.end(self.now(), played.as_ref().err().map(Error::kind));
         slot.fill(played.map(|()| Finished { buffers, source: None }));
     }
@@ -331,11 +293,7 @@ impl Inner {
     }
 
     fn fail_unless_call(&self, error: Error) -> Error {
-        if error.scope() == Scope::Call {
-            error
-        } else {
-            self.fail(error)
-        }
+        if error.scope() == Scope::Call { error } else { self.fail(error) }
     }
 
     /// Ends the group: seals its fate, ends every message, lets nobody in any more. Returns what the caller reports.

@@ -45,10 +45,8 @@ impl Lane {
     /// Waits for the turn of number `sequence`; none when it has not come within `limit` or never will.
     pub(crate) fn enter(&self, sequence: u32, limit: Duration) -> Option<Turn<'_>> {
         let waits = |state: &mut State| state.turn != sequence && !state.broken;
-        let (state, _) = self
-            .changed
-            .wait_timeout_while(self.state(), limit, waits)
-            .unwrap_or_else(PoisonError::into_inner);
+        let (state, _) =
+            self.changed.wait_timeout_while(self.state(), limit, waits).unwrap_or_else(PoisonError::into_inner);
         // Not `then_some`: a turn that is made is a turn that ends.
         (state.turn == sequence && !state.broken).then(|| Turn(self))
     }
@@ -63,16 +61,10 @@ impl Lane {
     /// any case, to be told.
     pub(crate) fn next(&self, limit: Duration) -> Option<(Job, Turn<'_>)> {
         let waits = |state: &mut State| !state.is_due() && !state.closed && !state.nudged;
-        let (mut state, _) = self
-            .changed
-            .wait_timeout_while(self.state(), limit, waits)
-            .unwrap_or_else(PoisonError::into_inner);
+        let (mut state, _) =
+            self.changed.wait_timeout_while(self.state(), limit, waits).unwrap_or_else(PoisonError::into_inner);
         state.nudged = false;
-        let turn = if state.broken {
-            *state.queue.first_key_value()?.0
-        } else {
-            state.turn
-        };
+        let turn = if state.broken { *state.queue.first_key_value()?.0 } else { state.turn };
         Some((state.queue.remove(&turn)?, Turn(self)))
     }
 

@@ -18,12 +18,7 @@ pub(crate) struct Patience<'a> {
 impl<'a> Patience<'a> {
     /// Patience until `timeout` from now; for ever if that is beyond what a clock can tell.
     pub(crate) fn new(bell: &'a Bell, timeout: Duration) -> Patience<'a> {
-        Patience {
-            bell,
-            deadline: Instant::now().checked_add(timeout),
-            idle: 0,
-            armed: None,
-        }
+        Patience { bell, deadline: Instant::now().checked_add(timeout), idle: 0, armed: None }
     }
 
     /// Something moved: the next wait begins anew.
@@ -45,9 +40,7 @@ impl<'a> Patience<'a> {
             hint::spin_loop();
             return true;
         }
-        let left = self.deadline.map_or(LONGEST_SLEEP, |deadline| {
-            deadline.saturating_duration_since(Instant::now())
-        });
+        let left = self.deadline.map_or(LONGEST_SLEEP, |deadline| deadline.saturating_duration_since(Instant::now()));
         if left.is_zero() {
             return false;
         }

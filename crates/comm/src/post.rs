@@ -30,11 +30,7 @@ struct Outstanding {
 
 impl Post {
     pub(crate) fn new(mail: Mail, mesh: Mesh) -> Post {
-        Post {
-            mail,
-            mesh,
-            outstanding: vec![],
-        }
+        Post { mail, mesh, outstanding: vec![] }
     }
 
     /// Begins a message with its buffers.
@@ -53,12 +49,7 @@ impl Post {
     pub(crate) fn post_async(&mut self, call: Call, buffers: Buffers, slot: Arc<Slot>) {
         let ticket = self.post(&call, buffers);
         let deadline = Instant::now().checked_add(call.timeout);
-        self.outstanding.push(Outstanding {
-            ticket,
-            call,
-            deadline,
-            slot,
-        });
+        self.outstanding.push(Outstanding { ticket, call, deadline, slot });
     }
 
     /// Whether an asynchronous message is under way, which somebody has to drive.
@@ -69,9 +60,7 @@ impl Post {
     /// Whether anybody counts on an asynchronous message under way: the peer that is to get it, or whoever holds its work.
     pub(crate) fn is_wanted(&self) -> bool {
         let held = |waiting: &Outstanding| Arc::strong_count(&waiting.slot) > 1;
-        self.outstanding
-            .iter()
-            .any(|waiting| matches!(waiting.call.op, Op::Send { .. }) || held(waiting))
+        self.outstanding.iter().any(|waiting| matches!(waiting.call.op, Op::Send { .. }) || held(waiting))
     }
 
     /// Says that nothing more will be asked for.
@@ -96,10 +85,7 @@ impl Post {
     /// The first asynchronous message whose deadline has passed, and its error.
     pub(crate) fn overdue(&self) -> Option<(Ticket, Error)> {
         let now = Instant::now();
-        let late = self
-            .outstanding
-            .iter()
-            .find(|waiting| waiting.deadline.is_some_and(|deadline| deadline <= now))?;
+        let late = self.outstanding.iter().find(|waiting| waiting.deadline.is_some_and(|deadline| deadline <= now))?;
         Some((late.ticket, self.timed_out(&late.call, late.ticket)))
     }
 
@@ -145,19 +131,9 @@ impl Outstanding {
 fn finished(call: &Call, delivery: Delivery) -> Finished {
     let Delivery { buffer, peer } = delivery;
     match call.op {
-        Op::Send { .. } => Finished {
-            buffers: Buffers {
-                input: Some(buffer),
-                output: Buffer::default(),
-            },
-            source: None,
-        },
-        _ => Finished {
-            buffers: Buffers {
-                input: None,
-                output: buffer,
-            },
-            source: Some(peer),
-        },
+        Op::Send { .. } => {
+            Finished { buffers: Buffers { input: Some(buffer), output: Buffer::default() }, source: None }
+        }
+        _ => Finished { buffers: Buffers { input: None, output: buffer }, source: Some(peer) },
     }
 }

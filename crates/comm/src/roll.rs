@@ -29,13 +29,8 @@ struct Page {
 impl Roll {
     /// A roll of this many ranks that have begun nothing yet.
     pub(crate) fn new(size: usize) -> Roll {
-        let page = || Page {
-            digests: std::array::from_fn(|_| AtomicU64::new(0)),
-            entries: Mutex::new([None; KEPT]),
-        };
-        Roll {
-            ranks: (0..size).map(|_| page()).collect(),
-        }
+        let page = || Page { digests: std::array::from_fn(|_| AtomicU64::new(0)), entries: Mutex::new([None; KEPT]) };
+        Roll { ranks: (0..size).map(|_| page()).collect() }
     }
 
     /// Writes down that `rank` begins a collective.
@@ -59,9 +54,7 @@ impl Roll {
 
     /// The ranks that have not come to a number yet.
     pub(crate) fn absent(&self, sequence: u32) -> Vec<usize> {
-        (0..self.ranks.len())
-            .filter(|&rank| !self.ranks[rank].has_begun(sequence))
-            .collect()
+        (0..self.ranks.len()).filter(|&rank| !self.ranks[rank].has_begun(sequence)).collect()
     }
 }
 
@@ -96,9 +89,10 @@ impl Page {
 fn digest(print: &Fingerprint) -> u64 {
     let bytes = print.encode();
     let word = |bytes: &[u8]| bytes.iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
-    let mixed = bytes.chunks_exact(8).map(word).fold(1, |mixed: u64, word| {
-        (mixed ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
-    });
+    let mixed = bytes
+        .chunks_exact(8)
+        .map(word)
+        .fold(1, |mixed: u64, word| (mixed ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29));
     u64::from(print.sequence) << 32 | mixed >> 32 | 1
 }
 

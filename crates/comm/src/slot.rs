@@ -59,16 +59,10 @@ impl Pending for Waiter {
         let open = |state: &mut State| state.end.is_none();
         let state = self.0.state();
         let mut state = match limit {
-            Some(limit) => self
-                .0
-                .ended
-                .wait_timeout_while(state, limit, open)
-                .map_or_else(|e| e.into_inner().0, |s| s.0),
-            None => self
-                .0
-                .ended
-                .wait_while(state, open)
-                .unwrap_or_else(PoisonError::into_inner),
+            Some(limit) => {
+                self.0.ended.wait_timeout_while(state, limit, open).map_or_else(|e| e.into_inner().0, |s| s.0)
+            }
+            None => self.0.ended.wait_while(state, open).unwrap_or_else(PoisonError::into_inner),
         };
         state.end.take()
     }

@@ -22,14 +22,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new(mesh: Mesh, layout: Layout, ground: Ground, wish: Option<Algorithm>) -> Stage {
-        Stage {
-            mesh,
-            layout,
-            ground,
-            wish,
-            schedules: HashMap::new(),
-            scratch: vec![],
-        }
+        Stage { mesh, layout, ground, wish, schedules: HashMap::new(), scratch: vec![] }
     }
 
     /// A player for this call.
@@ -72,15 +65,7 @@ impl Stage {
             Some(wish) => (wish, wish.segments(op, dtype, layout, &self.ground)),
             None => choose(op, dtype, layout, &self.ground),
         };
-        let plan = Plan {
-            layout,
-            op,
-            dtype,
-            in_place: call.in_place,
-            algorithm,
-            segments,
-            windows,
-        };
+        let plan = Plan { layout, op, dtype, in_place: call.in_place, algorithm, segments, windows };
         build(&plan).ok_or_else(|| Error::setup("schedule", format!("{algorithm} cannot play {}", op.kind())))
     }
 }

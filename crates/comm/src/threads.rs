@@ -41,13 +41,7 @@ impl Threads {
     /// A world of `size` ranks on one host.
     pub fn new(size: usize) -> Threads {
         let hosts = vec![0; size];
-        Threads {
-            hosts,
-            options: GroupOptions::default(),
-            wish: None,
-            windows: true,
-            checksum: false,
-        }
+        Threads { hosts, options: GroupOptions::default(), wish: None, windows: true, checksum: false }
     }
 
     /// Pretends that rank `i` lives on host `hosts[i]`: algorithms choose as if it did, and windows are off.
@@ -89,14 +83,9 @@ impl Threads {
         let groups = self.groups()?;
         let rank = &rank;
         thread::scope(|scope| {
-            let ranks: Vec<_> = groups
-                .into_iter()
-                .map(|group| scope.spawn(move || rank(group)))
-                .collect();
+            let ranks: Vec<_> = groups.into_iter().map(|group| scope.spawn(move || rank(group))).collect();
             let ends: Vec<_> = ranks.into_iter().map(|rank| rank.join()).collect();
-            ends.into_iter()
-                .map(|end| end.map_or_else(|panic| std::panic::resume_unwind(panic), Ok))
-                .collect()
+            ends.into_iter().map(|end| end.map_or_else(|panic| std::panic::resume_unwind(panic), Ok)).collect()
         })
     }
 
@@ -119,24 +108,14 @@ impl Threads {
     }
 
     fn meshes(&self, bells: &[Arc<Bell>]) -> Result<Vec<Mesh>> {
-        let meshes = links(bells)?
-            .into_iter()
-            .map(|links| Mesh::new(links).with_checksum(self.checksum));
+        let meshes = links(bells)?.into_iter().map(|links| Mesh::new(links).with_checksum(self.checksum));
         if !self.has_windows() {
             return Ok(meshes.collect());
         }
         let seats = board::seats(bells.len(), SLOT_BYTE_LEN + Fingerprint::BYTE_LEN)
             .map_err(|error| Error::setup("windows", error))?;
-        let windows = |seat| {
-            Box::new(BoardWindows {
-                seat,
-                bells: bells.to_vec(),
-            })
-        };
-        Ok(meshes
-            .zip(seats)
-            .map(|(mesh, seat)| mesh.with_windows(windows(seat)))
-            .collect())
+        let windows = |seat| Box::new(BoardWindows { seat, bells: bells.to_vec() });
+        Ok(meshes.zip(seats).map(|(mesh, seat)| mesh.with_windows(windows(seat))).collect())
     }
 
     fn has_windows(&self) -> bool {
@@ -144,10 +123,7 @@ impl Threads {
     }
 
     fn ground(&self) -> Ground {
-        Ground {
-            slot_byte_len: if self.has_windows() { SLOT_BYTE_LEN } else { 0 },
-            ..Ground::default()
-        }
+        Ground { slot_byte_len: if self.has_windows() { SLOT_BYTE_LEN } else { 0 }, ..Ground::default() }
     }
 }
 
@@ -171,15 +147,8 @@ fn links(bells: &[Arc<Bell>]) -> Result<Vec<Links>> {
 fn pair([first, second]: [&Arc<Bell>; 2]) -> Result<[MemoryLink; 2]> {
     let pipe = || ring::pair(RING_BYTE_LEN).map_err(|error| Error::setup("link", error));
     let ((out_first, into_second), (out_second, into_first)) = (pipe()?, pipe()?);
-    let link = |out, into, peer: &Arc<Bell>| MemoryLink {
-        out,
-        into,
-        peer: Arc::clone(peer),
-    };
-    Ok([
-        link(out_second, into_second, first),
-        link(out_first, into_first, second),
-    ])
+    let link = |out, into, peer: &Arc<Bell>| MemoryLink { out, into, peer: Arc::clone(peer) };
+    Ok([link(out_second, into_second, first), link(out_first, into_first, second)])
 }
 
 /// Small enough that what is published is still in the second-level cache when the peers read it.

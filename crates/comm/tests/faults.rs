@@ -68,11 +68,7 @@ fn a_rank_that_panics_is_named_by_all_others() {
                     }
                     let first = until_it_fails(&group);
                     let began = Instant::now();
-                    let again = group
-                        .all_reduce_async(vec![1], ReduceOp::Sum)
-                        .unwrap()
-                        .wait()
-                        .unwrap_err();
+                    let again = group.all_reduce_async(vec![1], ReduceOp::Sum).unwrap().wait().unwrap_err();
                     let message = group.recv(&mut [0_u8], None, 0).unwrap_err();
                     assert!(began.elapsed() < Duration::from_secs(5));
                     tell.send([first, again, message]).unwrap();
@@ -104,10 +100,7 @@ fn a_rank_that_leaves_is_named_by_all_others() {
             })
         });
         for error in errors.unwrap().into_iter().flatten().flatten() {
-            assert_eq!(
-                root_cause(&error),
-                Error::peer(1, PeerReason::Left, "its group was dropped")
-            );
+            assert_eq!(root_cause(&error), Error::peer(1, PeerReason::Left, "its group was dropped"));
         }
     }
 }
@@ -125,10 +118,7 @@ fn a_message_to_or_from_a_rank_that_left_ends() {
         })
     });
     for error in errors.unwrap().into_iter().flatten() {
-        assert_eq!(
-            root_cause(&error),
-            Error::peer(0, PeerReason::Left, "its group was dropped")
-        );
+        assert_eq!(root_cause(&error), Error::peer(0, PeerReason::Left, "its group was dropped"));
     }
 }
 
@@ -151,10 +141,7 @@ fn a_rank_that_never_comes_is_listed() {
         assert_eq!(ends.len(), 2);
         for (end, took) in &ends {
             let error = end.as_ref().unwrap_err();
-            assert!(
-                *took >= HASTE - Duration::from_millis(50) && *took < HASTE + LATE,
-                "took {took:?}"
-            );
+            assert!(*took >= HASTE - Duration::from_millis(50) && *took < HASTE + LATE, "took {took:?}");
             let Error::Timeout(timeout) = root_cause(error) else {
                 panic!("{error}");
             };
@@ -303,27 +290,17 @@ const MISTAKES: &[(&str, &str, [&str; 2], Mistake)] = &[
         true => group.broadcast(&mut [1.0_f32; 10], 0),
         false => group.all_reduce(&mut [1.0_f32; 10], ReduceOp::Sum),
     }),
-    (
-        "operation, one moves nothing",
-        "op",
-        ["all_gather", "barrier"],
-        |odd, group| match odd {
-            true => group.barrier(),
-            false => group.all_gather(&[1_u8; 10], &mut [0; 40]),
-        },
-    ),
-    (
-        "order of two operations",
-        "op",
-        ["barrier", "reduce_scatter"],
-        |odd, group| {
-            let reduce_scatter = || group.reduce_scatter(&[1_u8; 8], &mut [0; 2], ReduceOp::Sum);
-            match odd {
-                true => reduce_scatter().and_then(|()| group.barrier()),
-                false => group.barrier().and_then(|()| reduce_scatter()),
-            }
-        },
-    ),
+    ("operation, one moves nothing", "op", ["all_gather", "barrier"], |odd, group| match odd {
+        true => group.barrier(),
+        false => group.all_gather(&[1_u8; 10], &mut [0; 40]),
+    }),
+    ("order of two operations", "op", ["barrier", "reduce_scatter"], |odd, group| {
+        let reduce_scatter = || group.reduce_scatter(&[1_u8; 8], &mut [0; 2], ReduceOp::Sum);
+        match odd {
+            true => reduce_scatter().and_then(|()| group.barrier()),
+            false => group.barrier().and_then(|()| reduce_scatter()),
+        }
+    }),
     ("table", "split table", ["0x", "0x"], |odd, group| {
         let counts = if odd { [2, 2, 1, 1] } else { [2, 2, 2, 0] };
         group.all_gather_uneven(&vec![1_u8; counts[group.rank()]], &mut [0; 6], &counts)
@@ -335,12 +312,7 @@ const MISTAKES: &[(&str, &str, [&str; 2], Mistake)] = &[
     ("tables of an all-to-all", "count", ["1", "2"], |odd, group| {
         let give = if odd { [2; 4] } else { [1; 4] };
         let take: [usize; 4] = std::array::from_fn(|from| if odd && from == 1 { 2 } else { 1 });
-        group.all_to_all_uneven(
-            &vec![1_u8; give.iter().sum()],
-            &give,
-            &mut vec![0; take.iter().sum()],
-            &take,
-        )
+        group.all_to_all_uneven(&vec![1_u8; give.iter().sum()], &give, &mut vec![0; take.iter().sum()], &take)
     }),
 ];
 
@@ -362,25 +334,17 @@ fn disagreements_are_told_and_never_answered() {
                 })
                 .unwrap();
             for (end, took) in &ends {
-                assert!(
-                    end.is_err() && *took < HASTE * 2 + LATE,
-                    "{what} in world {at}: {ends:?}"
-                );
+                assert!(end.is_err() && *took < HASTE * 2 + LATE, "{what} in world {at}: {ends:?}");
             }
             let desyncs: Vec<Desync> = ends.iter().filter_map(|(end, _)| desync(end)).collect();
             assert!(!desyncs.is_empty(), "{what} in world {at}: {ends:?}");
             for desync in desyncs.iter().filter(|desync| desync.field == *field) {
                 let [even, odd] = values;
                 let (ours, theirs) = if desync.rank == 1 { (odd, even) } else { (even, odd) };
-                assert!(
-                    desync.ours.starts_with(ours) && desync.theirs.starts_with(theirs),
-                    "{what}: {desync}"
-                );
+                assert!(desync.ours.starts_with(ours) && desync.theirs.starts_with(theirs), "{what}: {desync}");
                 assert!(desync.rank == 1 || desync.peer == 1, "{what}: {desync}");
             }
-            let told = desyncs
-                .iter()
-                .any(|desync| desync.field == *field || desync.field == "op");
+            let told = desyncs.iter().any(|desync| desync.field == *field || desync.field == "op");
             assert!(told, "{what} in world {at}: {desyncs:?}");
         }
     }
@@ -433,10 +397,7 @@ fn a_message_of_another_shape_fails_alone() {
                     assert_eq!(error.scope(), Scope::Call);
                     assert!(error.to_string().ends_with(text), "{error}");
                 };
-                told(
-                    group.recv(&mut room, 0, 1).unwrap_err(),
-                    "rank 1 called with count 100, rank 0 with count 50",
-                );
+                told(group.recv(&mut room, 0, 1).unwrap_err(), "rank 1 called with count 100, rank 0 with count 50");
                 told(
                     group.recv(&mut room, None, 2).unwrap_err(),
                     "rank 1 called with count 100, rank 0 with count 200",
@@ -456,14 +417,8 @@ fn a_batch_with_a_mistake_sends_nothing() {
         .run(|group| {
             let peer = 1 - group.rank();
             let data = vec![9_u8];
-            let good = Message::Send {
-                data: data.clone(),
-                to: peer,
-                tag: 0,
-            };
-            let error = group
-                .batch(vec![good, Message::Send { data, to: 2, tag: 0 }])
-                .unwrap_err();
+            let good = Message::Send { data: data.clone(), to: peer, tag: 0 };
+            let error = group.batch(vec![good, Message::Send { data, to: 2, tag: 0 }]).unwrap_err();
             assert_eq!(error.to_string(), "send: to is 2, must be below the group size 2");
             group.send(&[1_u8], peer, 0).unwrap();
             let mut got = [0_u8];
@@ -477,15 +432,12 @@ fn a_batch_with_a_mistake_sends_nothing() {
 fn a_rank_that_leaves_with_work_queued_still_does_its_part() {
     promptly(|| {
         patient(3).run(|group| {
-            let works: Vec<_> = (0..8)
-                .map(|_| group.all_reduce_async(vec![1_u32; 1000], ReduceOp::Sum).unwrap())
-                .collect();
+            let works: Vec<_> =
+                (0..8).map(|_| group.all_reduce_async(vec![1_u32; 1000], ReduceOp::Sum).unwrap()).collect();
             if group.rank() == 1 {
                 return;
             }
-            works
-                .into_iter()
-                .for_each(|work| assert_eq!(work.wait().unwrap(), vec![3; 1000]));
+            works.into_iter().for_each(|work| assert_eq!(work.wait().unwrap(), vec![3; 1000]));
         })
     })
     .unwrap();
@@ -512,10 +464,7 @@ fn all_threads_of_a_rank_hear_of_the_end() {
                 .collect();
             for thread in threads {
                 let error = thread.join().unwrap();
-                assert!(
-                    matches!(root_cause(&error), Error::Peer(peer) if peer.rank == 1),
-                    "{error}"
-                );
+                assert!(matches!(root_cause(&error), Error::Peer(peer) if peer.rank == 1), "{error}");
             }
         })
     })

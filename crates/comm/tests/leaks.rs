@@ -34,11 +34,7 @@ const ENDS: &[(&str, End)] = &[
         drop(group.recv_async(vec![0_u8], None, 1).unwrap());
     }),
     ("long messages are never asked for", |group| {
-        drop(
-            group
-                .send_async(vec![0_u8; 1 << 20], (group.rank() + 1) % 3, 0)
-                .unwrap(),
-        );
+        drop(group.send_async(vec![0_u8; 1 << 20], (group.rank() + 1) % 3, 0).unwrap());
     }),
     ("a rank leaves out its part", |group| {
         if group.rank() != 1 {
@@ -75,11 +71,7 @@ fn no_thread_outlives_its_world() {
             let _ = catch_unwind(AssertUnwindSafe(|| world.run(end)));
             let began = Instant::now();
             while drivers() > 0 {
-                assert!(
-                    began.elapsed() < Duration::from_secs(10),
-                    "{} threads stay: {what}",
-                    drivers()
-                );
+                assert!(began.elapsed() < Duration::from_secs(10), "{} threads stay: {what}", drivers());
                 thread::yield_now();
             }
         }

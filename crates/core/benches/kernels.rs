@@ -24,9 +24,7 @@ fn buffer(len: usize) -> MmapMut {
 fn fold_sum(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("fold_sum");
     for size in SIZES {
-        group
-            .sampling_mode(SamplingMode::Flat)
-            .throughput(Throughput::BytesDecimal(size as u64));
+        group.sampling_mode(SamplingMode::Flat).throughput(Throughput::BytesDecimal(size as u64));
         let (mut accumulator, incoming) = (buffer(size), buffer(size));
         for dtype in DTYPES {
             let (accumulator, incoming) = (&mut accumulator[..size], &incoming[..size]);
@@ -39,9 +37,7 @@ fn fold_sum(criterion: &mut Criterion) {
 
 fn short() -> Criterion {
     let criterion = Criterion::default().sample_size(15).nresamples(1000);
-    criterion
-        .warm_up_time(Duration::from_millis(100))
-        .measurement_time(Duration::from_millis(400))
+    criterion.warm_up_time(Duration::from_millis(100)).measurement_time(Duration::from_millis(400))
 }
 
 criterion_group! {

@@ -35,12 +35,7 @@ impl Call {
     /// The error of this call when it has taken too long, waiting for these transfers.
     pub fn timed_out(&self, stuck: Vec<Stuck>) -> Error {
         let (op, sequence, after) = (self.op.kind(), self.sequence, self.timeout);
-        Error::Timeout(Box::new(Timeout {
-            op,
-            sequence,
-            after,
-            stuck,
-        }))
+        Error::Timeout(Box::new(Timeout { op, sequence, after, stuck }))
     }
 }
 
@@ -54,10 +49,7 @@ pub struct Reduction {
 impl Reduction {
     /// The sum of all ranks' elements, each multiplied by its own rank's factor first.
     pub fn scaled(factor: impl Into<Factor>) -> Reduction {
-        Reduction {
-            op: ReduceOp::PreMulSum,
-            factor: Some(factor.into()),
-        }
+        Reduction { op: ReduceOp::PreMulSum, factor: Some(factor.into()) }
     }
 }
 

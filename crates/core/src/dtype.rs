@@ -153,13 +153,10 @@ impl FromStr for DType {
     type Err = String;
 
     fn from_str(text: &str) -> Result<DType, String> {
-        DType::ALL
-            .into_iter()
-            .find(|dtype| dtype.name() == text)
-            .ok_or_else(|| {
-                let names: Vec<_> = DType::ALL.iter().map(|dtype| dtype.name()).collect();
-                format!("unknown dtype '{text}'; one of {}", names.join(", "))
-            })
+        DType::ALL.into_iter().find(|dtype| dtype.name() == text).ok_or_else(|| {
+            let names: Vec<_> = DType::ALL.iter().map(|dtype| dtype.name()).collect();
+            format!("unknown dtype '{text}'; one of {}", names.join(", "))
+        })
     }
 }
 

@@ -130,10 +130,7 @@ pub enum PeerReason {
 
 /// A deadline that passed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error(
-    "{op} (operation {sequence}) not finished after {after:?}; waiting for {}",
-    list_stuck(stuck)
-)]
+#[error("{op} (operation {sequence}) not finished after {after:?}; waiting for {}", list_stuck(stuck))]
 pub struct Timeout {
     /// The operation.
     pub op: OpKind,
@@ -200,48 +197,30 @@ pub struct Setup {
 impl Error {
     /// An argument that cannot be accepted.
     pub fn usage(op: OpKind, argument: &'static str, value: impl fmt::Display, expected: impl Into<String>) -> Error {
-        Error::Usage(Box::new(Usage {
-            op,
-            argument,
-            value: value.to_string(),
-            expected: expected.into(),
-        }))
+        Error::Usage(Box::new(Usage { op, argument, value: value.to_string(), expected: expected.into() }))
     }
 
     /// A rank that can no longer be worked with.
     pub fn peer(rank: usize, reason: PeerReason, detail: impl Into<String>) -> Error {
-        Error::Peer(Box::new(Peer {
-            rank,
-            reason,
-            detail: detail.into(),
-        }))
+        Error::Peer(Box::new(Peer { rank, reason, detail: detail.into() }))
     }
 
     /// The end of a group, caused by `cause`.
     pub fn aborted_by(cause: Error) -> Error {
         match cause {
             Error::Aborted(_) => cause,
-            first => Error::Aborted(Box::new(Aborted {
-                why: first.to_string(),
-                cause: Some(Arc::new(first)),
-            })),
+            first => Error::Aborted(Box::new(Aborted { why: first.to_string(), cause: Some(Arc::new(first)) })),
         }
     }
 
     /// The end of a group by choice.
     pub fn aborted(why: impl Into<String>) -> Error {
-        Error::Aborted(Box::new(Aborted {
-            why: why.into(),
-            cause: None,
-        }))
+        Error::Aborted(Box::new(Aborted { why: why.into(), cause: None }))
     }
 
     /// Something the environment lacks.
     pub fn setup(what: impl Into<String>, why: impl fmt::Display) -> Error {
-        Error::Setup(Box::new(Setup {
-            what: what.into(),
-            why: why.to_string(),
-        }))
+        Error::Setup(Box::new(Setup { what: what.into(), why: why.to_string() }))
     }
 
     /// Which of the seven kinds this is.
@@ -302,10 +281,7 @@ mod tests {
     #[test]
     fn every_kind_has_its_scope_and_names_the_culprit() {
         let usage = Error::usage(OpKind::Broadcast, "root", 7, "must be below the world size 4");
-        assert_eq!(
-            usage.to_string(),
-            "broadcast: root is 7, must be below the world size 4"
-        );
+        assert_eq!(usage.to_string(), "broadcast: root is 7, must be below the world size 4");
         assert_eq!(usage.scope(), Scope::Call);
 
         let dead = Error::peer(3, PeerReason::Dead, "connection closed");
@@ -320,22 +296,8 @@ mod tests {
 
     #[test]
     fn a_timeout_lists_whom_it_waited_for() {
-        let stuck = vec![
-            Stuck {
-                peer: 2,
-                on: Waiting::Giving,
-            },
-            Stuck {
-                peer: 5,
-                on: Waiting::Taking,
-            },
-        ];
-        let timeout = Timeout {
-            op: OpKind::AllReduce,
-            sequence: 9,
-            after: Duration::from_secs(3),
-            stuck,
-        };
+        let stuck = vec![Stuck { peer: 2, on: Waiting::Giving }, Stuck { peer: 5, on: Waiting::Taking }];
+        let timeout = Timeout { op: OpKind::AllReduce, sequence: 9, after: Duration::from_secs(3), stuck };
         assert_eq!(
             timeout.to_string(),
             "all_reduce (operation 9) not finished after 3s; waiting for rank 2 to give data, rank 5 to take data"

@@ -76,10 +76,7 @@ impl Fingerprint {
     /// The same, with the call's place in the source, for groups that compare it.
     pub fn at(self, site: &Location<'_>) -> Fingerprint {
         let line = [site.line().to_le_bytes(), site.column().to_le_bytes()].concat();
-        Fingerprint {
-            site: hash(site.file().bytes().chain(line)),
-            ..self
-        }
+        Fingerprint { site: hash(site.file().bytes().chain(line)), ..self }
     }
 
     /// The bytes on the wire.
@@ -90,14 +87,7 @@ impl Fingerprint {
             bytes[at..at + field.len()].copy_from_slice(field);
             at += field.len();
         };
-        put(&[
-            MAGIC,
-            VERSION,
-            self.op as u8,
-            self.dtype as u8,
-            self.reduce.map_or(0, |reduce| reduce as u8),
-            0,
-        ]);
+        put(&[MAGIC, VERSION, self.op as u8, self.dtype as u8, self.reduce.map_or(0, |reduce| reduce as u8), 0]);
         put(&self.epoch.to_le_bytes());
         put(&self.sequence.to_le_bytes());
         put(&self.root.to_le_bytes());
@@ -109,10 +99,7 @@ impl Fingerprint {
 
     /// The fingerprint in these bytes.
     pub fn decode(bytes: &[u8; Fingerprint::BYTE_LEN]) -> Result<Fingerprint, BadFingerprint> {
-        let bad = |what, value: u8| BadFingerprint {
-            what,
-            value: value.into(),
-        };
+        let bad = |what, value: u8| BadFingerprint { what, value: value.into() };
         let [magic, version, op, dtype, reduce, reserved, ..] = *bytes;
         match (magic, version, reserved) {
             (MAGIC, VERSION, 0) => {}
@@ -120,11 +107,7 @@ impl Fingerprint {
             (MAGIC, other, _) => return Err(bad("version", other)),
             (other, ..) => return Err(bad("magic", other)),
         }
-        let joined = if reduce == 0 {
-            None
-        } else {
-            Some(ReduceOp::from_wire(reduce).ok_or(bad("reduce", reduce))?)
-        };
+        let joined = if reduce == 0 { None } else { Some(ReduceOp::from_wire(reduce).ok_or(bad("reduce", reduce))?) };
         Ok(Fingerprint {
             epoch: u16::from_le_bytes(field(bytes, 6)),
             sequence: u32::from_le_bytes(field(bytes, 8)),
@@ -148,13 +131,7 @@ impl Fingerprint {
             .or_else(|| differ("sequence", ours.sequence, theirs.sequence))
             .or_else(|| differ("dtype", ours.dtype, theirs.dtype))
             .or_else(|| differ("reduce", joined(ours), joined(theirs)))
-            .or_else(|| {
-                differ(
-                    if ours.op == OpKind::Recv { "tag" } else { "root" },
-                    ours.root,
-                    theirs.root,
-                )
-            })
+            .or_else(|| differ(if ours.op == OpKind::Recv { "tag" } else { "root" }, ours.root, theirs.root))
             .or_else(|| differ("count", ours.count, theirs.count))
             .or_else(|| differ("split table", hex(ours.splits), hex(theirs.splits)))
             .or_else(|| differ("call site", hex(ours.site), hex(theirs.site)).filter(|_| both_compare))
@@ -162,11 +139,7 @@ impl Fingerprint {
 }
 
 fn differ<T: PartialEq + fmt::Display>(field: &'static str, ours: T, theirs: T) -> Option<Difference> {
-    (ours != theirs).then(|| Difference {
-        field,
-        ours: ours.to_string(),
-        theirs: theirs.to_string(),
-    })
+    (ours != theirs).then(|| Difference { field, ours: ours.to_string(), theirs: theirs.to_string() })
 }
 
 fn hex(hash: u32) -> String {
@@ -205,9 +178,7 @@ fn table_hash(counts: &Counts) -> u32 {
 
 /// FNV-1a: these hashes tell mistakes apart, not adversaries. Never 0, which stands for "not compared".
 fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
-    let mixed = bytes.fold(0x811c_9dc5_u32, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    });
+    let mixed = bytes.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     mixed.max(1)
 }
 
@@ -225,10 +196,7 @@ mod tests {
 
     fn sample() -> Fingerprint {
         let counts = Counts::uneven(&[3, 0, 5]);
-        let op = Op::ReduceScatter {
-            counts,
-            reduce: ReduceOp::Max,
-        };
+        let op = Op::ReduceScatter { counts, reduce: ReduceOp::Max };
         Fingerprint::of(&op, DType::BF16, 3, 70_000, 12).at(Location::caller())
     }
 
@@ -262,25 +230,11 @@ mod tests {
     #[test]
     fn the_difference_names_the_field_and_both_values() {
         let ours = sample();
-        let theirs = Fingerprint {
-            reduce: Some(ReduceOp::Sum),
-            count: 9,
-            ..ours
-        };
-        let expected = Difference {
-            field: "reduce",
-            ours: "max".into(),
-            theirs: "sum".into(),
-        };
+        let theirs = Fingerprint { reduce: Some(ReduceOp::Sum), count: 9, ..ours };
+        let expected = Difference { field: "reduce", ours: "max".into(), theirs: "sum".into() };
         assert_eq!(ours.difference(&theirs), Some(expected));
-        assert_eq!(
-            ours.difference(&Fingerprint { count: 9, ..ours }).unwrap().field,
-            "count"
-        );
-        assert_eq!(
-            ours.difference(&Fingerprint { splits: 1, ..ours }).unwrap().field,
-            "split table"
-        );
+        assert_eq!(ours.difference(&Fingerprint { count: 9, ..ours }).unwrap().field, "count");
+        assert_eq!(ours.difference(&Fingerprint { splits: 1, ..ours }).unwrap().field, "split table");
         assert_eq!(ours.difference(&Fingerprint { site: 0, ..ours }), None);
     }
 }

@@ -20,21 +20,12 @@ impl Layout {
     /// A group in which rank `i` lives on host `hosts[i]`.
     pub fn new(rank: usize, hosts: Vec<u32>) -> Result<Layout> {
         if hosts.len() > MAX_SIZE {
-            return Err(Error::setup(
-                "group size",
-                format!("{} is above the limit of {MAX_SIZE}", hosts.len()),
-            ));
+            return Err(Error::setup("group size", format!("{} is above the limit of {MAX_SIZE}", hosts.len())));
         }
         if rank >= hosts.len() {
-            return Err(Error::setup(
-                "rank",
-                format!("{rank} is not below the group size {}", hosts.len()),
-            ));
+            return Err(Error::setup("rank", format!("{rank} is not below the group size {}", hosts.len())));
         }
-        Ok(Layout {
-            rank,
-            hosts: hosts.into(),
-        })
+        Ok(Layout { rank, hosts: hosts.into() })
     }
 
     /// This rank.
@@ -54,16 +45,12 @@ impl Layout {
 
     /// The ranks that share a host with `rank`, in order, `rank` included.
     pub fn host_mates(&self, rank: usize) -> Vec<usize> {
-        (0..self.size())
-            .filter(|&other| self.hosts[other] == self.hosts[rank])
-            .collect()
+        (0..self.size()).filter(|&other| self.hosts[other] == self.hosts[rank]).collect()
     }
 
     /// The first rank of every host, in order.
     pub fn leaders(&self) -> Vec<usize> {
-        (0..self.size())
-            .filter(|&rank| self.hosts[..rank].iter().all(|&host| host != self.hosts[rank]))
-            .collect()
+        (0..self.size()).filter(|&rank| self.hosts[..rank].iter().all(|&host| host != self.hosts[rank])).collect()
     }
 
     /// Whether all ranks share one host.
@@ -74,10 +61,7 @@ impl Layout {
     /// The same group seen from another rank.
     pub fn seen_from(&self, rank: usize) -> Layout {
         debug_assert!(rank < self.size());
-        Layout {
-            rank,
-            hosts: self.hosts.clone(),
-        }
+        Layout { rank, hosts: self.hosts.clone() }
     }
 }
 

@@ -64,11 +64,7 @@ pub struct Mesh {
 impl Mesh {
     /// A mesh of links by rank; there is none to this rank itself.
     pub fn new(links: Vec<Option<Box<dyn Link>>>) -> Mesh {
-        Mesh {
-            links,
-            windows: None,
-            checksum: false,
-        }
+        Mesh { links, windows: None, checksum: false }
     }
 
     /// Adds windows to all ranks.

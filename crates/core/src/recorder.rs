@@ -68,13 +68,7 @@ pub struct Flight {
 impl Recorder {
     /// Remembers the last `capacity` operations.
     pub fn new(capacity: usize) -> Recorder {
-        Recorder {
-            ring: Mutex::new(Ring {
-                records: Vec::with_capacity(capacity),
-                capacity,
-                created: 0,
-            }),
-        }
+        Recorder { ring: Mutex::new(Ring { records: Vec::with_capacity(capacity), capacity, created: 0 }) }
     }
 
     /// What is remembered, the oldest first.
@@ -96,10 +90,7 @@ impl Recorder {
             None if is_full => {}
             None => ring.records.push(record(number)),
         }
-        Flight {
-            recorder: Arc::clone(self),
-            number,
-        }
+        Flight { recorder: Arc::clone(self), number }
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
@@ -174,10 +165,7 @@ mod tests {
     use super::*;
 
     fn record(number: u64) -> Record {
-        Record {
-            number,
-            ..Record::of(&Op::Barrier, DType::U8, 0, 1, Location::caller())
-        }
+        Record { number, ..Record::of(&Op::Barrier, DType::U8, 0, 1, Location::caller()) }
     }
 
     #[test]
@@ -188,10 +176,7 @@ mod tests {
         flights[3].start(Duration::from_secs(1));
         flights[4].end(Duration::from_secs(2), Some(ErrorKind::Peer));
         let records = recorder.records();
-        assert_eq!(
-            records.iter().map(|record| record.number).collect::<Vec<_>>(),
-            [2, 3, 4]
-        );
+        assert_eq!(records.iter().map(|record| record.number).collect::<Vec<_>>(), [2, 3, 4]);
         let states = records.iter().map(|record| record.state).collect::<Vec<_>>();
         assert_eq!(states, [State::Queued, State::Started, State::Failed(ErrorKind::Peer)]);
     }

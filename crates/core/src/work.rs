@@ -29,11 +29,7 @@ impl<T> Work<T> {
         pending: Box<dyn Pending>,
         finish: impl FnOnce(Finished) -> T + Send + 'static,
     ) -> Work<T> {
-        Work {
-            pending,
-            op,
-            finish: Some(Box::new(finish)),
-        }
+        Work { pending, op, finish: Some(Box::new(finish)) }
     }
 
     /// Waits for the end; the operation's own timeout bounds it.
@@ -75,8 +71,7 @@ impl<T> Future for Work<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        self.end(|pending| pending.poll(context.waker()))
-            .map_or(Poll::Pending, Poll::Ready)
+        self.end(|pending| pending.poll(context.waker())).map_or(Poll::Pending, Poll::Ready)
     }
 }
 

@@ -23,10 +23,7 @@ impl Allocation {
         debug_assert!(align <= MAX_ALIGN);
         let layout = Layout::from_size_align(byte_len, align).map_err(|_| OutOfMemory { byte_len })?;
         if byte_len == 0 {
-            return Ok(Allocation {
-                start: NonNull::<Page>::dangling().cast(),
-                layout,
-            });
+            return Ok(Allocation { start: NonNull::<Page>::dangling().cast(), layout });
         }
         // SAFETY: the layout has a size other than zero, by the check above.
         let start = unsafe { alloc_zeroed(layout) };

@@ -55,11 +55,7 @@ pub const LOOKBACK: usize = 2;
 pub fn seats(members: usize, slot_byte_len: usize) -> Result<Vec<Seat>, PlaceError> {
     let shape = Shape::new(members, slot_byte_len)?;
     let regions = Region::shared_on_heap(shape.byte_len, members)?;
-    regions
-        .into_iter()
-        .enumerate()
-        .map(|(member, region)| Seat::new(region, shape, member))
-        .collect()
+    regions.into_iter().enumerate().map(|(member, region)| Seat::new(region, shape, member)).collect()
 }
 
 /// How many bytes of a segment a board takes, or none if no memory is that long or there is no member.
@@ -98,11 +94,7 @@ impl Seat {
         }
         let end = offset.checked_add(shape.byte_len).ok_or(PlaceError::TooLong)?;
         let purpose = Purpose::Board { members, slot_byte_len };
-        Seat::new(
-            Region::in_segment(segment, offset..end, purpose, member)?,
-            shape,
-            member,
-        )
+        Seat::new(Region::in_segment(segment, offset..end, purpose, member)?, shape, member)
     }
 
     /// The number of offers made from this seat.
@@ -144,10 +136,7 @@ impl Seat {
         let slot_byte_len = self.shape.slot_byte_len;
         let byte_len = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
         if byte_len > slot_byte_len {
-            return Err(BoardError::TooLong {
-                byte_len,
-                slot_byte_len,
-            });
+            return Err(BoardError::TooLong { byte_len, slot_byte_len });
         }
         if self.left {
             return Err(BoardError::Closed { member: self.member });
@@ -162,12 +151,8 @@ impl Seat {
             unsafe { self.region.write(at, part) };
             at += part.len();
         }
-        self.region
-            .word(self.shape.length(self.member, next))
-            .store(byte_len as u64, Ordering::Relaxed);
-        self.region
-            .word(self.shape.phase(self.member))
-            .store(next, Ordering::Release);
+        self.region.word(self.shape.length(self.member, next)).store(byte_len as u64, Ordering::Relaxed);
+        self.region.word(self.shape.phase(self.member)).store(next, Ordering::Release);
         self.phase = next;
         Ok(true)
     }
@@ -179,30 +164,20 @@ impl Seat {
     /// [`NoSuchMember`](BoardError::NoSuchMember), or [`Corrupt`](BoardError::Corrupt) when the phase is nonsense.
     pub fn peer_phase(&self, member: usize) -> Result<u64, BoardError> {
         if member >= self.shape.members {
-            return Err(BoardError::NoSuchMember {
-                member,
-                members: self.shape.members,
-            });
+            return Err(BoardError::NoSuchMember { member, members: self.shape.members });
         }
         if member == self.member {
             return Ok(self.phase);
         }
         let phase = self.region.word(self.shape.phase(member)).load(Ordering::Acquire);
-        if phase > self.phase + RUN_AHEAD {
-            Err(BoardError::Corrupt { member })
-        } else {
-            Ok(phase)
-        }
+        if phase > self.phase + RUN_AHEAD { Err(BoardError::Corrupt { member }) } else { Ok(phase) }
     }
 
     /// The members that hold the next offer up, because they may still view what it overwrites.
     pub fn behind(&self) -> Vec<usize> {
         let needed = (self.phase + 1 + LOOKBACK as u64).saturating_sub(SLOTS as u64);
         let late = |&member: &usize| self.peer_phase(member).is_ok_and(|phase| phase < needed);
-        (0..self.shape.members)
-            .filter(|&member| member != self.member)
-            .filter(late)
-            .collect()
+        (0..self.shape.members).filter(|&member| member != self.member).filter(late).collect()
     }
 
     /// The bytes that `member` offered as its `phase`-th offer, from 1 on; none if it has not yet.
@@ -219,10 +194,7 @@ impl Seat {
         if self.phase_towards(member, phase)? < phase {
             return Ok(None);
         }
-        let length = self
-            .region
-            .word(self.shape.length(member, phase))
-            .load(Ordering::Relaxed);
+        let length = self.region.word(self.shape.length(member, phase)).load(Ordering::Relaxed);
         let byte_len = usize::try_from(length).unwrap_or(usize::MAX);
         if byte_len > self.shape.slot_byte_len {
             return Err(BoardError::Corrupt { member });
@@ -235,9 +207,7 @@ impl Seat {
     /// Leaves the board: peers can still view what was offered, and no longer wait for more.
     pub fn leave(&mut self) {
         self.left = true;
-        self.region
-            .word(self.shape.left(self.member))
-            .store(1, Ordering::Release);
+        self.region.word(self.shape.left(self.member)).store(1, Ordering::Release);
     }
 
     fn new(region: Region, shape: Shape, member: usize) -> Result<Seat, PlaceError> {
@@ -246,14 +216,7 @@ impl Seat {
             return Err(PlaceError::Used);
         }
         let seen = vec![0; shape.members].into_boxed_slice();
-        Ok(Seat {
-            region,
-            shape,
-            member,
-            phase: 0,
-            seen,
-            left: false,
-        })
+        Ok(Seat { region, shape, member, phase: 0, seen, left: false })
     }
 
     /// Whether all peers are past viewing what the next offer overwrites. Looks only at peers not known to be.
@@ -283,11 +246,7 @@ impl Seat {
         }
         // What was offered just before leaving may have come after the first look.
         let last = self.peer_phase(member)?;
-        if last >= wanted {
-            Ok(last)
-        } else {
-            Err(BoardError::Closed { member })
-        }
+        if last >= wanted { Ok(last) } else { Err(BoardError::Closed { member }) }
     }
 }
 

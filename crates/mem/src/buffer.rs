@@ -39,11 +39,7 @@ impl Buffer {
         let align = if byte_len < MAX_ALIGN { LINE_ALIGN } else { MAX_ALIGN };
         let allocation = Allocation::zeroed(byte_len, align)?;
         let start = allocation.start();
-        Ok(Buffer {
-            start,
-            byte_len,
-            keeper: Arc::new(Keeper(allocation)),
-        })
+        Ok(Buffer { start, byte_len, keeper: Arc::new(Keeper(allocation)) })
     }
 
     /// An aligned copy of `bytes`.
@@ -61,11 +57,7 @@ impl Buffer {
     pub fn from_vec<T: Pod + Send + 'static>(mut elements: Vec<T>) -> Buffer {
         let byte_len = size_of_val(elements.as_slice());
         let start = NonNull::from(elements.as_mut_slice()).cast();
-        Buffer {
-            start,
-            byte_len,
-            keeper: Arc::new(Keeper(elements)),
-        }
+        Buffer { start, byte_len, keeper: Arc::new(Keeper(elements)) }
     }
 
     /// Foreign memory, kept alive by `keeper`, which is dropped with the last piece, on the thread that drops it.
@@ -76,11 +68,7 @@ impl Buffer {
     /// valid for reads and writes from any thread, and be touched by nobody but the buffer. `byte_len` must be at most
     /// `isize::MAX`.
     pub unsafe fn foreign(start: NonNull<u8>, byte_len: usize, keeper: impl Send + 'static) -> Buffer {
-        Buffer {
-            start,
-            byte_len,
-            keeper: Arc::new(Keeper(keeper)),
-        }
+        Buffer { start, byte_len, keeper: Arc::new(Keeper(keeper)) }
     }
 
     /// The `Vec` this buffer was made from, not copied.
@@ -90,34 +78,18 @@ impl Buffer {
     /// Gives the buffer back when it did not come from a `Vec<T>` of exactly this `T`, or when it is only a piece of it
     /// or other pieces still live.
     pub fn into_vec<T: Pod + Send + 'static>(self) -> Result<Vec<T>, Buffer> {
-        let Buffer {
-            start,
-            byte_len,
-            keeper,
-        } = self;
+        let Buffer { start, byte_len, keeper } = self;
         let keeper = match keeper.downcast::<Keeper<Vec<T>>>() {
             Ok(keeper) => keeper,
             Err(keeper) => {
-                return Err(Buffer {
-                    start,
-                    byte_len,
-                    keeper,
-                });
+                return Err(Buffer { start, byte_len, keeper });
             }
         };
         match Arc::try_unwrap(keeper) {
             // Pieces never reach outside the `Vec`, so the whole is the piece of its length.
             Ok(Keeper(elements)) if elements.len() * size_of::<T>() == byte_len => Ok(elements),
-            Ok(piece) => Err(Buffer {
-                start,
-                byte_len,
-                keeper: Arc::new(piece),
-            }),
-            Err(shared) => Err(Buffer {
-                start,
-                byte_len,
-                keeper: shared,
-            }),
+            Ok(piece) => Err(Buffer { start, byte_len, keeper: Arc::new(piece) }),
+            Err(shared) => Err(Buffer { start, byte_len, keeper: shared }),
         }
     }
 
@@ -171,10 +143,7 @@ impl Buffer {
     /// When `at` is past the end; the error holds the buffer.
     pub fn split_at(self, at: usize) -> Result<(Buffer, Buffer), SplitError> {
         if at > self.byte_len {
-            return Err(SplitError {
-                asked: Some(at),
-                buffer: self,
-            });
+            return Err(SplitError { asked: Some(at), buffer: self });
         }
         Ok(self.parted(at))
     }
@@ -185,9 +154,7 @@ impl Buffer {
     ///
     /// When the lengths do not add up; the error holds the buffer.
     pub fn split_into(self, byte_lens: &[usize]) -> Result<Vec<Buffer>, SplitError> {
-        let asked = byte_lens
-            .iter()
-            .try_fold(0_usize, |sum, &byte_len| sum.checked_add(byte_len));
+        let asked = byte_lens.iter().try_fold(0_usize, |sum, &byte_len| sum.checked_add(byte_len));
         if asked != Some(self.byte_len) {
             return Err(SplitError { asked, buffer: self });
         }
@@ -211,10 +178,7 @@ impl Buffer {
         if !adjacent {
             return Err((self, next));
         }
-        Ok(Buffer {
-            byte_len: self.byte_len + next.byte_len,
-            ..self
-        })
+        Ok(Buffer { byte_len: self.byte_len + next.byte_len, ..self })
     }
 
     /// Parts the buffer before byte `at`, which is not past the end.
@@ -222,11 +186,7 @@ impl Buffer {
         assert!(at <= self.byte_len);
         // SAFETY: `at` is within the range, which lies in one allocation.
         let middle = unsafe { self.start.add(at) };
-        let rest = Buffer {
-            start: middle,
-            byte_len: self.byte_len - at,
-            keeper: Arc::clone(&self.keeper),
-        };
+        let rest = Buffer { start: middle, byte_len: self.byte_len - at, keeper: Arc::clone(&self.keeper) };
         (Buffer { byte_len: at, ..self }, rest)
     }
 
@@ -244,9 +204,7 @@ impl Default for Buffer {
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buffer")
-            .field("byte_len", &self.byte_len)
-            .finish_non_exhaustive()
+        f.debug_struct("Buffer").field("byte_len", &self.byte_len).finish_non_exhaustive()
     }
 }
 

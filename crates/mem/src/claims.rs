@@ -39,9 +39,7 @@ impl Claims {
 
     /// Whether the word at `start` is claimed as one already.
     pub(crate) fn has_word(&self, start: usize) -> bool {
-        self.by_start
-            .get(&start)
-            .is_some_and(|claimed| claimed.purpose == Purpose::Word)
+        self.by_start.get(&start).is_some_and(|claimed| claimed.purpose == Purpose::Word)
     }
 
     /// Takes a role in a part of the segment; false when that role or an overlapping part is taken.
@@ -51,14 +49,7 @@ impl Claims {
         }
         let free = self.overlapping(range.clone()).next().is_none();
         if free {
-            self.by_start.insert(
-                range.start,
-                Claimed {
-                    end: range.end,
-                    purpose,
-                    roles: BTreeSet::from([role]),
-                },
-            );
+            self.by_start.insert(range.start, Claimed { end: range.end, purpose, roles: BTreeSet::from([role]) });
         }
         free
     }

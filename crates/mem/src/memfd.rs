@@ -88,10 +88,7 @@ fn reserve(fd: &OwnedFd, byte_len: usize) -> Result<(), Errno> {
 }
 
 fn failed(call: &'static str) -> impl FnOnce(Errno) -> SegmentError {
-    move |errno| SegmentError::Os {
-        call,
-        source: io::Error::from(errno),
-    }
+    move |errno| SegmentError::Os { call, source: io::Error::from(errno) }
 }
 
 const NAME: &str = "phalanx";

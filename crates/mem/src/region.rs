@@ -38,17 +38,8 @@ impl Region {
     pub(crate) fn shared_on_heap(byte_len: usize, roles: usize) -> Result<Vec<Region>, PlaceError> {
         let allocation = Allocation::zeroed(byte_len, HEAP_ALIGN)?;
         let start = allocation.start();
-        let heap = Arc::new(Heap {
-            _allocation: allocation,
-            shadow: Shadow::new(byte_len),
-        });
-        Ok((0..roles)
-            .map(|_| Region {
-                start,
-                byte_len,
-                home: Home::Heap(Arc::clone(&heap)),
-            })
-            .collect())
+        let heap = Arc::new(Heap { _allocation: allocation, shadow: Shadow::new(byte_len) });
+        Ok((0..roles).map(|_| Region { start, byte_len, home: Home::Heap(Arc::clone(&heap)) }).collect())
     }
 
     /// A part of a segment, for one role of one purpose.
@@ -60,18 +51,10 @@ impl Region {
         role: usize,
     ) -> Result<Region, PlaceError> {
         if !range.start.is_multiple_of(LINE) {
-            return Err(SegmentError::Misaligned {
-                offset: range.start,
-                align: LINE,
-            }
-            .into());
+            return Err(SegmentError::Misaligned { offset: range.start, align: LINE }.into());
         }
         let claim = Claim::new(segment, range.start, range.len(), purpose, role)?;
-        Ok(Region {
-            start: claim.start(),
-            byte_len: range.len(),
-            home: Home::Segment(claim),
-        })
+        Ok(Region { start: claim.start(), byte_len: range.len(), home: Home::Segment(claim) })
     }
 
     /// The word at `offset`, where there is never payload.

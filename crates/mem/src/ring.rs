@@ -99,9 +99,7 @@ fn region_in(
     capacity: usize,
     role: usize,
 ) -> Result<Region, PlaceError> {
-    let end = offset
-        .checked_add(checked_byte_len(capacity)?)
-        .ok_or(PlaceError::TooLong)?;
+    let end = offset.checked_add(checked_byte_len(capacity)?).ok_or(PlaceError::TooLong)?;
     Region::in_segment(segment, offset..end, Purpose::Ring { capacity }, role)
 }
 
@@ -109,10 +107,7 @@ fn checked_byte_len(capacity: usize) -> Result<usize, PlaceError> {
     if !capacity.is_power_of_two() {
         return Err(PlaceError::NotPowerOfTwo { capacity });
     }
-    capacity
-        .checked_add(PAYLOAD)
-        .and_then(whole_lines)
-        .ok_or(PlaceError::TooLong)
+    capacity.checked_add(PAYLOAD).and_then(whole_lines).ok_or(PlaceError::TooLong)
 }
 
 /// A side that stored anything before is not joined anew: its index and what it meant are unknown.

@@ -71,10 +71,7 @@ impl Segment {
         match memfd::sealed_byte_len(fd.as_fd())? {
             0 => Err(SegmentError::Empty),
             found if found == byte_len => Segment::mapped(fd, byte_len),
-            found => Err(SegmentError::WrongSize {
-                expected: byte_len,
-                found,
-            }),
+            found => Err(SegmentError::WrongSize { expected: byte_len, found }),
         }
     }
 
@@ -116,12 +113,7 @@ impl Segment {
         if !offset.is_multiple_of(WORD) {
             return Err(SegmentError::Misaligned { offset, align: WORD });
         }
-        if !self
-            .claims
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .has_word(offset)
-        {
+        if !self.claims.read().unwrap_or_else(PoisonError::into_inner).has_word(offset) {
             self.claim(range.clone(), Purpose::Word, ANY)?;
         }
         Ok(&self.words(range)[0])
@@ -129,12 +121,7 @@ impl Segment {
 
     fn mapped(fd: OwnedFd, byte_len: usize) -> Result<Segment, SegmentError> {
         let mapping = Mapping::new(fd.as_fd(), byte_len)?;
-        Ok(Segment {
-            mapping,
-            byte_len,
-            fd,
-            claims: RwLock::default(),
-        })
+        Ok(Segment { mapping, byte_len, fd, claims: RwLock::default() })
     }
 
     /// The claims stay locked while words move, so that no ring or board is placed over them meanwhile.
@@ -153,21 +140,13 @@ impl Segment {
         let mut claims = self.claims.write().unwrap_or_else(PoisonError::into_inner);
         // Two threads may ask for the same word at once; both may have it.
         let shared = purpose == Purpose::Word && claims.has_word(offset);
-        if shared || claims.take(range, purpose, role) {
-            Ok(())
-        } else {
-            Err(SegmentError::InUse { offset, byte_len })
-        }
+        if shared || claims.take(range, purpose, role) { Ok(()) } else { Err(SegmentError::InUse { offset, byte_len }) }
     }
 
     fn range(&self, offset: usize, byte_len: usize) -> Result<Range<usize>, SegmentError> {
         match offset.checked_add(byte_len) {
             Some(end) if end <= self.byte_len => Ok(offset..end),
-            _ => Err(SegmentError::OutOfRange {
-                offset,
-                byte_len,
-                segment_byte_len: self.byte_len,
-            }),
+            _ => Err(SegmentError::OutOfRange { offset, byte_len, segment_byte_len: self.byte_len }),
         }
     }
 
@@ -186,10 +165,7 @@ impl Segment {
 impl fmt::Debug for Segment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Segment { byte_len, fd, .. } = self;
-        f.debug_struct("Segment")
-            .field("byte_len", byte_len)
-            .field("fd", fd)
-            .finish_non_exhaustive()
+        f.debug_struct("Segment").field("byte_len", byte_len).field("fd", fd).finish_non_exhaustive()
     }
 }
 
@@ -211,11 +187,7 @@ impl Claim {
     ) -> Result<Claim, SegmentError> {
         let range = segment.range(offset, byte_len)?;
         segment.claim(range, purpose, role)?;
-        Ok(Claim {
-            segment,
-            start: offset,
-            role,
-        })
+        Ok(Claim { segment, start: offset, role })
     }
 
     /// The first byte of the part, whose bytes are mapped and initialised while the claim lives.

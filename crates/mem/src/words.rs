@@ -42,11 +42,7 @@ pub(crate) fn load(words: &[AtomicU64], skip: usize, bytes: &mut [u8]) {
 
 /// The number of words that `byte_len` bytes from byte `skip` of a word on touch.
 pub(crate) fn touched(skip: usize, byte_len: usize) -> usize {
-    if byte_len == 0 {
-        0
-    } else {
-        (skip + byte_len).div_ceil(WORD)
-    }
+    if byte_len == 0 { 0 } else { (skip + byte_len).div_ceil(WORD) }
 }
 
 /// The bytes before the first whole word.
@@ -88,17 +84,9 @@ mod tests {
                 let mut back = vec![0; byte_len];
                 load(words, skip, &mut back);
                 assert_eq!(back, bytes);
-                let all: Vec<u8> = memory
-                    .iter()
-                    .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
-                    .collect();
+                let all: Vec<u8> = memory.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
                 assert_eq!(all[skip..skip + byte_len], bytes);
-                assert!(
-                    all[..skip]
-                        .iter()
-                        .chain(&all[skip + byte_len..])
-                        .all(|&byte| byte == 0xff)
-                );
+                assert!(all[..skip].iter().chain(&all[skip + byte_len..]).all(|&byte| byte == 0xff));
             }
         }
     }

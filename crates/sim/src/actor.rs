@@ -40,14 +40,7 @@ impl Actor {
             let seat = Seat::new(board, network, rank, &scene.hosts, scene.slot_byte_len);
             mesh = mesh.with_windows(Box::new(seat));
         }
-        Actor {
-            rank,
-            mesh,
-            done: 0,
-            playing: None,
-            ending: None,
-            asleep_until: 0,
-        }
+        Actor { rank, mesh, done: 0, playing: None, ending: None, asleep_until: 0 }
     }
 
     /// How many operations it has begun.
@@ -66,12 +59,8 @@ impl Actor {
         let (input, output) = call.buffers(self.rank, size, given);
         // What an operation before this one left in scratch must not matter.
         let stale = vec![0xA5; schedule.scratch * call.dtype.byte_len()];
-        self.playing = Some(Playing {
-            player: Player::new(Arc::clone(schedule), task, size, stale),
-            input,
-            output,
-            since: now,
-        });
+        self.playing =
+            Some(Playing { player: Player::new(Arc::clone(schedule), task, size, stale), input, output, since: now });
     }
 
     /// Plays on; nothing is left to do outside an operation.
@@ -79,10 +68,7 @@ impl Actor {
         let Some(playing) = &mut self.playing else {
             return Ok(Progress::Idle);
         };
-        let mut data = Data {
-            input: &playing.input,
-            output: &mut playing.output,
-        };
+        let mut data = Data { input: &playing.input, output: &mut playing.output };
         playing.player.poll(&mut data, &mut self.mesh)
     }
 

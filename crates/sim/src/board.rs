@@ -31,9 +31,7 @@ impl Board {
     /// A board on which each rank can make as many offers as its schedules will.
     pub(crate) fn new(offers: impl Iterator<Item = usize>) -> Board {
         let empty = |count| (0..count).map(|_| OnceLock::new()).collect();
-        Board {
-            offers: offers.map(empty).collect(),
-        }
+        Board { offers: offers.map(empty).collect() }
     }
 }
 
@@ -89,9 +87,7 @@ impl Windows for Seat {
 
     fn behind(&self) -> Vec<usize> {
         let network = lock(&self.network);
-        self.mates()
-            .filter(|&mate| network.offers[mate] < self.needed())
-            .collect()
+        self.mates().filter(|&mate| network.offers[mate] < self.needed()).collect()
     }
 
     fn view(&self, rank: usize, offer: u64) -> Result<Option<&[u8]>, LinkError> {

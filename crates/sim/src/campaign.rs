@@ -47,12 +47,7 @@ pub fn campaign(options: &Options, mut progress: impl FnMut(&Tally)) -> Tally {
 
 impl Default for Options {
     fn default() -> Options {
-        Options {
-            first_seed: 0,
-            seeds: 1000,
-            mutation: None,
-            until_violation: false,
-        }
+        Options { first_seed: 0, seeds: 1000, mutation: None, until_violation: false }
     }
 }
 

@@ -29,11 +29,7 @@ pub(crate) fn scene(dice: &mut Rng, healthy: bool) -> Scene {
     }
     let bytes: usize = acts.iter().map(byte_len).sum();
     Scene {
-        slot_byte_len: if world.tight && !mismatch {
-            HEAD + world.ground.slot_byte_len
-        } else {
-            usize::MAX
-        },
+        slot_byte_len: if world.tight && !mismatch { HEAD + world.ground.slot_byte_len } else { usize::MAX },
         boards: world.boards,
         temper: temper(dice, hosts.len(), bytes),
         stalls: stalls(dice, hosts.len()),
@@ -54,24 +50,13 @@ fn fault(dice: &mut Rng, world: &World, acts: &mut [Act]) -> Option<Fault> {
     let (rank, when) = (dice.usize(..size), when(dice));
     let other = (rank + dice.usize(1..size)) % size;
     Some(match FaultKind::ALL[dice.usize(..FaultKind::ALL.len())] {
-        FaultKind::CutLink => Fault::Cut {
-            a: rank,
-            b: other,
-            silent: dice.bool(),
-            when,
-        },
+        FaultKind::CutLink => Fault::Cut { a: rank, b: other, silent: dice.bool(), when },
         FaultKind::FlippedByte => Fault::Flip { when },
-        FaultKind::KilledRank => Fault::Kill {
-            rank,
-            end: [LastWords::Arrive, LastWords::Lost, LastWords::Silence][dice.usize(..3)],
-            when,
-        },
+        FaultKind::KilledRank => {
+            Fault::Kill { rank, end: [LastWords::Arrive, LastWords::Lost, LastWords::Silence][dice.usize(..3)], when }
+        }
         FaultKind::LateRank => Fault::Late { rank },
-        FaultKind::StoppedRank => Fault::Stop {
-            rank,
-            resumes: dice.bool(),
-            when,
-        },
+        FaultKind::StoppedRank => Fault::Stop { rank, resumes: dice.bool(), when },
         FaultKind::Mismatch => {
             let act = dice.usize(..acts.len());
             differ(dice, world, &mut acts[act], rank)?;
@@ -85,15 +70,7 @@ fn hosts(dice: &mut Rng) -> Vec<u32> {
     let count = if dice.u8(..5) < 3 { 1 } else { dice.u32(2..=3) };
     let scattered = dice.bool();
     let block = size.div_ceil(count as usize);
-    (0..size)
-        .map(|rank| {
-            if scattered {
-                dice.u32(..count)
-            } else {
-                (rank / block) as u32
-            }
-        })
-        .collect()
+    (0..size).map(|rank| if scattered { dice.u32(..count) } else { (rank / block) as u32 }).collect()
 }
 
 fn ground(dice: &mut Rng) -> Ground {
@@ -119,11 +96,7 @@ fn temper(dice: &mut Rng, size: usize, bytes: usize) -> Temper {
 
 fn stalls(dice: &mut Rng, size: usize) -> Vec<Stall> {
     let count = [0, 0, 1, 3][dice.usize(..4)];
-    let stall = || Stall {
-        rank: dice.usize(..size),
-        at: early(dice),
-        ticks: dice.u64(1..5000),
-    };
+    let stall = || Stall { rank: dice.usize(..size), at: early(dice), ticks: dice.u64(1..5000) };
     iter::repeat_with(stall).take(count).collect()
 }
 
@@ -167,20 +140,14 @@ mod tests {
         let calls = || scenes.iter().flat_map(|scene| &scene.acts).map(Act::usual);
         let plays: BTreeSet<_> = calls().map(|call| (call.op.kind(), call.algorithm)).collect();
         let dtypes: BTreeSet<_> = calls().map(|call| call.dtype).collect();
-        let reductions: BTreeSet<_> = calls()
-            .filter_map(|call| call.op.reduce())
-            .map(ReduceOp::name)
-            .collect();
+        let reductions: BTreeSet<_> = calls().filter_map(|call| call.op.reduce()).map(ReduceOp::name).collect();
         let known: BTreeSet<_> = calls()
             .flat_map(|call| Algorithm::ALL.map(|algorithm| (call, algorithm)))
             .filter(|(call, algorithm)| algorithm.plays(&call.op, call.dtype))
             .map(|(call, algorithm)| (call.op.kind(), algorithm))
             .collect();
         assert_eq!(plays, known, "every algorithm plays every operation that it can");
-        assert_eq!(
-            (dtypes.len(), reductions.len()),
-            (DType::ALL.len(), ReduceOp::ALL.len())
-        );
+        assert_eq!((dtypes.len(), reductions.len()), (DType::ALL.len(), ReduceOp::ALL.len()));
         let sizes: BTreeSet<_> = scenes.iter().map(Scene::size).collect();
         assert_eq!(sizes, (1..=9).collect());
         let healthy = scenes.iter().filter(|scene| scene.fault.is_none()).count();

@@ -23,32 +23,12 @@ pub enum FaultKind {
 /// One fault.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Fault {
-    Cut {
-        a: usize,
-        b: usize,
-        silent: bool,
-        when: When,
-    },
-    Flip {
-        when: When,
-    },
-    Kill {
-        rank: usize,
-        end: LastWords,
-        when: When,
-    },
-    Late {
-        rank: usize,
-    },
-    Stop {
-        rank: usize,
-        resumes: bool,
-        when: When,
-    },
-    Mismatch {
-        rank: usize,
-        act: usize,
-    },
+    Cut { a: usize, b: usize, silent: bool, when: When },
+    Flip { when: When },
+    Kill { rank: usize, end: LastWords, when: When },
+    Late { rank: usize },
+    Stop { rank: usize, resumes: bool, when: When },
+    Mismatch { rank: usize, act: usize },
 }
 
 /// What becomes of what a killed rank had sent.

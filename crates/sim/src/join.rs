@@ -88,11 +88,7 @@ fn divided(dtype: DType, reduce: ReduceOp, total: Number, count: usize) -> Numbe
     }
     let wide = matches!(dtype, DType::F64 | DType::Complex128);
     let share = |total: f64| {
-        if wide {
-            total / count as f64
-        } else {
-            f64::from(total as f32 / count as f32)
-        }
+        if wide { total / count as f64 } else { f64::from(total as f32 / count as f32) }
     };
     match total {
         Number::Whole(total) => Number::Whole(total / count as i128),

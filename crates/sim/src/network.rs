@@ -108,9 +108,7 @@ impl Network {
 
     /// Changes one byte that is in flight; false when there is none.
     pub(crate) fn flip(&mut self) -> bool {
-        let busy: Vec<usize> = (0..self.pipes.len())
-            .filter(|&pipe| !self.pipes[pipe].flight.is_empty())
-            .collect();
+        let busy: Vec<usize> = (0..self.pipes.len()).filter(|&pipe| !self.pipes[pipe].flight.is_empty()).collect();
         let Some(&pipe) = self.dice.choice(&busy) else {
             return false;
         };
@@ -255,11 +253,7 @@ impl End {
     /// The end of rank `me` towards `peer`.
     pub(crate) fn new(network: &Shared, me: usize, peer: usize) -> End {
         let guard = lock(network);
-        End {
-            out: guard.pipe(me, peer),
-            back: guard.pipe(peer, me),
-            network: Arc::clone(network),
-        }
+        End { out: guard.pipe(me, peer), back: guard.pipe(peer, me), network: Arc::clone(network) }
     }
 }
 

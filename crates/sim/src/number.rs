@@ -31,10 +31,9 @@ impl Number {
             DType::U32 => Whole(u32::from_ne_bytes(array(bytes)).into()),
             DType::U64 => Whole(u64::from_ne_bytes(array(bytes)).into()),
             DType::Bool => Whole((bytes[0] != 0).into()),
-            DType::Complex64 => Pair(
-                f32::from_ne_bytes(array(bytes)).into(),
-                f32::from_ne_bytes(array(&bytes[4..])).into(),
-            ),
+            DType::Complex64 => {
+                Pair(f32::from_ne_bytes(array(bytes)).into(), f32::from_ne_bytes(array(&bytes[4..])).into())
+            }
             DType::Complex128 => Pair(f64::from_ne_bytes(array(bytes)), f64::from_ne_bytes(array(&bytes[8..]))),
             _ => Whole(bytes[0].into()),
         }
@@ -46,11 +45,7 @@ impl Number {
             Number::Whole(value) => into.extend_from_slice(&value.to_le_bytes()[..dtype.byte_len()]),
             Number::Real(value) => encode_real(dtype, value, into),
             Number::Pair(real, imaginary) => {
-                let part = if dtype == DType::Complex64 {
-                    DType::F32
-                } else {
-                    DType::F64
-                };
+                let part = if dtype == DType::Complex64 { DType::F32 } else { DType::F64 };
                 encode_real(part, real, into);
                 encode_real(part, imaginary, into);
             }

@@ -62,10 +62,7 @@ fn other_counts(dice: &mut Rng, counts: &Counts, at: usize) -> Counts {
 
 fn other_number(dice: &mut Rng, number: usize) -> usize {
     let others = [number + 1, number * 2 + 1, number.wrapping_sub(1), 0];
-    let others: Vec<usize> = others
-        .into_iter()
-        .filter(|&other| other != number && other < usize::MAX)
-        .collect();
+    let others: Vec<usize> = others.into_iter().filter(|&other| other != number && other < usize::MAX).collect();
     others[dice.usize(..others.len())]
 }
 

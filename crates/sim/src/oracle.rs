@@ -28,11 +28,7 @@ pub(crate) struct Oracle<'a> {
 
 impl<'a> Oracle<'a> {
     pub(crate) fn new(act: &'a Act, inputs: &'a [Vec<u8>]) -> Oracle<'a> {
-        Oracle {
-            act,
-            inputs,
-            joined: OnceCell::new(),
-        }
+        Oracle { act, inputs, joined: OnceCell::new() }
     }
 
     /// The answer that `rank` must get for what it called.
@@ -46,9 +42,9 @@ impl<'a> Oracle<'a> {
             Op::Broadcast { count, root } => self.input(call, *root, count * unit).map(<[u8]>::to_vec),
             Op::AllGather { counts } => self.gathered(call, counts),
             Op::Gather { counts, root } if *root == rank => self.gathered(call, counts),
-            Op::Scatter { counts, root } => self
-                .input(call, *root, counts.total(self.inputs.len()) * unit)
-                .map(|all| cut(all, counts, rank, unit)),
+            Op::Scatter { counts, root } => {
+                self.input(call, *root, counts.total(self.inputs.len()) * unit).map(|all| cut(all, counts, rank, unit))
+            }
             Op::AllToAll { take, .. } => self.taken(take, rank, unit),
             _ => return Answer::Untouched,
         };
@@ -69,9 +65,7 @@ impl<'a> Oracle<'a> {
 
     fn reduction(&self, call: &Call, rank: usize) -> Option<Vec<u8>> {
         let len = self.inputs[rank].len();
-        let inputs: Option<Vec<&[u8]>> = (0..self.inputs.len())
-            .map(|other| self.input(call, other, len))
-            .collect();
+        let inputs: Option<Vec<&[u8]>> = (0..self.inputs.len()).map(|other| self.input(call, other, len)).collect();
         let reduce = call.op.reduce().unwrap_or(ReduceOp::Sum);
         let factors: Vec<_> = self.act.calls.iter().map(|call| call.factor).collect();
         Some(join(call.dtype, reduce, &inputs?, &factors))
@@ -90,9 +84,8 @@ impl<'a> Oracle<'a> {
 
     fn gathered(&self, call: &Call, counts: &Counts) -> Option<Vec<u8>> {
         let unit = call.dtype.byte_len();
-        let parts: Option<Vec<&[u8]>> = (0..self.inputs.len())
-            .map(|rank| self.input(call, rank, counts.of(rank) * unit))
-            .collect();
+        let parts: Option<Vec<&[u8]>> =
+            (0..self.inputs.len()).map(|rank| self.input(call, rank, counts.of(rank) * unit)).collect();
         Some(parts?.concat())
     }
 

@@ -35,22 +35,13 @@ fn play_for_another_root(act: &Act, layout: &Layout, schedules: &mut [Schedule])
     let size = layout.size();
     let another = |call: &Call| {
         let op = match call.op {
-            Op::Broadcast { count, root } if count > 0 && size > 1 => Op::Broadcast {
-                count,
-                root: (root + 1) % size,
-            },
-            Op::Reduce { count, reduce, root } if count > 0 && size > 1 && call.in_place => Op::Reduce {
-                count,
-                reduce,
-                root: (root + 1) % size,
-            },
+            Op::Broadcast { count, root } if count > 0 && size > 1 => Op::Broadcast { count, root: (root + 1) % size },
+            Op::Reduce { count, reduce, root } if count > 0 && size > 1 && call.in_place => {
+                Op::Reduce { count, reduce, root: (root + 1) % size }
+            }
             _ => return None,
         };
-        Some(Call {
-            op,
-            in_place: true,
-            ..call.clone()
-        })
+        Some(Call { op, in_place: true, ..call.clone() })
     };
     let calls: Option<Vec<Call>> = act.calls.iter().map(another).collect();
     for (rank, call) in calls?.iter().enumerate() {

@@ -50,10 +50,7 @@ impl World {
                 windows,
             }
         };
-        Act {
-            calls: ops.into_iter().map(call).collect(),
-            odd: None,
-        }
+        Act { calls: ops.into_iter().map(call).collect(), odd: None }
     }
 
     /// How an operation is played: the algorithm, the segments, and whether two levels use windows.
@@ -84,21 +81,10 @@ impl World {
             OpKind::AllReduce => Op::AllReduce { count, reduce },
             OpKind::Reduce => Op::Reduce { count, reduce, root },
             OpKind::Broadcast => Op::Broadcast { count, root },
-            OpKind::AllGather => Op::AllGather {
-                counts: counts(dice, count, size),
-            },
-            OpKind::ReduceScatter => Op::ReduceScatter {
-                counts: counts(dice, count, size),
-                reduce,
-            },
-            OpKind::Gather => Op::Gather {
-                counts: counts(dice, count, size),
-                root,
-            },
-            OpKind::Scatter => Op::Scatter {
-                counts: counts(dice, count, size),
-                root,
-            },
+            OpKind::AllGather => Op::AllGather { counts: counts(dice, count, size) },
+            OpKind::ReduceScatter => Op::ReduceScatter { counts: counts(dice, count, size), reduce },
+            OpKind::Gather => Op::Gather { counts: counts(dice, count, size), root },
+            OpKind::Scatter => Op::Scatter { counts: counts(dice, count, size), root },
             OpKind::AllToAll => return tables(dice, count, size),
             _ => Op::Barrier,
         };
@@ -156,10 +142,7 @@ fn tables(dice: &mut Rng, total: usize, size: usize) -> Vec<Op> {
     let each = total.div_ceil(size * size);
     if dice.bool() {
         let counts = Counts::Even(each);
-        let op = Op::AllToAll {
-            give: counts.clone(),
-            take: counts,
-        };
+        let op = Op::AllToAll { give: counts.clone(), take: counts };
         return vec![op; size];
     }
     let table: Vec<usize> = iter::repeat_with(|| uneven(dice, each)).take(size * size).collect();

@@ -91,11 +91,7 @@ impl Report {
 
     /// The fault that the seed planned, if it came to strike before all was over.
     pub fn fault(&self) -> Option<FaultKind> {
-        self.scene
-            .fault
-            .as_ref()
-            .filter(|_| self.struck)
-            .map(|fault| fault.kind())
+        self.scene.fault.as_ref().filter(|_| self.struck).map(|fault| fault.kind())
     }
 
     /// How each rank ended.
@@ -120,9 +116,7 @@ impl Report {
 
     /// The command that plays this again.
     pub fn rerun(&self) -> String {
-        let mutate = self
-            .mutation
-            .map_or(String::new(), |mutation| format!(" --mutate {mutation}"));
+        let mutate = self.mutation.map_or(String::new(), |mutation| format!(" --mutate {mutation}"));
         format!("phalanx simulate --seed {}{mutate}", self.seed)
     }
 }
@@ -183,10 +177,7 @@ impl fmt::Display for Report {
             let planted = self.planted.as_deref().unwrap_or("no place for it");
             writeln!(f, "  planted {mutation}: {planted}")?;
         }
-        self.endings
-            .iter()
-            .enumerate()
-            .try_for_each(|(rank, ending)| writeln!(f, "  rank {rank}: {ending}"))?;
+        self.endings.iter().enumerate().try_for_each(|(rank, ending)| writeln!(f, "  rank {rank}: {ending}"))?;
         match &self.violation {
             Some(violation) => writeln!(f, "  {violation}")?,
             None => writeln!(f, "  as it must be")?,

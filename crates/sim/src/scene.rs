@@ -83,9 +83,7 @@ impl Scene {
     pub(crate) fn schedules(&self, layout: &Layout) -> Vec<Vec<Schedule>> {
         let of = |act: &Act| {
             let ranks = act.calls.iter().enumerate();
-            ranks
-                .map(|(rank, call)| call.schedule(&layout.seen_from(rank)))
-                .collect()
+            ranks.map(|(rank, call)| call.schedule(&layout.seen_from(rank))).collect()
         };
         self.acts.iter().map(of).collect()
     }
@@ -157,9 +155,7 @@ impl fmt::Display for Call {
             _ => {}
         }
         write!(f, " {}", self.dtype)?;
-        self.op
-            .reduce()
-            .map_or(Ok(()), |reduce| write!(f, ", reduce {reduce}"))?;
+        self.op.reduce().map_or(Ok(()), |reduce| write!(f, ", reduce {reduce}"))?;
         self.op.root().map_or(Ok(()), |root| write!(f, ", root {root}"))?;
         write!(f, ", {} in {} segments", self.algorithm, self.segments)?;
         f.write_str(if self.in_place { ", in place" } else { "" })?;
@@ -170,8 +166,7 @@ impl fmt::Display for Call {
 impl fmt::Display for Act {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.usual())?;
-        self.odd
-            .map_or(Ok(()), |rank| write!(f, "; but rank {rank}: {}", self.calls[rank]))
+        self.odd.map_or(Ok(()), |rank| write!(f, "; but rank {rank}: {}", self.calls[rank]))
     }
 }
 
@@ -191,10 +186,7 @@ impl fmt::Display for Scene {
             Some(fault) => writeln!(f, ", fault: {fault}")?,
             None => writeln!(f, ", no fault")?,
         }
-        self.acts
-            .iter()
-            .enumerate()
-            .try_for_each(|(index, act)| writeln!(f, "  operation {index}: {act}"))
+        self.acts.iter().enumerate().try_for_each(|(index, act)| writeln!(f, "  operation {index}: {act}"))
     }
 }
 

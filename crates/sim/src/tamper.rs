@@ -16,12 +16,7 @@ pub(crate) struct Bench<'a> {
 
 impl Bench<'_> {
     pub(crate) fn new<'a>(call: &'a Call, rank: usize, size: usize, schedule: &'a Schedule) -> Bench<'a> {
-        Bench {
-            call,
-            rank,
-            size,
-            schedule,
-        }
+        Bench { call, rank, size, schedule }
     }
 
     /// The schedule with the bug at this step, if it fits there.
@@ -43,10 +38,7 @@ impl Bench<'_> {
     fn dropped_fold(&self, step: usize) -> Option<Schedule> {
         let (send, recv) = self.moving(step)?;
         let recv = recv.filter(|recv| recv.then == Then::Fold)?;
-        let stores = Recv {
-            then: Then::Store,
-            ..recv
-        };
+        let stores = Recv { then: Then::Store, ..recv };
         self.with(step, vec![moves(send, stores)], 0)
     }
 
@@ -69,29 +61,16 @@ impl Bench<'_> {
             Step::Move { send, recv } => {
                 let sent = send.and_then(|send| Some((send, self.beside(send.span)?)));
                 if let Some((send, span)) = sent {
-                    let step_beside = Step::Move {
-                        send: Some(Send { span, ..send }),
-                        recv: *recv,
-                    };
+                    let step_beside = Step::Move { send: Some(Send { span, ..send }), recv: *recv };
                     return self.with(step, vec![step_beside], 0);
                 }
                 let recv = (*recv)?;
                 let span = self.beside(recv.span)?;
                 self.with(step, vec![moves(*send, Recv { span, ..recv })], 0)
             }
-            Step::Pull {
-                from,
-                offer,
-                start,
-                into,
-            } => {
+            Step::Pull { from, offer, start, into } => {
                 let into = self.beside(*into)?;
-                let pull = Step::Pull {
-                    from: *from,
-                    offer: *offer,
-                    start: *start,
-                    into,
-                };
+                let pull = Step::Pull { from: *from, offer: *offer, start: *start, into };
                 self.with(step, vec![pull], 0)
             }
             _ => None,
@@ -110,13 +89,7 @@ impl Bench<'_> {
         let mut schedule = self.schedule.clone();
         schedule.scratch += span.len;
         resend(&mut schedule.steps[at], before);
-        schedule.steps.insert(
-            step,
-            Step::Copy {
-                from: span,
-                into: before,
-            },
-        );
+        schedule.steps.insert(step, Step::Copy { from: span, into: before });
         Some(schedule)
     }
 
@@ -124,11 +97,7 @@ impl Bench<'_> {
         let (send, recv) = self.moving(step)?;
         let recv = recv.filter(|recv| recv.then == Then::Fold)?;
         let (aside, room) = self.aside(recv);
-        let fold = Step::Combine {
-            into: recv.span,
-            parts: vec![recv.span, room],
-            whole: false,
-        };
+        let fold = Step::Combine { into: recv.span, parts: vec![recv.span, room], whole: false };
         self.with(step, vec![moves(send, aside), fold.clone(), fold], room.len)
     }
 
@@ -139,18 +108,10 @@ impl Bench<'_> {
         let (into, from) = (without_last(recv.span), without_last(room));
         let arrive = match recv.then {
             Then::Store => Step::Copy { from, into },
-            Then::Fold => Step::Combine {
-                into,
-                parts: vec![into, from],
-                whole: false,
-            },
+            Then::Fold => Step::Combine { into, parts: vec![into, from], whole: false },
         };
         let arrives = (into.len > 0).then_some(arrive);
-        self.with(
-            step,
-            [moves(send, aside)].into_iter().chain(arrives).collect(),
-            room.len,
-        )
+        self.with(step, [moves(send, aside)].into_iter().chain(arrives).collect(), room.len)
     }
 
     fn missing_part(&self, step: usize) -> Option<Schedule> {
@@ -200,11 +161,7 @@ impl Bench<'_> {
 
     /// The span moved by one element, where there is room for it.
     fn beside(&self, span: Span) -> Option<Span> {
-        let start = if span.end() < self.len_of(span.place) {
-            span.start + 1
-        } else {
-            span.start.checked_sub(1)?
-        };
+        let start = if span.end() < self.len_of(span.place) { span.start + 1 } else { span.start.checked_sub(1)? };
         (span.len > 0 && self.call.op != Op::Barrier).then_some(Span { start, ..span })
     }
 
@@ -239,8 +196,5 @@ fn resend(step: &mut Step, span: Span) {
 }
 
 fn without_last(span: Span) -> Span {
-    Span {
-        len: span.len.saturating_sub(1),
-        ..span
-    }
+    Span { len: span.len.saturating_sub(1), ..span }
 }

@@ -10,17 +10,10 @@ fn play(options: Options) -> Tally {
 #[test]
 fn three_hundred_seeds_keep_the_promise() {
     let tally = play(Options::default().seeds(300));
-    let violations: Vec<_> = tally
-        .violations()
-        .iter()
-        .map(|(seed, _)| run(*seed, None).to_string())
-        .collect();
+    let violations: Vec<_> = tally.violations().iter().map(|(seed, _)| run(*seed, None).to_string()).collect();
     assert!(violations.is_empty(), "{}", violations.join("\n"));
     assert_eq!(tally.seeds(), 300);
-    assert!(
-        tally.right() > 100 && tally.answers() > tally.right(),
-        "right answers are exercised as well"
-    );
+    assert!(tally.right() > 100 && tally.answers() > tally.right(), "right answers are exercised as well");
     assert!(tally.ticks() > 0 && tally.bytes() > 0);
 }
 
@@ -30,12 +23,7 @@ fn every_fault_and_every_error_of_a_group_is_seen() {
     for fault in FaultKind::ALL {
         assert!(tally.faults().contains_key(&fault), "{fault}: {tally:?}");
     }
-    for kind in [
-        ErrorKind::Desync,
-        ErrorKind::Peer,
-        ErrorKind::Timeout,
-        ErrorKind::Aborted,
-    ] {
+    for kind in [ErrorKind::Desync, ErrorKind::Peer, ErrorKind::Timeout, ErrorKind::Aborted] {
         assert!(tally.errors().contains_key(&kind), "{kind:?}: {tally:?}");
     }
 }
@@ -44,10 +32,7 @@ fn every_fault_and_every_error_of_a_group_is_seen() {
 fn the_same_seed_gives_the_same_report() {
     for seed in 0..100 {
         assert_eq!(run(seed, None), run(seed, None));
-        assert_eq!(
-            run(seed, Some(Mutation::StaleBuffer)),
-            run(seed, Some(Mutation::StaleBuffer))
-        );
+        assert_eq!(run(seed, Some(Mutation::StaleBuffer)), run(seed, Some(Mutation::StaleBuffer)));
     }
 }
 
@@ -70,9 +55,7 @@ fn every_planted_bug_is_found_and_the_report_says_how_to_see_it_again() {
 
 #[test]
 fn a_missing_barrier_step_shows_as_an_early_leave() {
-    let options = Options::default()
-        .seeds(2000)
-        .mutation(Some(Mutation::MissingBarrierStep));
+    let options = Options::default().seeds(2000).mutation(Some(Mutation::MissingBarrierStep));
     let tally = play(options);
     assert_eq!(tally.count(ViolationKind::EarlyLeave), tally.violations().len());
     assert!(tally.count(ViolationKind::EarlyLeave) > 10, "{tally:?}");
@@ -81,16 +64,10 @@ fn a_missing_barrier_step_shows_as_an_early_leave() {
 #[test]
 fn without_a_place_for_the_bug_every_answer_is_right() {
     let barrier = Some(Mutation::MissingBarrierStep);
-    let reports: Vec<_> = (0..100)
-        .map(|seed| run(seed, barrier))
-        .filter(|report| report.planted().is_none())
-        .collect();
+    let reports: Vec<_> = (0..100).map(|seed| run(seed, barrier)).filter(|report| report.planted().is_none()).collect();
     assert!(!reports.is_empty());
     for report in reports {
-        assert!(
-            report.endings().iter().all(|ending| *ending == Ending::Right),
-            "{report}"
-        );
+        assert!(report.endings().iter().all(|ending| *ending == Ending::Right), "{report}");
         assert_eq!((report.violation(), report.fault()), (None, None));
     }
 }
@@ -102,9 +79,5 @@ fn mutations_round_trip_by_name_and_say_what_they_do() {
         assert!(!mutation.summary().is_empty());
     }
     let unknown = "lost_wallet".parse::<Mutation>().unwrap_err();
-    assert!(
-        unknown
-            .to_string()
-            .starts_with("unknown mutation 'lost_wallet'; one of dropped_fold, ")
-    );
+    assert!(unknown.to_string().starts_with("unknown mutation 'lost_wallet'; one of dropped_fold, "));
 }

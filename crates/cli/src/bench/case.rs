@@ -67,10 +67,7 @@ impl Kind {
     }
 
     fn is_sliced(self) -> bool {
-        matches!(
-            self,
-            Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll | Kind::Gather | Kind::Scatter
-        )
+        matches!(self, Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll | Kind::Gather | Kind::Scatter)
     }
 
     /// Bytes that each rank's hardware moves for each byte of the size, as nccl-tests counts them.
@@ -87,18 +84,8 @@ impl Kind {
 impl Case {
     pub(crate) fn new(kind: Kind, bytes: usize, np: usize, dtype: DType, reduce: ReduceOp) -> Case {
         let count = bytes / dtype.byte_len();
-        let count = if kind.is_sliced() {
-            count.next_multiple_of(np)
-        } else {
-            count
-        };
-        Case {
-            kind,
-            np,
-            dtype,
-            reduce,
-            count,
-        }
+        let count = if kind.is_sliced() { count.next_multiple_of(np) } else { count };
+        Case { kind, np, dtype, reduce, count }
     }
 
     /// Bytes of the larger of a rank's input and output.
@@ -112,10 +99,7 @@ impl Case {
             Some(op) => (op.need(rank, self.np).input, op.need(rank, self.np).output),
             None => (self.count, self.count),
         };
-        Buffers {
-            input: self.pattern(rank, input),
-            output: vec![0; output * self.dtype.byte_len()],
-        }
+        Buffers { input: self.pattern(rank, input), output: vec![0; output * self.dtype.byte_len()] }
     }
 
     /// Runs the operation once.
@@ -131,11 +115,7 @@ impl Case {
     pub(crate) fn wrong(&self, rank: usize, output: &[u8]) -> usize {
         let expected = self.expected(rank);
         debug_assert!(expected.is_empty() || expected.len() == output.len());
-        expected
-            .iter()
-            .zip(output)
-            .filter(|(expected, got)| expected != got)
-            .count()
+        expected.iter().zip(output).filter(|(expected, got)| expected != got).count()
     }
 
     fn op(&self, _rank: usize) -> Option<Op> {
@@ -147,10 +127,7 @@ impl Case {
             Kind::AllGather => Some(Op::AllGather { counts }),
             Kind::Broadcast => Some(Op::Broadcast { count, root }),
             Kind::Reduce => Some(Op::Reduce { count, reduce, root }),
-            Kind::AllToAll => Some(Op::AllToAll {
-                give: counts.clone(),
-                take: counts,
-            }),
+            Kind::AllToAll => Some(Op::AllToAll { give: counts.clone(), take: counts }),
             Kind::Gather => Some(Op::Gather { counts, root }),
             Kind::Scatter => Some(Op::Scatter { counts, root }),
             Kind::Barrier => Some(Op::Barrier),
@@ -206,11 +183,7 @@ impl Case {
         let zero = vec![0; self.dtype.byte_len()];
         let one = one(self.dtype);
         let element = |at: usize| {
-            if (at / 3 + at + rank).is_multiple_of(2) {
-                &zero
-            } else {
-                &one
-            }
+            if (at / 3 + at + rank).is_multiple_of(2) { &zero } else { &one }
         };
         (0..count).flat_map(|at| element(at).iter().copied()).collect()
     }
@@ -241,9 +214,7 @@ pub(crate) fn parse_kinds(text: &str) -> Result<Vec<Kind>, String> {
     }
     let names = || Kind::ALL.map(Kind::name).join(", ");
     let find = |name: &str| Kind::ALL.into_iter().find(|kind| kind.name() == name);
-    text.split(',')
-        .map(|name| find(name).ok_or_else(|| format!("no operation '{name}'; one of {}", names())))
-        .collect()
+    text.split(',').map(|name| find(name).ok_or_else(|| format!("no operation '{name}'; one of {}", names()))).collect()
 }
 
 /// The bytes of 1 in this type.

@@ -68,10 +68,7 @@ impl Measured {
     /// The time that this share of the calls did not exceed.
     pub(super) fn quantile(&self, share: f64) -> Duration {
         let last = self.times.len().saturating_sub(1);
-        self.times
-            .get((last as f64 * share).round() as usize)
-            .copied()
-            .unwrap_or_default()
+        self.times.get((last as f64 * share).round() as usize).copied().unwrap_or_default()
     }
 }
 

@@ -85,9 +85,7 @@ impl Options {
         let mut cases = vec![];
         for kind in &self.operations {
             if kind.reduces() {
-                self.op
-                    .supports(self.dtype)
-                    .map_err(|refused| Failure::Stopped(refused.to_string()))?;
+                self.op.supports(self.dtype).map_err(|refused| Failure::Stopped(refused.to_string()))?;
             }
             match kind {
                 Kind::Barrier => cases.push(case(kind, &0)),
@@ -110,11 +108,7 @@ impl Options {
 
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is no number of seconds"))?;
-    if (0.001..=3600.0).contains(&seconds) {
-        Ok(seconds)
-    } else {
-        Err("must be from 0.001 to 3600".to_owned())
-    }
+    if (0.001..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("must be from 0.001 to 3600".to_owned()) }
 }
 
 /// Shown on a terminal only, and gone at the end.

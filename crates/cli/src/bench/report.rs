@@ -19,18 +19,11 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn new(options: &Options) -> io::Result<Report> {
-        let report = Report {
-            json: options.json,
-            wrong: 0,
-        };
+        let report = Report { json: options.json, wrong: 0 };
         if !report.json {
             let cores = thread::available_parallelism().map_or(1, usize::from);
             let (np, dtype, op) = (options.np, options.dtype, options.op);
-            let how = if options.links {
-                "links"
-            } else {
-                "shared windows and links"
-            };
+            let how = if options.links { "links" } else { "shared windows and links" };
             let mut out = io::stdout().lock();
             writeln!(out, "{np} ranks as threads on {cores} cores, {dtype}, {op}, over {how}")?;
             writeln!(out, "{}", HEAD)?;
@@ -40,11 +33,7 @@ impl Report {
 
     pub(super) fn add(&mut self, case: &Case, measured: &Measured) -> io::Result<()> {
         self.wrong += measured.wrong;
-        let line = if self.json {
-            object(case, measured)
-        } else {
-            row(case, measured)
-        };
+        let line = if self.json { object(case, measured) } else { row(case, measured) };
         writeln!(io::stdout().lock(), "{line}")
     }
 
@@ -102,11 +91,7 @@ fn object(case: &Case, measured: &Measured) -> String {
 /// Gigabytes a second of the size itself, and of what each rank's hardware moves for it.
 fn bandwidth(case: &Case, measured: &Measured) -> (f64, f64) {
     let seconds = measured.quantile(0.5).as_secs_f64();
-    let algorithm = if seconds > 0.0 {
-        case.byte_len() as f64 / seconds / 1e9
-    } else {
-        0.0
-    };
+    let algorithm = if seconds > 0.0 { case.byte_len() as f64 / seconds / 1e9 } else { 0.0 };
     (algorithm, algorithm * case.kind.bus_factor(case.np))
 }
 

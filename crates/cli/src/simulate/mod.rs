@@ -45,9 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mutations = options.mutate.as_deref().unwrap_or_default();
     if let Some(seed) = options.seed {
         if mutations.len() > 1 {
-            return Err(Failure::Stopped(
-                "--seed plays one planted bug: name it instead of 'all'".to_owned(),
-            ));
+            return Err(Failure::Stopped("--seed plays one planted bug: name it instead of 'all'".to_owned()));
         }
         let report = phalanx_sim::run(seed, mutations.first().copied());
         report::story(&report)?;
@@ -55,11 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let is_found = report.violation().is_some() && mutations.is_empty();
         return if is_found { Err(Failure::Found) } else { Ok(()) };
     }
-    if mutations.is_empty() {
-        options.play()
-    } else {
-        options.hunt(mutations)
-    }
+    if mutations.is_empty() { options.play() } else { options.hunt(mutations) }
 }
 
 impl Options {
@@ -67,11 +61,7 @@ impl Options {
     fn play(&self) -> Result<(), Failure> {
         let outcome = self.campaign(None);
         report::tally(&outcome, self.json)?;
-        if outcome.tally.violations().is_empty() {
-            Ok(())
-        } else {
-            Err(Failure::Found)
-        }
+        if outcome.tally.violations().is_empty() { Ok(()) } else { Err(Failure::Found) }
     }
 
     /// Plays seeds with each planted bug until it shows: a bug that does not show is a hole in the simulator.
@@ -102,16 +92,10 @@ impl Options {
 
 /// The names of the planted bugs, each with what it does, and `all`.
 fn mutations() -> impl TypedValueParser<Value = Mutations> {
-    let named = Mutation::ALL
-        .iter()
-        .map(|bug| PossibleValue::new(bug.name()).help(bug.summary()));
+    let named = Mutation::ALL.iter().map(|bug| PossibleValue::new(bug.name()).help(bug.summary()));
     let names = named.chain([PossibleValue::new("all").help("each of them in turn")]);
-    PossibleValuesParser::new(names).map(|name| {
-        Mutation::ALL
-            .into_iter()
-            .filter(|bug| name == "all" || bug.name() == name)
-            .collect()
-    })
+    PossibleValuesParser::new(names)
+        .map(|name| Mutation::ALL.into_iter().filter(|bug| name == "all" || bug.name() == name).collect())
 }
 
 /// Shown on a terminal only, and gone at the end.

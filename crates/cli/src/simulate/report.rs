@@ -21,17 +21,8 @@ pub(super) fn tally(outcome: &Outcome, as_json: bool) -> io::Result<()> {
     }
     let Outcome { tally, elapsed } = outcome;
     let (seeds, rate) = (tally.seeds(), rate(outcome));
-    writeln!(
-        out,
-        "{seeds} seeds in {:.1} s: {rate:.0} seeds a second",
-        elapsed.as_secs_f64()
-    )?;
-    writeln!(
-        out,
-        "  right to the end   {:>8} seeds, {} right answers in all",
-        tally.right(),
-        tally.answers()
-    )?;
+    writeln!(out, "{seeds} seeds in {:.1} s: {rate:.0} seeds a second", elapsed.as_secs_f64())?;
+    writeln!(out, "  right to the end   {:>8} seeds, {} right answers in all", tally.right(), tally.answers())?;
     for (fault, count) in tally.faults() {
         writeln!(out, "  fault {:<12} {count:>8} seeds", fault.to_string())?;
     }
@@ -75,21 +66,12 @@ pub(super) fn catch(mutation: Mutation, outcome: &Outcome, as_json: bool) -> io:
 
 fn object(outcome: &Outcome) -> Value {
     let Outcome { tally, elapsed } = outcome;
-    let errors: serde_json::Map<String, Value> = tally
-        .errors()
-        .iter()
-        .map(|(kind, count)| (format!("{kind:?}"), json!(count)))
-        .collect();
-    let faults: serde_json::Map<String, Value> = tally
-        .faults()
-        .iter()
-        .map(|(fault, count)| (fault.to_string(), json!(count)))
-        .collect();
-    let violations: Vec<Value> = tally
-        .violations()
-        .iter()
-        .map(|(seed, kind)| json!({ "seed": seed, "kind": kind.name() }))
-        .collect();
+    let errors: serde_json::Map<String, Value> =
+        tally.errors().iter().map(|(kind, count)| (format!("{kind:?}"), json!(count))).collect();
+    let faults: serde_json::Map<String, Value> =
+        tally.faults().iter().map(|(fault, count)| (fault.to_string(), json!(count))).collect();
+    let violations: Vec<Value> =
+        tally.violations().iter().map(|(seed, kind)| json!({ "seed": seed, "kind": kind.name() })).collect();
     json!({
         "seeds": tally.seeds(),
         "seconds": elapsed.as_secs_f64(),

@@ -7,10 +7,7 @@ use crate::setting::{Setting, WORLDS};
 pub(crate) fn wished(setting: &Setting) {
     for size in WORLDS {
         setting.run(size, |group| {
-            for (kind, len) in Kind::ALL
-                .into_iter()
-                .flat_map(|kind| [0, 1, 7, 1001].map(|len| (kind, len)))
-            {
+            for (kind, len) in Kind::ALL.into_iter().flat_map(|kind| [0, 1, 7, 1001].map(|len| (kind, len))) {
                 let case = Case::new(len as u64, size, len);
                 play::<u32>(kind, group, &case);
                 begin::<f32>(kind, group, &case)();

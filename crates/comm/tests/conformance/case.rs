@@ -67,11 +67,7 @@ impl Case {
 
     fn uneven_part(&self, rank: usize, salt: usize) -> usize {
         let hash = hash(self.seed ^ (rank as u64) << 20 ^ (salt as u64) << 40);
-        if hash & 7 == 0 {
-            0
-        } else {
-            (hash >> 3) as usize % (self.len + 1)
-        }
+        if hash & 7 == 0 { 0 } else { (hash >> 3) as usize % (self.len + 1) }
     }
 }
 

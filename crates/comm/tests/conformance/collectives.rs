@@ -49,10 +49,7 @@ pub(crate) fn roots(setting: &Setting) {
     for size in WORLDS {
         setting.run(size, |group| {
             for (root, len) in (0..size).flat_map(|root| [0, 1, 5, 3000].map(|len| (root, len))) {
-                let case = Case {
-                    root,
-                    ..Case::new(len as u64, size, len)
-                };
+                let case = Case { root, ..Case::new(len as u64, size, len) };
                 for kind in Kind::ALL.into_iter().filter(|kind| kind.has_root()) {
                     play::<i16>(kind, group, &case);
                     begin::<f64>(kind, group, &case)();
@@ -166,9 +163,8 @@ pub(crate) fn begin<T: Sample>(kind: Kind, group: &Group, case: &Case) -> Ending
             };
             let work = apart.expect("an operation under way");
             return Box::new(move || {
-                let (input, got) = work
-                    .wait()
-                    .unwrap_or_else(|error| panic!("{kind:?} {case:?} on rank {rank}: {error}"));
+                let (input, got) =
+                    work.wait().unwrap_or_else(|error| panic!("{kind:?} {case:?} on rank {rank}: {error}"));
                 assert_eq!(input, given, "the input of {kind:?} {case:?} on rank {rank}");
                 check(kind, &case, rank, &got, &output);
             });
@@ -204,11 +200,7 @@ fn expected<T: Sample>(kind: Kind, group: &Group, case: &Case) -> Expected<T> {
         Kind::AllGather | Kind::AllGatherUneven => (given(me, 0, counts[me]), all()),
         Kind::ReduceScatter | Kind::ReduceScatterUneven => (parts(me), case.sum(me, counts[me])),
         Kind::AllToAll | Kind::AllToAllUneven => {
-            let table = if kind.is_uneven() {
-                case.uneven_table()
-            } else {
-                vec![case.even(); size]
-            };
+            let table = if kind.is_uneven() { case.uneven_table() } else { vec![case.even(); size] };
             let give = (0..size).flat_map(|to| given(me, to, table[me][to])).collect();
             let take = (0..size).flat_map(|from| given(from, me, table[from][me])).collect();
             (give, take)
@@ -251,17 +243,11 @@ impl Kind {
 
     fn is_uneven(self) -> bool {
         use Kind::*;
-        matches!(
-            self,
-            AllGatherUneven | ReduceScatterUneven | AllToAllUneven | GatherUneven | ScatterUneven
-        )
+        matches!(self, AllGatherUneven | ReduceScatterUneven | AllToAllUneven | GatherUneven | ScatterUneven)
     }
 
     fn has_root(self) -> bool {
         use Kind::*;
-        matches!(
-            self,
-            Reduce | ReduceInto | Broadcast | Gather | GatherUneven | Scatter | ScatterUneven
-        )
+        matches!(self, Reduce | ReduceInto | Broadcast | Gather | GatherUneven | Scatter | ScatterUneven)
     }
 }

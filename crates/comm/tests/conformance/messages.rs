@@ -17,15 +17,10 @@ pub(crate) fn by_tag(setting: &Setting) {
             for (tag, len) in [0, 1, 2, 7, 1000, 65537].into_iter().enumerate() {
                 let tag = [0, 1, 2, 3, 77, u32::MAX][tag];
                 let case = Case::new(len as u64, size, len);
-                let sending = group
-                    .send_async(case.given::<u32>(group.rank(), next, len), next, tag)
-                    .unwrap();
+                let sending = group.send_async(case.given::<u32>(group.rank(), next, len), next, tag).unwrap();
                 let mut got = case.stale::<u32>(len);
                 assert_eq!(group.recv(&mut got, before, tag), Ok(before));
-                assert!(
-                    got == case.given::<u32>(before, group.rank(), len),
-                    "{len} from {before}"
-                );
+                assert!(got == case.given::<u32>(before, group.rank(), len), "{len} from {before}");
                 let Delivered { data, peer } = sending.wait().unwrap();
                 assert_eq!((data.len(), peer), (len, next));
             }
@@ -41,9 +36,7 @@ pub(crate) fn any_source(setting: &Setting) {
                 group.send(&[group.rank() as u64; 3], 0, 9).unwrap();
                 return group.send(&[group.rank() as u64 * 100; 3], 0, 10).unwrap();
             }
-            let waiting: Vec<_> = (1..size)
-                .map(|_| group.recv_async(vec![0_u64; 3], None, 10).unwrap())
-                .collect();
+            let waiting: Vec<_> = (1..size).map(|_| group.recv_async(vec![0_u64; 3], None, 10).unwrap()).collect();
             let mut seen = vec![false; size];
             for _ in 1..size {
                 let mut got = [0_u64; 3];
@@ -105,11 +98,7 @@ pub(crate) fn batches(setting: &Setting) {
             });
             let take = peers.iter().rev().map(|&from| {
                 let data = vec![0; len(from, me)];
-                Message::Recv {
-                    data,
-                    from: Some(from),
-                    tag: 4,
-                }
+                Message::Recv { data, from: Some(from), tag: 4 }
             });
             let done = group.batch(give.chain(take).collect()).unwrap();
             let (sent, came) = done.split_at(peers.len());

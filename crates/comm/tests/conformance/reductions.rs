@@ -33,9 +33,7 @@ pub(crate) fn every_operation_and_type(setting: &Setting) {
 
                 let mut got = vec![0xAA; count * unit];
                 let op = Op::AllReduce { count, reduce };
-                group
-                    .run_bytes(op.clone(), dtype, mine, Some(&input), &mut got)
-                    .unwrap();
+                group.run_bytes(op.clone(), dtype, mine, Some(&input), &mut got).unwrap();
                 assert_eq!(got, expected, "all_reduce {reduce} {dtype} in {size}");
                 got.clone_from(&input);
                 group.run_bytes(op, dtype, mine, None, &mut got).unwrap();
@@ -48,10 +46,7 @@ pub(crate) fn every_operation_and_type(setting: &Setting) {
                 assert_eq!(&got, at_root, "reduce {reduce} {dtype} in {size} on {rank}");
 
                 let mut got = vec![0xAA; LEN * unit];
-                let op = Op::ReduceScatter {
-                    counts: Counts::Even(LEN),
-                    reduce,
-                };
+                let op = Op::ReduceScatter { counts: Counts::Even(LEN), reduce };
                 group.run_bytes(op, dtype, mine, Some(&input), &mut got).unwrap();
                 let slice = &expected[rank * LEN * unit..][..LEN * unit];
                 assert_eq!(got, slice, "reduce_scatter {reduce} {dtype} in {size}");
@@ -70,16 +65,12 @@ pub(crate) fn scaled(setting: &Setting) {
                 let mut data = vec![3.0_f32; len];
                 group.all_reduce(&mut data, Reduction::scaled(factor)).unwrap();
                 assert_eq!(data, vec![3.0 * total; len]);
-                let work = group
-                    .reduce_async(vec![1.0_f32; len], Reduction::scaled(factor), 0)
-                    .unwrap();
+                let work = group.reduce_async(vec![1.0_f32; len], Reduction::scaled(factor), 0).unwrap();
                 let expected = if group.rank() == 0 { total } else { 1.0 };
                 assert_eq!(work.wait().unwrap(), vec![expected; len]);
                 let mut part = vec![0.0_f32; len];
                 let whole = vec![2.0_f32; len * size];
-                group
-                    .reduce_scatter(&whole, &mut part, Reduction::scaled(factor))
-                    .unwrap();
+                group.reduce_scatter(&whole, &mut part, Reduction::scaled(factor)).unwrap();
                 assert_eq!(part, vec![2.0 * total; len]);
             }
         });
@@ -122,10 +113,7 @@ fn joined(
         (value, _) => value,
     };
     let join = |at: usize| {
-        let total = (0..size)
-            .map(|rank| of(rank, at))
-            .reduce(|a, b| pair(reduce, a, b))
-            .expect("a rank");
+        let total = (0..size).map(|rank| of(rank, at)).reduce(|a, b| pair(reduce, a, b)).expect("a rank");
         match (reduce, total) {
             (ReduceOp::Avg, Number::Real(sum)) => Number::Real(sum / size as f64),
             (ReduceOp::Avg, Number::Complex(re, im)) => Number::Complex(re / size as f64, im / size as f64),

@@ -34,10 +34,7 @@ fn agree<T: Element>(setting: &Setting, from_bits: fn(u64) -> T, is_nan: fn(T) -
             assert!(first.iter().all(|bytes| *bytes == first[0]), "{} in {size}", T::DTYPE);
             let values: Vec<T> = bytes_as(&first[0]);
             for (at, _) in values.iter().enumerate().filter(|(_, value)| !is_nan(**value)) {
-                assert!(
-                    !all.iter().any(|given| is_nan(given[at % len])),
-                    "a NaN was lost at {at}"
-                );
+                assert!(!all.iter().any(|given| is_nan(given[at % len])), "a NaN was lost at {at}");
             }
         }
     }
@@ -46,13 +43,7 @@ fn agree<T: Element>(setting: &Setting, from_bits: fn(u64) -> T, is_nan: fn(T) -
 /// What this rank has after a reduction of each kind, gathered where only one rank gets it.
 fn reduced<T: Element>(group: &Group, given: &[T]) -> Vec<u8> {
     let mut all = Vec::new();
-    for op in [
-        ReduceOp::Sum,
-        ReduceOp::Product,
-        ReduceOp::Min,
-        ReduceOp::Max,
-        ReduceOp::Avg,
-    ] {
+    for op in [ReduceOp::Sum, ReduceOp::Product, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg] {
         let mut data = given.to_vec();
         group.all_reduce(&mut data, op).unwrap();
         all.extend(bytes_of(&data));
@@ -69,8 +60,5 @@ fn bytes_of<T: Element>(elements: &[T]) -> Vec<u8> {
 }
 
 fn bytes_as<T: Element>(bytes: &[u8]) -> Vec<T> {
-    phalanx_mem::Buffer::copied_from(bytes)
-        .as_slice()
-        .expect("whole elements")
-        .to_vec()
+    phalanx_mem::Buffer::copied_from(bytes).as_slice().expect("whole elements").to_vec()
 }

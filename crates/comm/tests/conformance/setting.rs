@@ -18,14 +18,9 @@ impl Setting {
         assert_eq!(groups.len(), size);
         thread::scope(|scope| {
             let rank = &rank;
-            let ranks: Vec<_> = groups
-                .into_iter()
-                .map(|group| scope.spawn(move || rank(&group)))
-                .collect();
+            let ranks: Vec<_> = groups.into_iter().map(|group| scope.spawn(move || rank(&group))).collect();
             let ends: Vec<_> = ranks.into_iter().map(|rank| rank.join()).collect();
-            ends.into_iter()
-                .map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect()
+            ends.into_iter().map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
         })
     }
 }

@@ -15,14 +15,7 @@ impl Group {
     #[track_caller]
     pub fn all_reduce_async<T: Element>(&self, data: Vec<T>, op: impl Into<Reduction>) -> Result<Work<Vec<T>>> {
         let Reduction { op: reduce, factor } = op.into();
-        self.in_place(
-            Op::AllReduce {
-                count: data.len(),
-                reduce,
-            },
-            factor,
-            data,
-        )
+        self.in_place(Op::AllReduce { count: data.len(), reduce }, factor, data)
     }
 
     /// As [`all_reduce_into`](Group::all_reduce_into); gives the input and the output back.
@@ -34,15 +27,7 @@ impl Group {
         op: impl Into<Reduction>,
     ) -> Result<Work<(Vec<T>, Vec<T>)>> {
         let Reduction { op: reduce, factor } = op.into();
-        self.apart(
-            Op::AllReduce {
-                count: input.len(),
-                reduce,
-            },
-            factor,
-            input,
-            output,
-        )
+        self.apart(Op::AllReduce { count: input.len(), reduce }, factor, input, output)
     }
 
     /// As [`reduce`](Group::reduce).
@@ -54,15 +39,7 @@ impl Group {
         root: usize,
     ) -> Result<Work<Vec<T>>> {
         let Reduction { op: reduce, factor } = op.into();
-        self.in_place(
-            Op::Reduce {
-                count: data.len(),
-                reduce,
-                root,
-            },
-            factor,
-            data,
-        )
+        self.in_place(Op::Reduce { count: data.len(), reduce, root }, factor, data)
     }
 
     /// As [`reduce_into`](Group::reduce_into); gives the input and the output back.
@@ -75,42 +52,19 @@ impl Group {
         root: usize,
     ) -> Result<Work<(Vec<T>, Vec<T>)>> {
         let Reduction { op: reduce, factor } = op.into();
-        self.apart(
-            Op::Reduce {
-                count: input.len(),
-                reduce,
-                root,
-            },
-            factor,
-            input,
-            output,
-        )
+        self.apart(Op::Reduce { count: input.len(), reduce, root }, factor, input, output)
     }
 
     /// As [`broadcast`](Group::broadcast).
     #[track_caller]
     pub fn broadcast_async<T: Element>(&self, data: Vec<T>, root: usize) -> Result<Work<Vec<T>>> {
-        self.in_place(
-            Op::Broadcast {
-                count: data.len(),
-                root,
-            },
-            None,
-            data,
-        )
+        self.in_place(Op::Broadcast { count: data.len(), root }, None, data)
     }
 
     /// As [`all_gather`](Group::all_gather); gives the input and the output back.
     #[track_caller]
     pub fn all_gather_async<T: Element>(&self, input: Vec<T>, output: Vec<T>) -> Result<Work<(Vec<T>, Vec<T>)>> {
-        self.apart(
-            Op::AllGather {
-                counts: Counts::Even(input.len()),
-            },
-            None,
-            input,
-            output,
-        )
+        self.apart(Op::AllGather { counts: Counts::Even(input.len()) }, None, input, output)
     }
 
     /// As [`all_gather_uneven`](Group::all_gather_uneven); gives the input and the output back.
@@ -121,14 +75,7 @@ impl Group {
         output: Vec<T>,
         counts: &[usize],
     ) -> Result<Work<(Vec<T>, Vec<T>)>> {
-        self.apart(
-            Op::AllGather {
-                counts: Counts::uneven(counts),
-            },
-            None,
-            input,
-            output,
-        )
+        self.apart(Op::AllGather { counts: Counts::uneven(counts) }, None, input, output)
     }
 
     /// As [`reduce_scatter`](Group::reduce_scatter); gives the input and the output back.
@@ -140,15 +87,7 @@ impl Group {
         op: impl Into<Reduction>,
     ) -> Result<Work<(Vec<T>, Vec<T>)>> {
         let Reduction { op: reduce, factor } = op.into();
-        self.apart(
-            Op::ReduceScatter {
-                counts: Counts::Even(output.len()),
-                reduce,
-            },
-            factor,
-            input,
-            output,
-        )
+        self.apart(Op::ReduceScatter { counts: Counts::Even(output.len()), reduce }, factor, input, output)
     }
 
     /// As [`reduce_scatter_uneven`](Group::reduce_scatter_uneven); gives the input and the output back.
@@ -161,30 +100,14 @@ impl Group {
         op: impl Into<Reduction>,
     ) -> Result<Work<(Vec<T>, Vec<T>)>> {
         let Reduction { op: reduce, factor } = op.into();
-        self.apart(
-            Op::ReduceScatter {
-                counts: Counts::uneven(counts),
-                reduce,
-            },
-            factor,
-            input,
-            output,
-        )
+        self.apart(Op::ReduceScatter { counts: Counts::uneven(counts), reduce }, factor, input, output)
     }
 
     /// As [`all_to_all`](Group::all_to_all); gives the input and the output back.
     #[track_caller]
     pub fn all_to_all_async<T: Element>(&self, input: Vec<T>, output: Vec<T>) -> Result<Work<(Vec<T>, Vec<T>)>> {
         let counts = Counts::Even(equal_parts(OpKind::AllToAll, "input", input.len(), self.size())?);
-        self.apart(
-            Op::AllToAll {
-                give: counts.clone(),
-                take: counts,
-            },
-            None,
-            input,
-            output,
-        )
+        self.apart(Op::AllToAll { give: counts.clone(), take: counts }, None, input, output)
     }
 
     /// As [`all_to_all_uneven`](Group::all_to_all_uneven); gives the input and the output back.
@@ -196,10 +119,7 @@ impl Group {
         output: Vec<T>,
         take: &[usize],
     ) -> Result<Work<(Vec<T>, Vec<T>)>> {
-        let op = Op::AllToAll {
-            give: Counts::uneven(give),
-            take: Counts::uneven(take),
-        };
+        let op = Op::AllToAll { give: Counts::uneven(give), take: Counts::uneven(take) };
         self.apart(op, None, input, output)
     }
 
@@ -211,15 +131,7 @@ impl Group {
         output: Vec<T>,
         root: usize,
     ) -> Result<Work<(Vec<T>, Vec<T>)>> {
-        self.apart(
-            Op::Gather {
-                counts: Counts::Even(input.len()),
-                root,
-            },
-            None,
-            input,
-            output,
-        )
+        self.apart(Op::Gather { counts: Counts::Even(input.len()), root }, None, input, output)
     }
 
     /// As [`gather_uneven`](Group::gather_uneven); gives the input and the output back.
@@ -231,15 +143,7 @@ impl Group {
         counts: &[usize],
         root: usize,
     ) -> Result<Work<(Vec<T>, Vec<T>)>> {
-        self.apart(
-            Op::Gather {
-                counts: Counts::uneven(counts),
-                root,
-            },
-            None,
-            input,
-            output,
-        )
+        self.apart(Op::Gather { counts: Counts::uneven(counts), root }, None, input, output)
     }
 
     /// As [`scatter`](Group::scatter); gives the input and the output back.
@@ -250,15 +154,7 @@ impl Group {
         output: Vec<T>,
         root: usize,
     ) -> Result<Work<(Vec<T>, Vec<T>)>> {
-        self.apart(
-            Op::Scatter {
-                counts: Counts::Even(output.len()),
-                root,
-            },
-            None,
-            input,
-            output,
-        )
+        self.apart(Op::Scatter { counts: Counts::Even(output.len()), root }, None, input, output)
     }
 
     /// As [`scatter_uneven`](Group::scatter_uneven); gives the input and the output back.
@@ -270,15 +166,7 @@ impl Group {
         counts: &[usize],
         root: usize,
     ) -> Result<Work<(Vec<T>, Vec<T>)>> {
-        self.apart(
-            Op::Scatter {
-                counts: Counts::uneven(counts),
-                root,
-            },
-            None,
-            input,
-            output,
-        )
+        self.apart(Op::Scatter { counts: Counts::uneven(counts), root }, None, input, output)
     }
 
     /// As [`barrier`](Group::barrier).
@@ -290,10 +178,7 @@ impl Group {
 
     #[track_caller]
     fn in_place<T: Element>(&self, op: Op, factor: Option<Factor>, data: Vec<T>) -> Result<Work<Vec<T>>> {
-        let buffers = Buffers {
-            input: None,
-            output: Buffer::from_vec(data),
-        };
+        let buffers = Buffers { input: None, output: Buffer::from_vec(data) };
         let kind = op.kind();
         let pending = self.submit_bytes(op, T::DTYPE, factor, buffers)?;
         Ok(Work::new(kind, pending, |finished| elements(finished.buffers.output)))
@@ -307,10 +192,7 @@ impl Group {
         input: Vec<T>,
         output: Vec<T>,
     ) -> Result<Work<(Vec<T>, Vec<T>)>> {
-        let buffers = Buffers {
-            input: Some(Buffer::from_vec(input)),
-            output: Buffer::from_vec(output),
-        };
+        let buffers = Buffers { input: Some(Buffer::from_vec(input)), output: Buffer::from_vec(output) };
         let kind = op.kind();
         let pending = self.submit_bytes(op, T::DTYPE, factor, buffers)?;
         Ok(Work::new(kind, pending, |Finished { buffers, .. }| {
@@ -322,10 +204,6 @@ impl Group {
 /// The vector that a buffer was made from; a copy of its elements if a backend gave back another.
 pub(super) fn elements<T: Element>(buffer: Buffer) -> Vec<T> {
     buffer.into_vec().unwrap_or_else(|buffer| {
-        buffer
-            .as_bytes()
-            .chunks_exact(size_of::<T>())
-            .map(bytemuck::pod_read_unaligned)
-            .collect()
+        buffer.as_bytes().chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
     })
 }

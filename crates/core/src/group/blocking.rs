@@ -11,10 +11,7 @@ impl Group {
     #[track_caller]
     pub fn all_reduce<T: Element>(&self, data: &mut [T], op: impl Into<Reduction>) -> Result<()> {
         let Reduction { op: reduce, factor } = op.into();
-        let op = Op::AllReduce {
-            count: data.len(),
-            reduce,
-        };
+        let op = Op::AllReduce { count: data.len(), reduce };
         self.lent(op, factor, None, data)
     }
 
@@ -22,10 +19,7 @@ impl Group {
     #[track_caller]
     pub fn all_reduce_into<T: Element>(&self, input: &[T], output: &mut [T], op: impl Into<Reduction>) -> Result<()> {
         let Reduction { op: reduce, factor } = op.into();
-        let op = Op::AllReduce {
-            count: input.len(),
-            reduce,
-        };
+        let op = Op::AllReduce { count: input.len(), reduce };
         self.lent(op, factor, Some(input), output)
     }
 
@@ -33,11 +27,7 @@ impl Group {
     #[track_caller]
     pub fn reduce<T: Element>(&self, data: &mut [T], op: impl Into<Reduction>, root: usize) -> Result<()> {
         let Reduction { op: reduce, factor } = op.into();
-        let op = Op::Reduce {
-            count: data.len(),
-            reduce,
-            root,
-        };
+        let op = Op::Reduce { count: data.len(), reduce, root };
         self.lent(op, factor, None, data)
     }
 
@@ -51,39 +41,28 @@ impl Group {
         root: usize,
     ) -> Result<()> {
         let Reduction { op: reduce, factor } = op.into();
-        let op = Op::Reduce {
-            count: input.len(),
-            reduce,
-            root,
-        };
+        let op = Op::Reduce { count: input.len(), reduce, root };
         self.lent(op, factor, Some(input), output)
     }
 
     /// Every rank's `data` becomes `root`'s.
     #[track_caller]
     pub fn broadcast<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
-        let op = Op::Broadcast {
-            count: data.len(),
-            root,
-        };
+        let op = Op::Broadcast { count: data.len(), root };
         self.lent(op, None, None, data)
     }
 
     /// Every rank's `output` becomes all ranks' `input`, in rank order; all inputs have one length.
     #[track_caller]
     pub fn all_gather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
-        let op = Op::AllGather {
-            counts: Counts::Even(input.len()),
-        };
+        let op = Op::AllGather { counts: Counts::Even(input.len()) };
         self.lent(op, None, Some(input), output)
     }
 
     /// Every rank's `output` becomes all ranks' `input`, in rank order; rank `i` gives `counts[i]` elements.
     #[track_caller]
     pub fn all_gather_uneven<T: Element>(&self, input: &[T], output: &mut [T], counts: &[usize]) -> Result<()> {
-        let op = Op::AllGather {
-            counts: Counts::uneven(counts),
-        };
+        let op = Op::AllGather { counts: Counts::uneven(counts) };
         self.lent(op, None, Some(input), output)
     }
 
@@ -91,10 +70,7 @@ impl Group {
     #[track_caller]
     pub fn reduce_scatter<T: Element>(&self, input: &[T], output: &mut [T], op: impl Into<Reduction>) -> Result<()> {
         let Reduction { op: reduce, factor } = op.into();
-        let op = Op::ReduceScatter {
-            counts: Counts::Even(output.len()),
-            reduce,
-        };
+        let op = Op::ReduceScatter { counts: Counts::Even(output.len()), reduce };
         self.lent(op, factor, Some(input), output)
     }
 
@@ -108,10 +84,7 @@ impl Group {
         op: impl Into<Reduction>,
     ) -> Result<()> {
         let Reduction { op: reduce, factor } = op.into();
-        let op = Op::ReduceScatter {
-            counts: Counts::uneven(counts),
-            reduce,
-        };
+        let op = Op::ReduceScatter { counts: Counts::uneven(counts), reduce };
         self.lent(op, factor, Some(input), output)
     }
 
@@ -119,10 +92,7 @@ impl Group {
     #[track_caller]
     pub fn all_to_all<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
         let counts = Counts::Even(equal_parts(OpKind::AllToAll, "input", input.len(), self.size())?);
-        let op = Op::AllToAll {
-            give: counts.clone(),
-            take: counts,
-        };
+        let op = Op::AllToAll { give: counts.clone(), take: counts };
         self.lent(op, None, Some(input), output)
     }
 
@@ -135,20 +105,14 @@ impl Group {
         output: &mut [T],
         take: &[usize],
     ) -> Result<()> {
-        let op = Op::AllToAll {
-            give: Counts::uneven(give),
-            take: Counts::uneven(take),
-        };
+        let op = Op::AllToAll { give: Counts::uneven(give), take: Counts::uneven(take) };
         self.lent(op, None, Some(input), output)
     }
 
     /// `root`'s `output` becomes all ranks' `input`, in rank order; the others' is empty.
     #[track_caller]
     pub fn gather<T: Element>(&self, input: &[T], output: &mut [T], root: usize) -> Result<()> {
-        let op = Op::Gather {
-            counts: Counts::Even(input.len()),
-            root,
-        };
+        let op = Op::Gather { counts: Counts::Even(input.len()), root };
         self.lent(op, None, Some(input), output)
     }
 
@@ -161,20 +125,14 @@ impl Group {
         counts: &[usize],
         root: usize,
     ) -> Result<()> {
-        let op = Op::Gather {
-            counts: Counts::uneven(counts),
-            root,
-        };
+        let op = Op::Gather { counts: Counts::uneven(counts), root };
         self.lent(op, None, Some(input), output)
     }
 
     /// Rank `i`'s `output` becomes the `i`-th part of `root`'s `input`; the others' input is empty.
     #[track_caller]
     pub fn scatter<T: Element>(&self, input: &[T], output: &mut [T], root: usize) -> Result<()> {
-        let op = Op::Scatter {
-            counts: Counts::Even(output.len()),
-            root,
-        };
+        let op = Op::Scatter { counts: Counts::Even(output.len()), root };
         self.lent(op, None, Some(input), output)
     }
 
@@ -187,10 +145,7 @@ impl Group {
         counts: &[usize],
         root: usize,
     ) -> Result<()> {
-        let op = Op::Scatter {
-            counts: Counts::uneven(counts),
-            root,
-        };
+        let op = Op::Scatter { counts: Counts::uneven(counts), root };
         self.lent(op, None, Some(input), output)
     }
 
@@ -203,7 +158,6 @@ impl Group {
     /// Runs an operation over the caller's slices.
     #[track_caller]
     fn lent<T: Element>(&self, op: Op, factor: Option<Factor>, input: Option<&[T]>, output: &mut [T]) -> Result<()> {
-        self.run_bytes(op, T::DTYPE, factor, input.map(bytes), bytes_mut(output))
-            .map(drop)
+        self.run_bytes(op, T::DTYPE, factor, input.map(bytes), bytes_mut(output)).map(drop)
     }
 }

@@ -57,12 +57,7 @@ fn check_rank(kind: OpKind, argument: &'static str, rank: usize, size: usize) ->
     if rank < size {
         return Ok(());
     }
-    Err(Error::usage(
-        kind,
-        argument,
-        rank,
-        format!("must be below the group size {size}"),
-    ))
+    Err(Error::usage(kind, argument, rank, format!("must be below the group size {size}")))
 }
 
 /// That a message is to or from another rank.
@@ -78,12 +73,7 @@ pub(super) fn check_peer(op: &Op, layout: &Layout) -> Result<()> {
     };
     check_rank(op.kind(), argument, peer, layout.size())?;
     if peer == layout.rank() {
-        return Err(Error::usage(
-            op.kind(),
-            argument,
-            peer,
-            "must be another rank than the caller's own",
-        ));
+        return Err(Error::usage(op.kind(), argument, peer, "must be another rank than the caller's own"));
     }
     Ok(())
 }
@@ -102,12 +92,7 @@ fn check_table(kind: OpKind, argument: &'static str, counts: &Counts, size: usiz
     match counts {
         Counts::Uneven(table) if table.len() != size => {
             let expected = format!("must have one for each of the {size} ranks");
-            Err(Error::usage(
-                kind,
-                argument,
-                format!("a table of {}", table.len()),
-                expected,
-            ))
+            Err(Error::usage(kind, argument, format!("a table of {}", table.len()), expected))
         }
         _ => Ok(()),
     }
@@ -121,12 +106,7 @@ fn check_total(kind: OpKind, argument: &'static str, counts: &Counts, size: usiz
         return Ok(());
     }
     let expected = format!("must be at most {most} of {dtype}");
-    Err(Error::usage(
-        kind,
-        argument,
-        format!("{total} elements in all"),
-        expected,
-    ))
+    Err(Error::usage(kind, argument, format!("{total} elements in all"), expected))
 }
 
 /// That a rank takes from itself what it gives itself.
@@ -139,32 +119,19 @@ fn check_own_part(op: &Op, rank: usize) -> Result<()> {
         return Ok(());
     }
     let expected = format!("must be the {given} of give");
-    Err(Error::usage(
-        op.kind(),
-        "take",
-        format!("{taken} for rank {rank} itself"),
-        expected,
-    ))
+    Err(Error::usage(op.kind(), "take", format!("{taken} for rank {rank} itself"), expected))
 }
 
 fn check_reduction(kind: OpKind, reduction: Reduction, dtype: DType) -> Result<()> {
     let Reduction { op, factor } = reduction;
     op.supports(dtype).map_err(|refused| {
-        Error::usage(
-            kind,
-            "op",
-            op,
-            format!("which is not defined for {dtype}: {}", refused.why),
-        )
+        Error::usage(kind, "op", op, format!("which is not defined for {dtype}: {}", refused.why))
     })?;
     match (op, factor) {
         (ReduceOp::PreMulSum, None) => Err(Error::usage(kind, "op", op, "must come with a factor")),
-        (ReduceOp::PreMulSum, Some(Factor::Complex(factor))) if dtype.class() != Class::Complex => Err(Error::usage(
-            kind,
-            "factor",
-            factor,
-            format!("must be real for {dtype}"),
-        )),
+        (ReduceOp::PreMulSum, Some(Factor::Complex(factor))) if dtype.class() != Class::Complex => {
+            Err(Error::usage(kind, "factor", factor, format!("must be real for {dtype}")))
+        }
         (ReduceOp::PreMulSum, Some(_)) | (_, None) => Ok(()),
         (_, Some(_)) => Err(useless_factor(kind, op)),
     }
@@ -180,18 +147,12 @@ fn check_lens(op: &Op, layout: &Layout, lens: Lens) -> Result<()> {
     let Some(input) = lens.input else {
         return match op.need_in_place(rank, size) {
             Some(expected) => check_len(op, "output", lens.output, expected),
-            None => Err(Error::usage(
-                op.kind(),
-                "input",
-                "absent",
-                "must be given: this operation has no form in place",
-            )),
+            None => {
+                Err(Error::usage(op.kind(), "input", "absent", "must be given: this operation has no form in place"))
+            }
         };
     };
-    let Need {
-        input: given,
-        output: taken,
-    } = need;
+    let Need { input: given, output: taken } = need;
     check_len(op, "input", input, given)?;
     check_len(op, "output", lens.output, taken)
 }
@@ -200,12 +161,7 @@ fn check_len(op: &Op, argument: &'static str, len: usize, expected: usize) -> Re
     if len == expected {
         return Ok(());
     }
-    Err(Error::usage(
-        op.kind(),
-        argument,
-        elements(len),
-        format!("must be {expected}"),
-    ))
+    Err(Error::usage(op.kind(), argument, elements(len), format!("must be {expected}")))
 }
 
 fn elements(len: usize) -> String {

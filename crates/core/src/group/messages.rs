@@ -46,11 +46,7 @@ impl Group {
     /// Sends `data` to a rank, which receives it under the same tag. Returns when `data` may be used again.
     #[track_caller]
     pub fn send<T: Element>(&self, data: &[T], to: usize, tag: u32) -> Result<()> {
-        let op = Op::Send {
-            count: data.len(),
-            to,
-            tag,
-        };
+        let op = Op::Send { count: data.len(), to, tag };
         self.run_bytes(op, T::DTYPE, None, Some(bytes(data)), &mut []).map(drop)
     }
 
@@ -58,15 +54,9 @@ impl Group {
     #[track_caller]
     pub fn recv<T: Element>(&self, data: &mut [T], from: impl Into<Option<usize>>, tag: u32) -> Result<usize> {
         let from = from.into();
-        let op = Op::Recv {
-            count: data.len(),
-            from,
-            tag,
-        };
+        let op = Op::Recv { count: data.len(), from, tag };
         let source = self.run_bytes(op, T::DTYPE, None, Some(&[]), bytes_mut(data))?;
-        source
-            .or(from)
-            .ok_or_else(|| Error::usage(OpKind::Recv, "from", "any", "must be known once a message came"))
+        source.or(from).ok_or_else(|| Error::usage(OpKind::Recv, "from", "any", "must be known once a message came"))
     }
 
     /// Begins to send `data`, which comes back with the work.
@@ -83,14 +73,7 @@ impl Group {
         from: impl Into<Option<usize>>,
         tag: u32,
     ) -> Result<Work<Delivered<T>>> {
-        self.post(
-            Message::Recv {
-                data,
-                from: from.into(),
-                tag,
-            },
-            Location::caller(),
-        )
+        self.post(Message::Recv { data, from: from.into(), tag }, Location::caller())
     }
 
     /// Begins all messages of a batch at once, so that their order does not matter, and waits for all. They come back in
@@ -101,10 +84,7 @@ impl Group {
         for message in &messages {
             check_peer(&message.op(), &self.layout)?;
         }
-        let posted: Vec<_> = messages
-            .into_iter()
-            .map(|message| self.post(message, site))
-            .collect::<Result<_>>()?;
+        let posted: Vec<_> = messages.into_iter().map(|message| self.post(message, site)).collect::<Result<_>>()?;
         posted.into_iter().map(Work::wait).collect()
     }
 
@@ -114,22 +94,12 @@ impl Group {
             Message::Send { data, to, .. } => (Buffer::from_vec(data), Buffer::default(), Some(to)),
             Message::Recv { data, from, .. } => (Buffer::default(), Buffer::from_vec(data), from),
         };
-        let buffers = Buffers {
-            input: Some(data),
-            output,
-        };
+        let buffers = Buffers { input: Some(data), output };
         let kind = op.kind();
         let pending = self.submit_from(op, T::DTYPE, None, buffers, site)?;
         Ok(Work::new(kind, pending, move |Finished { buffers, source }| {
-            let buffer = if kind == OpKind::Send {
-                buffers.input.unwrap_or_default()
-            } else {
-                buffers.output
-            };
-            Delivered {
-                data: super::asynchronous::elements(buffer),
-                peer: source.or(peer).unwrap_or_default(),
-            }
+            let buffer = if kind == OpKind::Send { buffers.input.unwrap_or_default() } else { buffers.output };
+            Delivered { data: super::asynchronous::elements(buffer), peer: source.or(peer).unwrap_or_default() }
         }))
     }
 }
@@ -137,16 +107,8 @@ impl Group {
 impl<T> Message<T> {
     fn op(&self) -> Op {
         match self {
-            Message::Send { data, to, tag } => Op::Send {
-                count: data.len(),
-                to: *to,
-                tag: *tag,
-            },
-            Message::Recv { data, from, tag } => Op::Recv {
-                count: data.len(),
-                from: *from,
-                tag: *tag,
-            },
+            Message::Send { data, to, tag } => Op::Send { count: data.len(), to: *to, tag: *tag },
+            Message::Recv { data, from, tag } => Op::Recv { count: data.len(), from: *from, tag: *tag },
         }
     }
 }

@@ -55,13 +55,7 @@ impl Default for GroupOptions {
     /// Named "world", 30 minutes for an operation, epoch 0, call sites not compared, 2,048 operations remembered.
     fn default() -> GroupOptions {
         let timeout = Duration::from_secs(30 * 60);
-        GroupOptions {
-            name: "world".to_owned(),
-            timeout,
-            epoch: 0,
-            compare_sites: false,
-            remembered: 2048,
-        }
+        GroupOptions { name: "world".to_owned(), timeout, epoch: 0, compare_sites: false, remembered: 2048 }
     }
 }
 
@@ -107,14 +101,7 @@ impl Group {
     /// A group at `layout`, whose operations `backend` carries out.
     pub fn new(layout: Layout, backend: Arc<dyn Backend>, options: GroupOptions) -> Group {
         let recorder = Arc::new(Recorder::new(options.remembered));
-        Group {
-            layout,
-            backend,
-            options,
-            collectives: AtomicU32::new(0),
-            messages: AtomicU32::new(0),
-            recorder,
-        }
+        Group { layout, backend, options, collectives: AtomicU32::new(0), messages: AtomicU32::new(0), recorder }
     }
 
     /// This process's number in the group.
@@ -144,8 +131,7 @@ impl Group {
 
     /// Ends the group on this rank: what is under way and to come fails with [`Error::Aborted`], and the peers notice.
     pub fn abort(&self, why: impl Into<String>) {
-        self.backend
-            .abort(Error::aborted(format!("rank {}: {}", self.rank(), why.into())));
+        self.backend.abort(Error::aborted(format!("rank {}: {}", self.rank(), why.into())));
     }
 
     /// Runs `op` over untyped elements: every blocking operation is this. `input` is absent for operations in place.
@@ -158,21 +144,8 @@ impl Group {
         input: Option<&[u8]>,
         output: &mut [u8],
     ) -> Result<Option<usize>> {
-        let call = self.call(
-            op,
-            dtype,
-            factor,
-            input.map(<[u8]>::len),
-            output.len(),
-            Location::caller(),
-        )?;
-        self.backend.run(
-            call,
-            &mut Data {
-                input: input.unwrap_or_default(),
-                output,
-            },
-        )
+        let call = self.call(op, dtype, factor, input.map(<[u8]>::len), output.len(), Location::caller())?;
+        self.backend.run(call, &mut Data { input: input.unwrap_or_default(), output })
     }
 
     /// Submits `op` with its untyped buffers: every asynchronous operation is this.
@@ -211,42 +184,18 @@ impl Group {
         site: &'static Location<'static>,
     ) -> Result<Call> {
         let kind = op.kind();
-        let input = input
-            .map(|byte_len| check::whole_elements(kind, "input", byte_len, dtype))
-            .transpose()?;
+        let input = input.map(|byte_len| check::whole_elements(kind, "input", byte_len, dtype)).transpose()?;
         let output = check::whole_elements(kind, "output", output, dtype)?;
         check::check(&op, dtype, factor, &self.layout, Lens { input, output })?;
-        let counter = if op.is_message() {
-            &self.messages
-        } else {
-            &self.collectives
-        };
+        let counter = if op.is_message() { &self.messages } else { &self.collectives };
         let sequence = counter.fetch_add(1, Ordering::Relaxed);
         let fingerprint = Fingerprint::of(&op, dtype, self.size(), self.options.epoch, sequence);
-        let fingerprint = if self.options.compare_sites {
-            fingerprint.at(site)
-        } else {
-            fingerprint
-        };
+        let fingerprint = if self.options.compare_sites { fingerprint.at(site) } else { fingerprint };
         let created = self.backend.now();
-        let record = Record {
-            sequence,
-            created,
-            ..Record::of(&op, dtype, self.rank(), self.size(), site)
-        };
+        let record = Record { sequence, created, ..Record::of(&op, dtype, self.rank(), self.size(), site) };
         let flight = self.recorder.create(|number| Record { number, ..record });
         let (timeout, in_place) = (self.options.timeout, input.is_none());
-        Ok(Call {
-            op,
-            dtype,
-            factor,
-            in_place,
-            sequence,
-            fingerprint,
-            timeout,
-            site,
-            flight,
-        })
+        Ok(Call { op, dtype, factor, in_place, sequence, fingerprint, timeout, site, flight })
     }
 }
 

@@ -62,77 +62,49 @@ type BadCall = fn(&Group) -> Result<()>;
 
 /// Calls of rank 1 of 4, and what each is told.
 const REFUSED: &[(&str, BadCall)] = &[
-    ("all_reduce: output is 4 elements long, must be 3", |g| {
-        g.all_reduce_into(&[0_u8; 3], &mut [0; 4], SUM)
+    ("all_reduce: output is 4 elements long, must be 3", |g| g.all_reduce_into(&[0_u8; 3], &mut [0; 4], SUM)),
+    ("all_reduce: output is 0 elements long, must be 3", |g| g.all_reduce_into(&[0_u8; 3], &mut [], SUM)),
+    ("all_reduce: op is bit_or, which is not defined for f32: bit operations need integers or bool", |g| {
+        g.all_reduce(&mut [0_f32; 3], ReduceOp::BitOr)
     }),
-    ("all_reduce: output is 0 elements long, must be 3", |g| {
-        g.all_reduce_into(&[0_u8; 3], &mut [], SUM)
+    ("all_reduce: op is premul_sum, must come with a factor", |g| g.all_reduce(&mut [0_f32; 3], ReduceOp::PreMulSum)),
+    ("all_reduce: op is premul_sum, which is not defined for i32: a factor needs floats or complex numbers", |g| {
+        g.all_reduce(&mut [0_i32; 3], Reduction::scaled(2.0))
     }),
-    (
-        "all_reduce: op is bit_or, which is not defined for f32: bit operations need integers or bool",
-        |g| g.all_reduce(&mut [0_f32; 3], ReduceOp::BitOr),
-    ),
-    ("all_reduce: op is premul_sum, must come with a factor", |g| {
-        g.all_reduce(&mut [0_f32; 3], ReduceOp::PreMulSum)
-    }),
-    (
-        "all_reduce: op is premul_sum, which is not defined for i32: a factor needs floats or complex numbers",
-        |g| g.all_reduce(&mut [0_i32; 3], Reduction::scaled(2.0)),
-    ),
     ("all_reduce: factor is 1+2i, must be real for f64", |g| {
         g.all_reduce(&mut [0_f64; 3], Reduction::scaled(Complex::new(1.0, 2.0)))
     }),
-    (
-        "all_reduce: op is avg, which is not defined for bool: flags have no average",
-        |g| g.all_reduce_async(vec![Bool::from(true)], ReduceOp::Avg).map(drop),
-    ),
-    ("reduce: root is 4, must be below the group size 4", |g| {
-        g.reduce(&mut [0_u8; 3], SUM, 4)
+    ("all_reduce: op is avg, which is not defined for bool: flags have no average", |g| {
+        g.all_reduce_async(vec![Bool::from(true)], ReduceOp::Avg).map(drop)
     }),
-    (
-        "reduce: root is 18446744073709551615, must be below the group size 4",
-        |g| g.reduce_async(vec![0_u8; 3], SUM, usize::MAX).map(drop),
-    ),
-    ("reduce: output is 3 elements long, must be 0", |g| {
-        g.reduce_into(&[0_u8; 3], &mut [0; 3], SUM, 0)
+    ("reduce: root is 4, must be below the group size 4", |g| g.reduce(&mut [0_u8; 3], SUM, 4)),
+    ("reduce: root is 18446744073709551615, must be below the group size 4", |g| {
+        g.reduce_async(vec![0_u8; 3], SUM, usize::MAX).map(drop)
     }),
-    ("reduce: output is 2 elements long, must be 3", |g| {
-        g.reduce_into(&[0_u8; 3], &mut [0; 2], SUM, 1)
+    ("reduce: output is 3 elements long, must be 0", |g| g.reduce_into(&[0_u8; 3], &mut [0; 3], SUM, 0)),
+    ("reduce: output is 2 elements long, must be 3", |g| g.reduce_into(&[0_u8; 3], &mut [0; 2], SUM, 1)),
+    ("reduce: op is max, which is not defined for complex64: complex numbers have no order", |g| {
+        g.reduce(&mut [Complex::new(0_f32, 0.0)], ReduceOp::Max, 0)
     }),
-    (
-        "reduce: op is max, which is not defined for complex64: complex numbers have no order",
-        |g| g.reduce(&mut [Complex::new(0_f32, 0.0)], ReduceOp::Max, 0),
-    ),
-    ("broadcast: root is 4, must be below the group size 4", |g| {
-        g.broadcast(&mut [0_u8; 3], 4)
+    ("broadcast: root is 4, must be below the group size 4", |g| g.broadcast(&mut [0_u8; 3], 4)),
+    ("broadcast: root is 18446744073709551615, must be below the group size 4", |g| {
+        g.broadcast_async(vec![0_u8; 3], usize::MAX).map(drop)
     }),
-    (
-        "broadcast: root is 18446744073709551615, must be below the group size 4",
-        |g| g.broadcast_async(vec![0_u8; 3], usize::MAX).map(drop),
-    ),
-    ("all_gather: output is 7 elements long, must be 8", |g| {
-        g.all_gather(&[0_u8; 2], &mut [0; 7])
-    }),
-    ("all_gather: output is 9 elements long, must be 8", |g| {
-        g.all_gather_async(vec![0_u8; 2], vec![0; 9]).map(drop)
-    }),
+    ("all_gather: output is 7 elements long, must be 8", |g| g.all_gather(&[0_u8; 2], &mut [0; 7])),
+    ("all_gather: output is 9 elements long, must be 8", |g| g.all_gather_async(vec![0_u8; 2], vec![0; 9]).map(drop)),
     ("all_gather: input is 1 elements long, must be 2", |g| {
         g.all_gather_uneven(&[0_u8; 1], &mut [0; 5], &[1, 2, 1, 1])
     }),
     ("all_gather: output is 6 elements long, must be 5", |g| {
         g.all_gather_uneven(&[0_u8; 2], &mut [0; 6], &[1, 2, 1, 1])
     }),
-    (
-        "all_gather: counts is a table of 3, must have one for each of the 4 ranks",
-        |g| g.all_gather_uneven(&[0_u8; 2], &mut [0; 4], &[1, 2, 1]),
-    ),
-    (
-        "all_gather: counts is 18446744073709551617 elements in all, must be at most 2305843009213693951 of f32",
-        |g| g.all_gather_uneven(&[0_f32; 1], &mut [0.0; 4], &[usize::MAX, 1, 1, 0]),
-    ),
-    ("reduce_scatter: input is 7 elements long, must be 8", |g| {
-        g.reduce_scatter(&[0_u8; 7], &mut [0; 2], SUM)
+    ("all_gather: counts is a table of 3, must have one for each of the 4 ranks", |g| {
+        g.all_gather_uneven(&[0_u8; 2], &mut [0; 4], &[1, 2, 1])
     }),
+    ("all_gather: counts is 18446744073709551617 elements in all, must be at most 2305843009213693951 of f32", |g| {
+        g.all_gather_uneven(&[0_f32; 1], &mut [0.0; 4], &[usize::MAX, 1, 1, 0])
+    }),
+    ("reduce_scatter: input is 7 elements long, must be 8", |g| g.reduce_scatter(&[0_u8; 7], &mut [0; 2], SUM)),
     ("reduce_scatter: input is 9 elements long, must be 8", |g| {
         g.reduce_scatter_async(vec![0_u8; 9], vec![0; 2], SUM).map(drop)
     }),
@@ -142,115 +114,69 @@ const REFUSED: &[(&str, BadCall)] = &[
     ("reduce_scatter: output is 3 elements long, must be 2", |g| {
         g.reduce_scatter_uneven(&[0_u8; 5], &mut [0; 3], &[1, 2, 1, 1], SUM)
     }),
-    (
-        "reduce_scatter: counts is a table of 5, must have one for each of the 4 ranks",
-        |g| g.reduce_scatter_uneven(&[0_u8; 5], &mut [0; 1], &[1; 5], SUM),
-    ),
-    (
-        "reduce_scatter: op is sum, which is not defined for f8e4m3fn: 8-bit floats are moved but not reduced",
-        |g| g.reduce_scatter(&[float8::F8E4M3::default(); 4], &mut [float8::F8E4M3::default()], SUM),
-    ),
-    (
-        "all_to_all: input is 6 elements long, must be a multiple of the group size 4",
-        |g| g.all_to_all(&[0_u8; 6], &mut [0; 6]),
-    ),
-    (
-        "all_to_all: input is 6 elements long, must be a multiple of the group size 4",
-        |g| g.all_to_all_async(vec![0_u8; 6], vec![0; 6]).map(drop),
-    ),
-    ("all_to_all: output is 4 elements long, must be 8", |g| {
-        g.all_to_all(&[0_u8; 8], &mut [0; 4])
+    ("reduce_scatter: counts is a table of 5, must have one for each of the 4 ranks", |g| {
+        g.reduce_scatter_uneven(&[0_u8; 5], &mut [0; 1], &[1; 5], SUM)
     }),
+    ("reduce_scatter: op is sum, which is not defined for f8e4m3fn: 8-bit floats are moved but not reduced", |g| {
+        g.reduce_scatter(&[float8::F8E4M3::default(); 4], &mut [float8::F8E4M3::default()], SUM)
+    }),
+    ("all_to_all: input is 6 elements long, must be a multiple of the group size 4", |g| {
+        g.all_to_all(&[0_u8; 6], &mut [0; 6])
+    }),
+    ("all_to_all: input is 6 elements long, must be a multiple of the group size 4", |g| {
+        g.all_to_all_async(vec![0_u8; 6], vec![0; 6]).map(drop)
+    }),
+    ("all_to_all: output is 4 elements long, must be 8", |g| g.all_to_all(&[0_u8; 8], &mut [0; 4])),
     ("all_to_all: input is 5 elements long, must be 4", |g| {
         g.all_to_all_uneven(&[0_u8; 5], &[1; 4], &mut [0; 4], &[1; 4])
     }),
     ("all_to_all: output is 3 elements long, must be 4", |g| {
         g.all_to_all_uneven(&[0_u8; 4], &[1; 4], &mut [0; 3], &[1; 4])
     }),
-    (
-        "all_to_all: give is a table of 3, must have one for each of the 4 ranks",
-        |g| g.all_to_all_uneven(&[0_u8; 4], &[1, 1, 2], &mut [0; 4], &[1; 4]),
-    ),
-    (
-        "all_to_all: take is a table of 0, must have one for each of the 4 ranks",
-        |g| g.all_to_all_uneven(&[0_u8; 4], &[1; 4], &mut [0; 4], &[]),
-    ),
+    ("all_to_all: give is a table of 3, must have one for each of the 4 ranks", |g| {
+        g.all_to_all_uneven(&[0_u8; 4], &[1, 1, 2], &mut [0; 4], &[1; 4])
+    }),
+    ("all_to_all: take is a table of 0, must have one for each of the 4 ranks", |g| {
+        g.all_to_all_uneven(&[0_u8; 4], &[1; 4], &mut [0; 4], &[])
+    }),
     ("all_to_all: take is 2 for rank 1 itself, must be the 1 of give", |g| {
         g.all_to_all_uneven(&[0_u8; 4], &[1; 4], &mut [0; 4], &[0, 2, 1, 1])
     }),
-    (
-        "all_to_all: take is 27670116110564327421 elements in all, must be at most 9223372036854775807 of u8",
-        |g| {
-            let half = usize::MAX / 2;
-            g.all_to_all_uneven(&[0_u8; 4], &[1; 4], &mut [0; 4], &[half, half, half, 0])
-        },
-    ),
-    ("gather: root is 4, must be below the group size 4", |g| {
-        g.gather(&[0_u8; 2], &mut [], 4)
+    ("all_to_all: take is 27670116110564327421 elements in all, must be at most 9223372036854775807 of u8", |g| {
+        let half = usize::MAX / 2;
+        g.all_to_all_uneven(&[0_u8; 4], &[1; 4], &mut [0; 4], &[half, half, half, 0])
     }),
-    ("gather: output is 8 elements long, must be 0", |g| {
-        g.gather(&[0_u8; 2], &mut [0; 8], 0)
+    ("gather: root is 4, must be below the group size 4", |g| g.gather(&[0_u8; 2], &mut [], 4)),
+    ("gather: output is 8 elements long, must be 0", |g| g.gather(&[0_u8; 2], &mut [0; 8], 0)),
+    ("gather: output is 7 elements long, must be 8", |g| g.gather_async(vec![0_u8; 2], vec![0; 7], 1).map(drop)),
+    ("gather: input is 2 elements long, must be 3", |g| g.gather_uneven(&[0_u8; 2], &mut [], &[1, 3, 1, 1], 0)),
+    ("gather: output is 5 elements long, must be 6", |g| g.gather_uneven(&[0_u8; 3], &mut [0; 5], &[1, 3, 1, 1], 1)),
+    ("gather: counts is a table of 2, must have one for each of the 4 ranks", |g| {
+        g.gather_uneven(&[0_u8; 3], &mut [0; 5], &[1, 3], 1)
     }),
-    ("gather: output is 7 elements long, must be 8", |g| {
-        g.gather_async(vec![0_u8; 2], vec![0; 7], 1).map(drop)
+    ("gather: counts is 18446744073709551616 elements in all, must be at most 9223372036854775807 of u8", |g| {
+        g.gather_uneven(&[0_u8; 1], &mut [], &[usize::MAX, 1, 0, 0], 0)
     }),
-    ("gather: input is 2 elements long, must be 3", |g| {
-        g.gather_uneven(&[0_u8; 2], &mut [], &[1, 3, 1, 1], 0)
+    ("scatter: root is 18446744073709551615, must be below the group size 4", |g| {
+        g.scatter(&[], &mut [0_u8; 2], usize::MAX)
     }),
-    ("gather: output is 5 elements long, must be 6", |g| {
-        g.gather_uneven(&[0_u8; 3], &mut [0; 5], &[1, 3, 1, 1], 1)
+    ("scatter: input is 8 elements long, must be 0", |g| g.scatter(&[0_u8; 8], &mut [0; 2], 0)),
+    ("scatter: input is 7 elements long, must be 8", |g| g.scatter_async(vec![0_u8; 7], vec![0; 2], 1).map(drop)),
+    ("scatter: output is 2 elements long, must be 3", |g| g.scatter_uneven(&[], &mut [0_u8; 2], &[1, 3, 1, 1], 0)),
+    ("scatter: input is 7 elements long, must be 6", |g| g.scatter_uneven(&[0_u8; 7], &mut [0; 3], &[1, 3, 1, 1], 1)),
+    ("scatter: counts is 55340232221128654845 elements in all, must be at most 9223372036854775807 of u8", |g| {
+        g.scatter_uneven(&[], &mut [0_u8; 1], &[usize::MAX, 0, usize::MAX, usize::MAX], 0)
     }),
-    (
-        "gather: counts is a table of 2, must have one for each of the 4 ranks",
-        |g| g.gather_uneven(&[0_u8; 3], &mut [0; 5], &[1, 3], 1),
-    ),
-    (
-        "gather: counts is 18446744073709551616 elements in all, must be at most 9223372036854775807 of u8",
-        |g| g.gather_uneven(&[0_u8; 1], &mut [], &[usize::MAX, 1, 0, 0], 0),
-    ),
-    (
-        "scatter: root is 18446744073709551615, must be below the group size 4",
-        |g| g.scatter(&[], &mut [0_u8; 2], usize::MAX),
-    ),
-    ("scatter: input is 8 elements long, must be 0", |g| {
-        g.scatter(&[0_u8; 8], &mut [0; 2], 0)
+    ("send: to is 4, must be below the group size 4", |g| g.send(&[0_u8; 2], 4, 0)),
+    ("send: to is 18446744073709551615, must be below the group size 4", |g| {
+        g.send_async(vec![0_u8; 2], usize::MAX, 0).map(drop)
     }),
-    ("scatter: input is 7 elements long, must be 8", |g| {
-        g.scatter_async(vec![0_u8; 7], vec![0; 2], 1).map(drop)
-    }),
-    ("scatter: output is 2 elements long, must be 3", |g| {
-        g.scatter_uneven(&[], &mut [0_u8; 2], &[1, 3, 1, 1], 0)
-    }),
-    ("scatter: input is 7 elements long, must be 6", |g| {
-        g.scatter_uneven(&[0_u8; 7], &mut [0; 3], &[1, 3, 1, 1], 1)
-    }),
-    (
-        "scatter: counts is 55340232221128654845 elements in all, must be at most 9223372036854775807 of u8",
-        |g| g.scatter_uneven(&[], &mut [0_u8; 1], &[usize::MAX, 0, usize::MAX, usize::MAX], 0),
-    ),
-    ("send: to is 4, must be below the group size 4", |g| {
-        g.send(&[0_u8; 2], 4, 0)
-    }),
-    (
-        "send: to is 18446744073709551615, must be below the group size 4",
-        |g| g.send_async(vec![0_u8; 2], usize::MAX, 0).map(drop),
-    ),
-    ("send: to is 1, must be another rank than the caller's own", |g| {
-        g.send(&[0_u8; 2], 1, 0)
-    }),
-    ("recv: from is 4, must be below the group size 4", |g| {
-        g.recv(&mut [0_u8; 2], 4, 0).map(drop)
-    }),
-    ("recv: from is 1, must be another rank than the caller's own", |g| {
-        g.recv_async(vec![0_u8; 2], 1, 0).map(drop)
-    }),
+    ("send: to is 1, must be another rank than the caller's own", |g| g.send(&[0_u8; 2], 1, 0)),
+    ("recv: from is 4, must be below the group size 4", |g| g.recv(&mut [0_u8; 2], 4, 0).map(drop)),
+    ("recv: from is 1, must be another rank than the caller's own", |g| g.recv_async(vec![0_u8; 2], 1, 0).map(drop)),
     ("recv: from is 7, must be below the group size 4", |g| {
         let messages = [(Some(2), 1), (None, 2), (Some(7), 3)];
-        let recv = |(from, tag)| Message::Recv {
-            data: vec![0_u8],
-            from,
-            tag,
-        };
+        let recv = |(from, tag)| Message::Recv { data: vec![0_u8], from, tag };
         g.batch(messages.map(recv).into()).map(drop)
     }),
 ];
@@ -289,18 +215,9 @@ fn operations(size: usize, len: usize) -> Vec<Op> {
     let each = |counts: Counts| {
         [
             Op::AllGather { counts: counts.clone() },
-            Op::ReduceScatter {
-                counts: counts.clone(),
-                reduce,
-            },
-            Op::AllToAll {
-                give: counts.clone(),
-                take: counts.clone(),
-            },
-            Op::Gather {
-                counts: counts.clone(),
-                root,
-            },
+            Op::ReduceScatter { counts: counts.clone(), reduce },
+            Op::AllToAll { give: counts.clone(), take: counts.clone() },
+            Op::Gather { counts: counts.clone(), root },
             Op::Scatter { counts, root },
         ]
     };
@@ -314,11 +231,7 @@ fn operations(size: usize, len: usize) -> Vec<Op> {
     if size > 1 {
         all.extend([
             Op::Send { count, to: 1, tag },
-            Op::Recv {
-                count,
-                from: Some(1),
-                tag,
-            },
+            Op::Recv { count, from: Some(1), tag },
             Op::Recv { count, from: None, tag },
         ]);
     }
@@ -336,10 +249,7 @@ fn call(
 ) -> Result<()> {
     let zeros = vec![0; input.unwrap_or(0)];
     let blocking = group.run_bytes(op.clone(), dtype, factor, input.map(|_| &*zeros), &mut vec![0; output]);
-    let buffers = Buffers {
-        input: input.map(Buffer::zeroed),
-        output: Buffer::zeroed(output),
-    };
+    let buffers = Buffers { input: input.map(Buffer::zeroed), output: Buffer::zeroed(output) };
     let asynchronous = group.submit_bytes(op.clone(), dtype, factor, buffers);
     let [blocking, asynchronous] = [blocking.map(drop), asynchronous.map(drop)];
     assert_eq!(blocking, asynchronous, "{op:?}");
@@ -382,10 +292,7 @@ fn every_buffer_of_another_length_is_refused() {
             }
             match op.need_in_place(rank, size) {
                 Some(right) => wrong(right).for_each(|len| {
-                    assert_refused(
-                        call(&group, op, DType::I16, None, None, len * 2),
-                        &text("output", len, right),
-                    );
+                    assert_refused(call(&group, op, DType::I16, None, None, len * 2), &text("output", len, right));
                 }),
                 None => assert_refused(
                     call(&group, op, DType::I16, None, None, need.output * 2),
@@ -394,14 +301,8 @@ fn every_buffer_of_another_length_is_refused() {
             }
             let text =
                 |argument| format!("{kind}: {argument} is 7 bytes long, must be a multiple of the 2 bytes of i16");
-            assert_refused(
-                call(&group, op, DType::I16, None, Some(7), need.output * 2),
-                &text("input"),
-            );
-            assert_refused(
-                call(&group, op, DType::I16, None, Some(need.input * 2), 7),
-                &text("output"),
-            );
+            assert_refused(call(&group, op, DType::I16, None, Some(7), need.output * 2), &text("input"));
+            assert_refused(call(&group, op, DType::I16, None, Some(need.input * 2), 7), &text("output"));
             assert!(fake.reached.lock().unwrap().is_empty());
         }
     }
@@ -410,17 +311,11 @@ fn every_buffer_of_another_length_is_refused() {
 #[test]
 fn every_reduction_of_a_type_it_is_not_defined_for_is_refused() {
     let (group, _) = group(1, 4);
-    for (reduce, dtype) in ReduceOp::ALL
-        .into_iter()
-        .flat_map(|op| DType::ALL.map(|dtype| (op, dtype)))
-    {
+    for (reduce, dtype) in ReduceOp::ALL.into_iter().flat_map(|op| DType::ALL.map(|dtype| (op, dtype))) {
         let factor = (reduce == ReduceOp::PreMulSum).then_some(Factor::Real(2.0));
         let (counts, count, root) = (Counts::Even(1), 4, 1);
-        let ops = [
-            Op::AllReduce { count, reduce },
-            Op::Reduce { count, reduce, root },
-            Op::ReduceScatter { counts, reduce },
-        ];
+        let ops =
+            [Op::AllReduce { count, reduce }, Op::Reduce { count, reduce, root }, Op::ReduceScatter { counts, reduce }];
         for op in ops {
             let need = op.need(1, 4);
             let [input, output] = [need.input, need.output].map(|len| len * dtype.byte_len());
@@ -429,11 +324,7 @@ fn every_reduction_of_a_type_it_is_not_defined_for_is_refused() {
                 Ok(()) => end.unwrap(),
                 Err(refused) => assert_refused(
                     end,
-                    &format!(
-                        "{}: op is {reduce}, which is not defined for {dtype}: {}",
-                        op.kind(),
-                        refused.why
-                    ),
+                    &format!("{}: op is {reduce}, which is not defined for {dtype}: {}", op.kind(), refused.why),
                 ),
             }
         }

@@ -55,16 +55,7 @@ pub(super) enum Room {
 impl Desk {
     pub(super) fn new(epoch: u16) -> Desk {
         let (out, kept) = (VecDeque::new(), VecDeque::new());
-        Desk {
-            epoch,
-            out,
-            sent: 0,
-            arriving: None,
-            received: 0,
-            kept,
-            kept_byte_len: 0,
-            lost: None,
-        }
+        Desk { epoch, out, sent: 0, arriving: None, received: 0, kept, kept_byte_len: 0, lost: None }
     }
 
     pub(super) fn post(&mut self, ticket: Ticket, tag: u32, dtype: DType, body: Buffer, checksum: bool) {
@@ -83,21 +74,12 @@ impl Desk {
     ) -> Result<bool> {
         let mut moved = false;
         while let Some(letter) = self.out.front_mut() {
-            moved |= letter
-                .frame
-                .advance(link, letter.body.as_bytes())
-                .map_err(|error| lost(peer, error))?;
+            moved |= letter.frame.advance(link, letter.body.as_bytes()).map_err(|error| lost(peer, error))?;
             if !letter.frame.is_done() {
                 break;
             }
             if let Some(letter) = self.out.pop_front() {
-                ended.push((
-                    letter.ticket,
-                    Ok(Delivery {
-                        buffer: letter.body,
-                        peer,
-                    }),
-                ));
+                ended.push((letter.ticket, Ok(Delivery { buffer: letter.body, peer })));
             }
         }
         Ok(moved)
@@ -115,9 +97,7 @@ impl Desk {
             (Part::Tail, _) => arriving.frame.advance_tail(link).map_err(|error| lost(peer, error))?,
             (Part::Body(left), Some(room)) => {
                 let frame = &mut arriving.frame;
-                room.fill(left, |into| frame.advance_body(link, into))
-                    .map_err(|error| lost(peer, error))?
-                    > 0
+                room.fill(left, |into| frame.advance_body(link, into)).map_err(|error| lost(peer, error))? > 0
             }
             (Part::Body(_) | Part::End, _) => false,
         };
@@ -140,9 +120,8 @@ impl Desk {
 
     /// The message that was coming in, once it has come whole and its room is known.
     pub(super) fn arrived(&mut self) -> Option<(Fingerprint, Room)> {
-        let arriving = self
-            .arriving
-            .take_if(|arriving| arriving.frame.next() == Part::End && arriving.room.is_some())?;
+        let arriving =
+            self.arriving.take_if(|arriving| arriving.frame.next() == Part::End && arriving.room.is_some())?;
         arriving.print.zip(arriving.room)
     }
 
@@ -194,24 +173,12 @@ impl Desk {
         let Some(arriving) = &mut self.arriving else {
             return Ok(());
         };
-        let head = arriving
-            .frame
-            .head()
-            .try_into()
-            .map_err(|_| corrupt(peer, "a message without a head"))?;
+        let head = arriving.frame.head().try_into().map_err(|_| corrupt(peer, "a message without a head"))?;
         let print = Fingerprint::decode(head).map_err(|bad| corrupt(peer, bad.to_string()))?;
-        let expected = Fingerprint {
-            epoch: self.epoch,
-            sequence: self.received,
-            op: OpKind::Send,
-            ..print
-        };
+        let expected = Fingerprint { epoch: self.epoch, sequence: self.received, op: OpKind::Send, ..print };
         if let Some(difference) = expected.difference(&print) {
             let (field, ours, theirs) = (difference.field, difference.ours, difference.theirs);
-            return Err(corrupt(
-                peer,
-                format!("a message with {field} {theirs} where {ours} was due"),
-            ));
+            return Err(corrupt(peer, format!("a message with {field} {theirs} where {ours} was due")));
         }
         let byte_len = body_byte_len(&print).ok_or_else(|| corrupt(peer, "a message longer than memory"))?;
         self.received = self.received.wrapping_add(1);
@@ -239,8 +206,5 @@ impl Room {
 }
 
 fn body_byte_len(print: &Fingerprint) -> Option<usize> {
-    usize::try_from(print.count)
-        .ok()?
-        .checked_mul(print.dtype.byte_len())
-        .filter(|&len| len <= isize::MAX as usize)
+    usize::try_from(print.count).ok()?.checked_mul(print.dtype.byte_len()).filter(|&len| len <= isize::MAX as usize)
 }

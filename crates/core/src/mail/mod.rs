@@ -56,15 +56,7 @@ impl Mail {
     /// The mail of `rank` among `size`, in `epoch`.
     pub fn new(rank: usize, size: usize, epoch: u32) -> Mail {
         let desks = (0..size).map(|_| Desk::new(epoch as u16)).collect();
-        Mail {
-            rank,
-            desks,
-            posted: vec![],
-            ended: vec![],
-            tickets: 0,
-            kept_limit: KEPT_LIMIT,
-            has_left: false,
-        }
+        Mail { rank, desks, posted: vec![], ended: vec![], tickets: 0, kept_limit: KEPT_LIMIT, has_left: false }
     }
 
     /// Sets how many bytes of messages that nobody asked for are kept for each peer; 64 MiB by default.
@@ -86,13 +78,7 @@ impl Mail {
     /// Begins to receive into `room` from a peer, or from whichever sends under this tag first.
     pub fn recv(&mut self, from: Option<usize>, tag: u32, dtype: DType, room: Buffer) -> Ticket {
         let ticket = self.next_ticket();
-        self.posted.push(Posted {
-            ticket,
-            from,
-            tag,
-            dtype,
-            room,
-        });
+        self.posted.push(Posted { ticket, from, tag, dtype, room });
         self.settle();
         ticket
     }
@@ -133,33 +119,16 @@ impl Mail {
     pub fn stuck(&self, ticket: Ticket) -> Vec<Stuck> {
         let sending = |peer: &usize| self.desks[*peer].holds(ticket);
         if let Some(peer) = (0..self.desks.len()).find(sending) {
-            return vec![Stuck {
-                peer,
-                on: Waiting::Taking,
-            }];
+            return vec![Stuck { peer, on: Waiting::Taking }];
         }
-        let from = self
-            .posted
-            .iter()
-            .find(|posted| posted.ticket == ticket)
-            .map(|posted| posted.from);
-        let arriving = || {
-            (0..self.desks.len())
-                .find(|&peer| self.desks[peer].fills(ticket))
-                .map(Some)
-        };
+        let from = self.posted.iter().find(|posted| posted.ticket == ticket).map(|posted| posted.from);
+        let arriving = || (0..self.desks.len()).find(|&peer| self.desks[peer].fills(ticket)).map(Some);
         let peers = match from.or_else(arriving) {
             Some(Some(peer)) => vec![peer],
             Some(None) => (0..self.desks.len()).filter(|&peer| peer != self.rank).collect(),
             None => vec![],
         };
-        peers
-            .into_iter()
-            .map(|peer| Stuck {
-                peer,
-                on: Waiting::Giving,
-            })
-            .collect()
+        peers.into_iter().map(|peer| Stuck { peer, on: Waiting::Giving }).collect()
     }
 
     /// Says that nothing more will be asked for: what comes unasked is dropped, so that no sender waits for this rank.
@@ -172,8 +141,7 @@ impl Mail {
         for desk in &mut self.desks {
             desk.lose(error, &mut self.ended);
         }
-        self.ended
-            .extend(self.posted.drain(..).map(|posted| (posted.ticket, Err(error.clone()))));
+        self.ended.extend(self.posted.drain(..).map(|posted| (posted.ticket, Err(error.clone()))));
     }
 
     /// Nothing goes out, nothing is half way in, and nobody waits for this peer: its link need not be asked.
@@ -210,10 +178,7 @@ impl Mail {
         if let Some(posted) = self.claim(peer, print.root) {
             return Some(match mismatch(self.rank, peer, &posted, &print) {
                 Some(error) => Room::Refused(posted.ticket, error),
-                None => Room::Posted {
-                    ticket: posted.ticket,
-                    room: posted.room,
-                },
+                None => Room::Posted { ticket: posted.ticket, room: posted.room },
             });
         }
         if self.has_left {
@@ -247,10 +212,7 @@ impl Mail {
             Some(error) => Err(error),
             None => {
                 posted.room.as_bytes_mut().copy_from_slice(body);
-                Ok(Delivery {
-                    buffer: posted.room,
-                    peer,
-                })
+                Ok(Delivery { buffer: posted.room, peer })
             }
         };
         self.ended.push((posted.ticket, end));
@@ -262,9 +224,7 @@ impl Mail {
         while at < self.posted.len() {
             let (from, tag) = (self.posted[at].from, self.posted[at].tag);
             let sources = from.map_or(0..self.desks.len(), |peer| peer..peer + 1);
-            let found = sources
-                .clone()
-                .find_map(|peer| Some((peer, self.desks[peer].take_kept(tag)?)));
+            let found = sources.clone().find_map(|peer| Some((peer, self.desks[peer].take_kept(tag)?)));
             if let Some((peer, (print, body))) = found {
                 let posted = self.posted.remove(at);
                 self.deliver(peer, posted, &print, &body);
@@ -287,8 +247,7 @@ impl Mail {
         let lost = || others().filter_map(|peer| self.desks[peer].lost.as_ref());
         let left = |error: &&Error| matches!(error, Error::Peer(peer) if peer.reason == PeerReason::Left);
         let dead = lost().find(|error| !left(error));
-        dead.or_else(|| lost().next().filter(|_| lost().count() == others().count()))
-            .cloned()
+        dead.or_else(|| lost().next().filter(|_| lost().count() == others().count())).cloned()
     }
 
     fn next_ticket(&mut self) -> Ticket {
@@ -300,11 +259,7 @@ impl Mail {
 /// The error of a receive whose message is of another type or length. The message is dropped; the link stays in order.
 fn mismatch(rank: usize, peer: usize, posted: &Posted, print: &Fingerprint) -> Option<Error> {
     let count = posted.room.byte_len() / posted.dtype.byte_len();
-    let wanted = Fingerprint {
-        dtype: posted.dtype,
-        count: count as u64,
-        ..*print
-    };
+    let wanted = Fingerprint { dtype: posted.dtype, count: count as u64, ..*print };
     let difference = wanted.difference(print)?;
     Some(Error::Desync(Box::new(Desync {
         sequence: print.sequence,
@@ -320,17 +275,7 @@ fn mismatch(rank: usize, peer: usize, posted: &Posted, print: &Fingerprint) -> O
 /// The fingerprint of a message.
 fn fingerprint(epoch: u16, sequence: u32, tag: u32, dtype: DType, byte_len: usize) -> Fingerprint {
     let count = (byte_len / dtype.byte_len()) as u64;
-    Fingerprint {
-        epoch,
-        sequence,
-        op: OpKind::Send,
-        dtype,
-        reduce: None,
-        root: tag,
-        count,
-        splits: 0,
-        site: 0,
-    }
+    Fingerprint { epoch, sequence, op: OpKind::Send, dtype, reduce: None, root: tag, count, splits: 0, site: 0 }
 }
 
 fn corrupt(peer: usize, detail: impl Into<String>) -> Error {

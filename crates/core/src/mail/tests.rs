@@ -25,10 +25,7 @@ impl Link for End {
         if pipe.closed {
             return Err(LinkError::Closed { rank: None });
         }
-        let some = bytes
-            .len()
-            .min(self.step)
-            .min(64_usize.saturating_sub(pipe.bytes.len()));
+        let some = bytes.len().min(self.step).min(64_usize.saturating_sub(pipe.bytes.len()));
         pipe.bytes.extend(&bytes[..some]);
         Ok(some)
     }
@@ -39,9 +36,7 @@ impl Link for End {
             return Err(LinkError::Closed { rank: None });
         }
         let some = into.len().min(self.step).min(pipe.bytes.len());
-        into.iter_mut()
-            .zip(pipe.bytes.drain(..some))
-            .for_each(|(slot, byte)| *slot = byte);
+        into.iter_mut().zip(pipe.bytes.drain(..some)).for_each(|(slot, byte)| *slot = byte);
         Ok(some)
     }
 }
@@ -61,21 +56,13 @@ impl Two {
     fn protected(step: usize, checksum: bool) -> Two {
         let pipes = [Arc::default(), Arc::default()];
         let end = |rank: usize| -> Box<dyn Link> {
-            Box::new(End {
-                out: Arc::clone(&pipes[rank]),
-                into: Arc::clone(&pipes[1 - rank]),
-                step,
-            })
+            Box::new(End { out: Arc::clone(&pipes[rank]), into: Arc::clone(&pipes[1 - rank]), step })
         };
         let mesh = [
             Mesh::new(vec![None, Some(end(0))]).with_checksum(checksum),
             Mesh::new(vec![Some(end(1)), None]).with_checksum(checksum),
         ];
-        Two {
-            mail: [0, 1].map(|rank| Mail::new(rank, 2, 5)),
-            mesh,
-            pipes,
-        }
+        Two { mail: [0, 1].map(|rank| Mail::new(rank, 2, 5)), mesh, pipes }
     }
 
     /// Polls both ranks until nothing moves.
@@ -145,10 +132,7 @@ fn a_message_of_another_length_is_refused_and_the_next_one_is_right() {
     two.send(0, b"ok");
     two.run();
     let error = two.mail[1].take(short).unwrap().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "operation 0: rank 1 called with count 3, rank 0 with count 4"
-    );
+    assert_eq!(error.to_string(), "operation 0: rank 1 called with count 3, rank 0 with count 4");
     assert_eq!(error.scope(), crate::Scope::Call);
     let next = two.recv(Some(0), 0, 2);
     assert_eq!(two.received(next), b"ok");
@@ -163,20 +147,8 @@ fn beyond_the_limit_the_sender_waits_until_somebody_asks() {
     let big = two.send(1, &[7; 5000]);
     two.run();
     assert!(two.mail[0].take(big).is_none());
-    assert_eq!(
-        two.mail[0].stuck(big),
-        [Stuck {
-            peer: 1,
-            on: Waiting::Taking
-        }]
-    );
-    assert_eq!(
-        two.mail[1].stuck(asked),
-        [Stuck {
-            peer: 0,
-            on: Waiting::Giving
-        }]
-    );
+    assert_eq!(two.mail[0].stuck(big), [Stuck { peer: 1, on: Waiting::Taking }]);
+    assert_eq!(two.mail[1].stuck(asked), [Stuck { peer: 0, on: Waiting::Giving }]);
     let wanted = two.recv(Some(0), 1, 5000);
     two.run();
     assert_eq!(two.received(wanted), [7; 5000]);
@@ -192,10 +164,7 @@ fn a_flipped_byte_and_a_lost_peer_are_told() {
     *two.pipes[0].lock().unwrap().bytes.get_mut(34).unwrap() ^= 4;
     two.run();
     let error = two.mail[1].take(ticket).unwrap().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "rank 0 sent corrupt data: checksum of a frame does not match"
-    );
+    assert_eq!(error.to_string(), "rank 0 sent corrupt data: checksum of a frame does not match");
 
     let mut two = Two::new(64);
     let (sure, any) = (two.recv(Some(0), 0, 5), two.recv(None, 1, 5));

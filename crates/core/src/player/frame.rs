@@ -33,12 +33,7 @@ pub(crate) enum Part {
 
 impl Outgoing {
     pub(crate) fn new(head: Vec<u8>, body_len: usize, checksum: bool) -> Outgoing {
-        Outgoing {
-            head,
-            body_len,
-            checksum: checksum.then_some(0),
-            done: 0,
-        }
+        Outgoing { head, body_len, checksum: checksum.then_some(0), done: 0 }
     }
 
     /// Sends as much as the link takes; true when any byte went.
@@ -71,13 +66,7 @@ impl Outgoing {
 impl Incoming {
     pub(crate) fn new(head_len: usize, body_len: usize, checksum: bool) -> Incoming {
         let checksum = checksum.then_some(0);
-        Incoming {
-            head: vec![0; head_len],
-            body_len,
-            checksum,
-            tail: [0; TAIL],
-            done: 0,
-        }
+        Incoming { head: vec![0; head_len], body_len, checksum, tail: [0; TAIL], done: 0 }
     }
 
     /// What comes next.

@@ -64,15 +64,7 @@ impl Player {
     pub fn new(schedule: Arc<Schedule>, task: Task, size: usize, mut scratch: Vec<u8>) -> Player {
         let scratch_len = schedule.scratch * task.dtype.byte_len();
         scratch.resize(scratch.len().max(scratch_len), 0);
-        Player {
-            schedule,
-            task,
-            at: 0,
-            moving: Moving::new(size),
-            first_offer: None,
-            scratch,
-            size,
-        }
+        Player { schedule, task, at: 0, moving: Moving::new(size), first_offer: None, scratch, size }
     }
 
     /// Plays as far as the peers let it. After an error the operation is over and its output has no meaning.
@@ -91,26 +83,16 @@ impl Player {
 
     /// The transfers that the current step waits for.
     pub fn stuck(&self, mesh: &mut Mesh) -> Vec<Stuck> {
-        let giving = |peer| Stuck {
-            peer,
-            on: Waiting::Giving,
-        };
+        let giving = |peer| Stuck { peer, on: Waiting::Giving };
         match self.schedule.steps.get(self.at) {
             Some(Step::Move { send, recv }) => self.moving.stuck(*send, *recv),
-            Some(Step::Offer(_)) => mesh
-                .windows()
-                .map(|windows| windows.behind())
-                .unwrap_or_default()
-                .into_iter()
-                .map(giving)
-                .collect(),
+            Some(Step::Offer(_)) => {
+                mesh.windows().map(|windows| windows.behind()).unwrap_or_default().into_iter().map(giving).collect()
+            }
             Some(Step::Pull { from, .. }) => vec![giving(*from)],
-            Some(Step::PullAll { from, offer, .. }) => from
-                .iter()
-                .copied()
-                .filter(|&peer| self.awaits(mesh, peer, *offer))
-                .map(giving)
-                .collect(),
+            Some(Step::PullAll { from, offer, .. }) => {
+                from.iter().copied().filter(|&peer| self.awaits(mesh, peer, *offer)).map(giving).collect()
+            }
             _ => vec![],
         }
     }
@@ -127,11 +109,7 @@ impl Player {
 
     fn take(&mut self, step: &Step, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
         let (task, byte_len) = (&self.task, self.task.dtype.byte_len());
-        let mut memory = Memory {
-            data,
-            scratch: &mut self.scratch,
-            byte_len,
-        };
+        let mut memory = Memory { data, scratch: &mut self.scratch, byte_len };
         match step {
             Step::Move { send, recv } => self.moving.poll(task, *send, *recv, &mut memory, mesh),
             Step::Offer(spans) => {
@@ -139,22 +117,11 @@ impl Player {
                 self.first_offer.get_or_insert(windows.offers());
                 viewing::offer(task, spans, &memory, windows)
             }
-            Step::Pull {
-                from,
-                offer,
-                start,
-                into,
-            } => {
+            Step::Pull { from, offer, start, into } => {
                 let offer = self.first_offer.unwrap_or_default() + *offer as u64;
                 viewing::pull(task, (*from, offer, *start), *into, &mut memory, mesh)
             }
-            Step::PullAll {
-                from,
-                offer,
-                start,
-                into,
-                whole,
-            } => {
+            Step::PullAll { from, offer, start, into, whole } => {
                 let offer = self.first_offer.unwrap_or_default() + *offer as u64;
                 viewing::pull_all(task, from, (offer, *start), (*into, *whole), &mut memory, mesh)
             }
@@ -164,8 +131,7 @@ impl Player {
 
     fn awaits(&self, mesh: &mut Mesh, peer: usize, offer: usize) -> bool {
         let offer = self.first_offer.unwrap_or_default() + offer as u64;
-        mesh.windows()
-            .is_ok_and(|windows| windows.view(peer, offer).is_ok_and(|view| view.is_none()))
+        mesh.windows().is_ok_and(|windows| windows.view(peer, offer).is_ok_and(|view| view.is_none()))
     }
 }
 
@@ -177,10 +143,7 @@ impl Task {
             Op::AllToAll { take, .. } => take.of(peer) as u64,
             _ => self.fingerprint.count,
         };
-        Fingerprint {
-            count,
-            ..self.fingerprint
-        }
+        Fingerprint { count, ..self.fingerprint }
     }
 
     /// How elements are joined when these are all inputs, or some of them: an average divides once, at the end.
@@ -193,9 +156,7 @@ impl Task {
 
     /// Compares what a peer says with what is expected of it.
     fn compare(&self, peer: usize, head: &[u8], expected: &Fingerprint) -> Result<()> {
-        let bytes = head
-            .try_into()
-            .map_err(|_| corrupt(peer, "a frame without a fingerprint"))?;
+        let bytes = head.try_into().map_err(|_| corrupt(peer, "a frame without a fingerprint"))?;
         let theirs = Fingerprint::decode(bytes).map_err(|bad| corrupt(peer, bad.to_string()))?;
         let Some(difference) = expected.difference(&theirs) else {
             return Ok(());

@@ -27,14 +27,7 @@ pub(super) struct Moving {
 impl Moving {
     pub(super) fn new(size: usize) -> Moving {
         let unknown = vec![false; size];
-        Moving {
-            out: None,
-            arriving: None,
-            told: unknown.clone(),
-            heard: unknown,
-            staged: vec![],
-            staged_len: 0,
-        }
+        Moving { out: None, arriving: None, told: unknown.clone(), heard: unknown, staged: vec![], staged_len: 0 }
     }
 
     pub(super) fn poll(
@@ -65,14 +58,8 @@ impl Moving {
     pub(super) fn stuck(&self, send: Option<Send>, recv: Option<Recv>) -> Vec<Stuck> {
         let sending = send.filter(|_| self.out.as_ref().is_none_or(|frame| !frame.is_done()));
         let receiving = recv.filter(|_| self.arriving.as_ref().is_none_or(|frame| frame.next() != Part::End));
-        let taking = sending.map(|send| Stuck {
-            peer: send.to,
-            on: Waiting::Taking,
-        });
-        let giving = receiving.map(|recv| Stuck {
-            peer: recv.from,
-            on: Waiting::Giving,
-        });
+        let taking = sending.map(|send| Stuck { peer: send.to, on: Waiting::Taking });
+        let giving = receiving.map(|recv| Stuck { peer: recv.from, on: Waiting::Giving });
         taking.into_iter().chain(giving).collect()
     }
 
@@ -81,11 +68,7 @@ impl Moving {
         let checksum = mesh.checksum();
         let told = &mut self.told[send.to];
         let out = self.out.get_or_insert_with(|| {
-            let head = if *told {
-                vec![]
-            } else {
-                task.fingerprint(send.to, true).encode().to_vec()
-            };
+            let head = if *told { vec![] } else { task.fingerprint(send.to, true).encode().to_vec() };
             *told = true;
             Outgoing::new(head, body.len(), checksum)
         });
@@ -106,9 +89,7 @@ impl Moving {
         let checksum = mesh.checksum();
         let head_len = if self.heard[peer] { 0 } else { Fingerprint::BYTE_LEN };
         let body_len = recv.span.len * memory.byte_len;
-        let frame = self
-            .arriving
-            .get_or_insert_with(|| Incoming::new(head_len, body_len, checksum));
+        let frame = self.arriving.get_or_insert_with(|| Incoming::new(head_len, body_len, checksum));
         let link = mesh.link(peer).map_err(|error| lost(peer, error))?;
         match frame.next() {
             Part::End => Ok(false),
@@ -127,9 +108,8 @@ impl Moving {
             }
             Part::Body(left) => {
                 self.staged.resize(STAGED, 0);
-                let came = frame
-                    .advance_body(link, &mut self.staged[self.staged_len..])
-                    .map_err(|error| lost(peer, error))?;
+                let came =
+                    frame.advance_body(link, &mut self.staged[self.staged_len..]).map_err(|error| lost(peer, error))?;
                 let start = body_len - left - self.staged_len;
                 self.staged_len += came;
                 self.fold_whole_elements(task, &mut memory.write(recv.span)[start..], task.dtype.byte_len())?;

@@ -71,12 +71,10 @@ fn view<'a>(
     let Some(bytes) = windows.view(peer, offer).map_err(|error| lost(peer, error))? else {
         return Ok(None);
     };
-    let (head, body) = bytes
-        .split_at_checked(Fingerprint::BYTE_LEN)
-        .ok_or_else(|| corrupt(peer, "an offer without a fingerprint"))?;
+    let (head, body) =
+        bytes.split_at_checked(Fingerprint::BYTE_LEN).ok_or_else(|| corrupt(peer, "an offer without a fingerprint"))?;
     task.compare(peer, head, &task.fingerprint(peer, false))?;
     let unit = task.dtype.byte_len();
     let part = body.get(start * unit..(start + len) * unit);
-    part.map(Some)
-        .ok_or_else(|| corrupt(peer, format!("an offer of {} bytes is too short", body.len())))
+    part.map(Some).ok_or_else(|| corrupt(peer, format!("an offer of {} bytes is too short", body.len())))
 }

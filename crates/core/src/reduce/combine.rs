@@ -30,15 +30,9 @@ pub fn combine_in_place(
     position: usize,
     others: &[&[u8]],
 ) -> Result<(), ReduceError> {
-    let operands = Operands {
-        parts: others,
-        own: Some(position),
-    };
+    let operands = Operands { parts: others, own: Some(position) };
     if position >= operands.count() {
-        return Err(ReduceError::Position {
-            position,
-            operands: operands.count(),
-        });
+        return Err(ReduceError::Position { position, operands: operands.count() });
     }
     combine_on(Arch::new(), reduce, dtype, into, operands)
 }
@@ -53,10 +47,7 @@ pub(super) fn combine_on(
 ) -> Result<(), ReduceError> {
     reduce.supports(dtype)?;
     check_whole(dtype, into)?;
-    operands
-        .parts
-        .iter()
-        .try_for_each(|part| check_length(into.len(), part))?;
+    operands.parts.iter().try_for_each(|part| check_length(into.len(), part))?;
     if operands.count() == 0 {
         return Err(ReduceError::Empty);
     }

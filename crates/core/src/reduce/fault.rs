@@ -57,10 +57,7 @@ pub enum ReduceError {
 pub(super) fn check_whole(dtype: DType, bytes: &[u8]) -> Result<(), ReduceError> {
     match bytes.len() % dtype.byte_len() {
         0 => Ok(()),
-        _ => Err(ReduceError::Partial {
-            dtype,
-            found: bytes.len(),
-        }),
+        _ => Err(ReduceError::Partial { dtype, found: bytes.len() }),
     }
 }
 
@@ -68,9 +65,6 @@ pub(super) fn check_whole(dtype: DType, bytes: &[u8]) -> Result<(), ReduceError>
 pub(super) fn check_length(expected: usize, operand: &[u8]) -> Result<(), ReduceError> {
     match operand.len() == expected {
         true => Ok(()),
-        false => Err(ReduceError::Length {
-            expected,
-            found: operand.len(),
-        }),
+        false => Err(ReduceError::Length { expected, found: operand.len() }),
     }
 }

@@ -22,11 +22,7 @@ pub(super) fn widen_f16(bits: u16) -> f32 {
     // The implicit one that a subnormal lacks is added, then taken away by a subtraction that normalises.
     let subnormal = f32::from_bits(magnitude + LEAST_NORMAL_F16) - f32::from_bits(LEAST_NORMAL_F16);
     let rebias = if magnitude >= 0x7c00 << 13 { 2 * REBIAS } else { REBIAS };
-    let value = if magnitude < 0x0400 << 13 {
-        subnormal.to_bits()
-    } else {
-        magnitude + rebias
-    };
+    let value = if magnitude < 0x0400 << 13 { subnormal.to_bits() } else { magnitude + rebias };
     f32::from_bits(value | sign)
 }
 
@@ -39,11 +35,7 @@ pub(super) fn narrow_f16(value: f32) -> u16 {
     let normal = magnitude.wrapping_sub(REBIAS).wrapping_add(0xfff + odd) >> 13;
     // Adding a number whose last place is the least subnormal lets the adder do the rounding.
     let subnormal = (f32::from_bits(magnitude) + f32::from_bits(SUBNORMAL_ROUNDER)).to_bits() - SUBNORMAL_ROUNDER;
-    let finite = if magnitude < LEAST_NORMAL_F16 {
-        subnormal
-    } else {
-        normal
-    };
+    let finite = if magnitude < LEAST_NORMAL_F16 { subnormal } else { normal };
     let special = if magnitude > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
     let rounded = if magnitude >= TWO_TO_16 { special } else { finite };
     (rounded | sign) as u16

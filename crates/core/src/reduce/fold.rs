@@ -34,15 +34,7 @@ pub(super) fn fold_on(
     check_whole(dtype, accumulator)?;
     check_length(accumulator.len(), incoming)?;
     let reduce = if reduce == ReduceOp::Avg { ReduceOp::Sum } else { reduce };
-    Ok(resolve(
-        reduce,
-        dtype,
-        Fold {
-            arch,
-            accumulator,
-            incoming,
-        },
-    )?)
+    Ok(resolve(reduce, dtype, Fold { arch, accumulator, incoming })?)
 }
 
 struct Fold<'a> {

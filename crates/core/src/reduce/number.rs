@@ -44,10 +44,7 @@ pub(super) fn keep<W>(total: W, _count: usize) -> W {
 /// The complex product.
 #[inline(always)]
 pub(super) fn complex_product<F: Number + std::ops::Neg<Output = F>>(a: Complex<F>, b: Complex<F>) -> Complex<F> {
-    Complex {
-        re: a.re.times(b.re).plus(-a.im.times(b.im)),
-        im: a.re.times(b.im).plus(a.im.times(b.re)),
-    }
+    Complex { re: a.re.times(b.re).plus(-a.im.times(b.im)), im: a.re.times(b.im).plus(a.im.times(b.re)) }
 }
 
 macro_rules! floats {

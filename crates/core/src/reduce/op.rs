@@ -94,11 +94,7 @@ impl ReduceOp {
     }
 
     pub(super) fn refused(self, dtype: DType, why: &'static str) -> Unsupported {
-        Unsupported {
-            reduce: self,
-            dtype,
-            why,
-        }
+        Unsupported { reduce: self, dtype, why }
     }
 
     fn refusal(self, dtype: DType) -> Option<&'static str> {
@@ -150,10 +146,7 @@ mod tests {
     #[test]
     fn a_refusal_names_the_op_the_dtype_and_the_reason() {
         let refusal = ReduceOp::BitAnd.supports(DType::F32).unwrap_err();
-        assert_eq!(
-            refusal.to_string(),
-            "bit_and is not defined for f32: bit operations need integers or bool"
-        );
+        assert_eq!(refusal.to_string(), "bit_and is not defined for f32: bit operations need integers or bool");
     }
 
     #[test]

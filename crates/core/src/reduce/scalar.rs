@@ -11,12 +11,8 @@ pub(super) fn reference(reduce: ReduceOp, dtype: DType, operands: &[&[u8]]) -> V
     match dtype {
         DType::F64 => each(operands, |values| real64(reduce, values)),
         DType::F32 => each(operands, |values| real32(reduce, values)),
-        DType::F16 => each(operands, |values: &[f16]| {
-            f16::from_f32(real32(reduce, &convert(values, f16::to_f32)))
-        }),
-        DType::BF16 => each(operands, |values: &[bf16]| {
-            bf16::from_f32(real32(reduce, &convert(values, bf16::to_f32)))
-        }),
+        DType::F16 => each(operands, |values: &[f16]| f16::from_f32(real32(reduce, &convert(values, f16::to_f32)))),
+        DType::BF16 => each(operands, |values: &[bf16]| bf16::from_f32(real32(reduce, &convert(values, bf16::to_f32)))),
         DType::I8 => each(operands, |values| integer(reduce, &convert(values, i8::into)) as i8),
         DType::U8 => each(operands, |values| integer(reduce, &convert(values, u8::into)) as u8),
         DType::I16 => each(operands, |values| integer(reduce, &convert(values, i16::into)) as i16),
@@ -73,16 +69,8 @@ macro_rules! real {
                 _ => unreachable!(),
             };
             let total = values.iter().copied().reduce(join).unwrap();
-            let result = if reduce == ReduceOp::Avg {
-                total / values.len() as $float
-            } else {
-                total
-            };
-            if result.is_nan() {
-                <$float>::from_bits($nan)
-            } else {
-                result
-            }
+            let result = if reduce == ReduceOp::Avg { total / values.len() as $float } else { total };
+            if result.is_nan() { <$float>::from_bits($nan) } else { result }
         }
 
         fn $complex(reduce: ReduceOp, values: &[Complex<$float>]) -> Complex<$float> {
@@ -116,11 +104,7 @@ fn integer(reduce: ReduceOp, values: &[i128]) -> i128 {
         ReduceOp::PreMulSum => unreachable!(),
     };
     let total = values.iter().copied().reduce(join).unwrap();
-    if reduce == ReduceOp::Avg {
-        total / values.len() as i128
-    } else {
-        total
-    }
+    if reduce == ReduceOp::Avg { total / values.len() as i128 } else { total }
 }
 
 fn flag(reduce: ReduceOp, values: &[bool]) -> u8 {

@@ -44,9 +44,7 @@ impl Factor {
             DType::F32 => real(elements::<f32>(bytes).next().map(f64::from)),
             DType::F16 => real(elements::<f16>(bytes).next().map(f64::from)),
             DType::BF16 => real(elements::<bf16>(bytes).next().map(f64::from)),
-            DType::Complex64 => elements::<Complex<f32>>(bytes)
-                .next()
-                .map(|c| Factor::Complex(widen(c))),
+            DType::Complex64 => elements::<Complex<f32>>(bytes).next().map(|c| Factor::Complex(widen(c))),
             DType::Complex128 => elements(bytes).next().map(Factor::Complex),
             _ => None,
         };
@@ -98,10 +96,7 @@ fn scale_real(dtype: DType, data: &mut [u8], factor: f64) {
 }
 
 fn scale_complex(dtype: DType, data: &mut [u8], factor: Complex<f64>) {
-    let short = Complex {
-        re: factor.re as f32,
-        im: factor.im as f32,
-    };
+    let short = Complex { re: factor.re as f32, im: factor.im as f32 };
     match dtype {
         DType::Complex128 => change::<Complex<f64>, _>(data, |value| complex_product(value, factor)),
         DType::Complex64 => change::<Complex<f32>, _>(data, |value| complex_product(value, short)),
@@ -118,8 +113,5 @@ fn change<L: Lane<W>, W: Copy>(data: &mut [u8], to: impl Fn(W) -> W) {
 }
 
 fn widen(value: Complex<f32>) -> Complex<f64> {
-    Complex {
-        re: value.re.into(),
-        im: value.im.into(),
-    }
+    Complex { re: value.re.into(), im: value.im.into() }
 }

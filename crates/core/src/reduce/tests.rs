@@ -51,9 +51,7 @@ fn archs() -> Vec<Arch> {
 }
 
 fn supported() -> impl Iterator<Item = (ReduceOp, DType)> {
-    let pairs = ReduceOp::ALL
-        .into_iter()
-        .flat_map(|reduce| DType::ALL.map(|dtype| (reduce, dtype)));
+    let pairs = ReduceOp::ALL.into_iter().flat_map(|reduce| DType::ALL.map(|dtype| (reduce, dtype)));
     pairs.filter(|(reduce, dtype)| reduce.supports(*dtype).is_ok())
 }
 
@@ -74,19 +72,13 @@ fn specials(dtype: DType) -> Vec<Vec<u8>> {
         DType::BF16 => floats(&BF16_SPECIALS, 2),
         DType::Complex64 => pairs(&floats(&F32_SPECIALS, 4)),
         DType::Complex128 => pairs(&floats(&F64_SPECIALS, 8)),
-        _ => [0x00, 0x01, 0x02, 0x7f, 0x80, 0xfe, 0xff]
-            .map(|byte| vec![byte; dtype.byte_len()])
-            .to_vec(),
+        _ => [0x00, 0x01, 0x02, 0x7f, 0x80, 0xfe, 0xff].map(|byte| vec![byte; dtype.byte_len()]).to_vec(),
     }
 }
 
 fn pairs(parts: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let shifted = parts.iter().cycle().skip(3);
-    parts
-        .iter()
-        .zip(shifted)
-        .map(|(re, im)| [&re[..], im].concat())
-        .collect()
+    parts.iter().zip(shifted).map(|(re, im)| [&re[..], im].concat()).collect()
 }
 
 const F64_SPECIALS: [u64; 12] = [
@@ -117,12 +109,8 @@ const F32_SPECIALS: [u64; 12] = [
     0x3f80_0001,
     0xbf80_0000,
 ];
-const F16_SPECIALS: [u64; 12] = [
-    0, 0x8000, 1, 0x03ff, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7c01, 0xffff, 0x3c01, 0xbc00,
-];
-const BF16_SPECIALS: [u64; 12] = [
-    0, 0x8000, 1, 0x007f, 0x7f7f, 0xff7f, 0x7f80, 0xff80, 0x7f81, 0xffff, 0x3f81, 0xbf80,
-];
+const F16_SPECIALS: [u64; 12] = [0, 0x8000, 1, 0x03ff, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7c01, 0xffff, 0x3c01, 0xbc00];
+const BF16_SPECIALS: [u64; 12] = [0, 0x8000, 1, 0x007f, 0x7f7f, 0xff7f, 0x7f80, 0xff80, 0x7f81, 0xffff, 0x3f81, 0xbf80];
 
 /// `len` elements, a third of them special, a third of any bits, a third near each other so that sums neither vanish nor
 /// overflow.
@@ -153,10 +141,7 @@ fn moderate(rng: &mut fastrand::Rng, dtype: DType) -> Vec<u8> {
 /// Every special beside every other, as two operands.
 fn special_pairs(dtype: DType) -> (Vec<u8>, Vec<u8>) {
     let specials = specials(dtype);
-    let left = specials
-        .iter()
-        .flat_map(|a| specials.iter().flat_map(|_| a.clone()))
-        .collect();
+    let left = specials.iter().flat_map(|a| specials.iter().flat_map(|_| a.clone())).collect();
     let right = specials.iter().flat_map(|_| specials.concat()).collect();
     (left, right)
 }
@@ -196,11 +181,7 @@ fn every_reduction_is_commutative_to_the_bit() {
             fold_on(arch, reduce, dtype, &mut forth, &right).unwrap();
             fold_on(arch, reduce, dtype, &mut back, &left).unwrap();
             assert_eq!(forth, back, "{reduce} {dtype} {arch:?}");
-            assert_eq!(
-                forth,
-                folded(reduce, dtype, &[&left, &right]),
-                "{reduce} {dtype} {arch:?}"
-            );
+            assert_eq!(forth, folded(reduce, dtype, &[&left, &right]), "{reduce} {dtype} {arch:?}");
         }
     }
 }
@@ -210,17 +191,12 @@ fn combine_equals_the_oracle_in_and_out_of_place() {
     let mut rng = fastrand::Rng::with_seed(3);
     for ((reduce, dtype), len) in supported().flat_map(|pair| LENGTHS.map(|len| (pair, len))) {
         for count in 1..=4 {
-            let parts: Vec<_> = (0..count)
-                .map(|at| Shifted::new(&sample(&mut rng, dtype, len), at))
-                .collect();
+            let parts: Vec<_> = (0..count).map(|at| Shifted::new(&sample(&mut rng, dtype, len), at)).collect();
             let parts: Vec<&[u8]> = parts.iter().map(Shifted::bytes).collect();
             let expected = reference(reduce, dtype, &parts);
             for arch in archs() {
                 let mut into = Shifted::new(&vec![0xa5; len * dtype.byte_len()], 1);
-                let operands = Operands {
-                    parts: &parts,
-                    own: None,
-                };
+                let operands = Operands { parts: &parts, own: None };
                 combine_on(arch, reduce, dtype, into.bytes_mut(), operands).unwrap();
                 assert_eq!(into.bytes(), expected, "{reduce} {dtype} {len} of {count} {arch:?}");
             }
@@ -228,11 +204,7 @@ fn combine_equals_the_oracle_in_and_out_of_place() {
                 let mut others = parts.clone();
                 let mut into = Shifted::new(others.remove(position), 3);
                 combine_in_place(reduce, dtype, into.bytes_mut(), position, &others).unwrap();
-                assert_eq!(
-                    into.bytes(),
-                    expected,
-                    "{reduce} {dtype} {len} of {count} at {position}"
-                );
+                assert_eq!(into.bytes(), expected, "{reduce} {dtype} {len} of {count} at {position}");
             }
         }
     }
@@ -243,18 +215,13 @@ fn every_16_bit_float_is_converted_right_by_every_instruction_set() {
     let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
     let mut turned = all.clone();
     turned.rotate_left(2 * 40_503);
-    for (dtype, arch) in [DType::F16, DType::BF16]
-        .into_iter()
-        .flat_map(|dtype| archs().into_iter().map(move |arch| (dtype, arch)))
+    for (dtype, arch) in
+        [DType::F16, DType::BF16].into_iter().flat_map(|dtype| archs().into_iter().map(move |arch| (dtype, arch)))
     {
         for parts in [&[&all[..]][..], &[&all, &turned]] {
             let mut into = vec![0; all.len()];
             combine_on(arch, ReduceOp::Sum, dtype, &mut into, Operands { parts, own: None }).unwrap();
-            assert!(
-                into == reference(ReduceOp::Sum, dtype, parts),
-                "{dtype} {} {arch:?}",
-                parts.len()
-            );
+            assert!(into == reference(ReduceOp::Sum, dtype, parts), "{dtype} {} {arch:?}", parts.len());
         }
     }
 }
@@ -300,10 +267,7 @@ fn full_width_elements_fold_to_what_they_combine_to() {
 #[test]
 fn a_factor_scales_like_a_product_with_one_element() {
     let mut rng = fastrand::Rng::with_seed(6);
-    for dtype in DType::ALL
-        .into_iter()
-        .filter(|dtype| ReduceOp::PreMulSum.supports(*dtype).is_ok())
-    {
+    for dtype in DType::ALL.into_iter().filter(|dtype| ReduceOp::PreMulSum.supports(*dtype).is_ok()) {
         let data = sample(&mut rng, dtype, 100);
         for element in specials(dtype) {
             let factor = Factor::from_element(dtype, &element).unwrap();
@@ -318,12 +282,7 @@ fn a_factor_scales_like_a_product_with_one_element() {
 #[test]
 fn a_real_factor_scales_both_parts_of_a_complex_number() {
     let mut data = [Complex::new(1.5f32, f32::INFINITY), Complex::new(-2.0, f32::NAN)];
-    scale(
-        DType::Complex64,
-        bytemuck::cast_slice_mut(&mut data),
-        &Factor::Real(2.0),
-    )
-    .unwrap();
+    scale(DType::Complex64, bytemuck::cast_slice_mut(&mut data), &Factor::Real(2.0)).unwrap();
     assert_eq!(data[0], Complex::new(3.0, f32::INFINITY));
     assert_eq!((data[1].re, data[1].im.to_bits()), (-4.0, 0x7fc0_0000));
 }
@@ -346,13 +305,7 @@ fn integer_averages_neither_overflow_nor_round_away_from_zero() {
     let mut average = [0i64; 3];
     let parts = [[i64::MAX, -7, i64::MIN], [i64::MAX, 0, i64::MIN]];
     let parts = parts.each_ref().map(|part| bytemuck::cast_slice(part));
-    combine(
-        ReduceOp::Avg,
-        DType::I64,
-        bytemuck::cast_slice_mut(&mut average),
-        &parts,
-    )
-    .unwrap();
+    combine(ReduceOp::Avg, DType::I64, bytemuck::cast_slice_mut(&mut average), &parts).unwrap();
     assert_eq!(average, [i64::MAX, -3, i64::MIN]);
 }
 
@@ -364,24 +317,12 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
     assert_eq!(partial, "7 bytes are not whole elements of f64");
     let length = refused(combine(ReduceOp::Sum, DType::F32, &mut into, &[&[0; 8], &[0; 4]]));
     assert_eq!(length, "an operand has 4 bytes where 8 were expected");
-    assert_eq!(
-        combine(ReduceOp::Sum, DType::F32, &mut into, &[]),
-        Err(ReduceError::Empty)
-    );
+    assert_eq!(combine(ReduceOp::Sum, DType::F32, &mut into, &[]), Err(ReduceError::Empty));
     assert_eq!(finish_avg(DType::F32, &mut into, 0), Err(ReduceError::Empty));
     let past = combine_in_place(ReduceOp::Sum, DType::F32, &mut into, 2, &[&[0; 8]]);
-    assert_eq!(
-        past,
-        Err(ReduceError::Position {
-            position: 2,
-            operands: 2
-        })
-    );
+    assert_eq!(past, Err(ReduceError::Position { position: 2, operands: 2 }));
     let integer = refused(fold(ReduceOp::Avg, DType::I32, &mut into, &[0; 8]));
-    assert_eq!(
-        integer,
-        "avg is not defined for i32: an integer average needs every operand at hand"
-    );
+    assert_eq!(integer, "avg is not defined for i32: an integer average needs every operand at hand");
     let factor = Factor::Complex(Complex::new(1.0, 0.0));
     assert!(refused(scale(DType::F32, &mut into, &factor)).contains("complex factor"));
     assert_eq!(into, [7; 8]);
@@ -389,22 +330,11 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
 
 #[test]
 fn a_kernel_exists_exactly_where_the_rules_say() {
-    for (reduce, dtype) in ReduceOp::ALL
-        .into_iter()
-        .flat_map(|reduce| DType::ALL.map(|dtype| (reduce, dtype)))
-    {
+    for (reduce, dtype) in ReduceOp::ALL.into_iter().flat_map(|reduce| DType::ALL.map(|dtype| (reduce, dtype))) {
         let bytes = vec![0; dtype.byte_len()];
         let combined = combine(reduce, dtype, &mut bytes.clone(), &[&bytes]);
-        assert_eq!(
-            combined,
-            reduce.supports(dtype).map_err(ReduceError::from),
-            "{reduce} {dtype}"
-        );
+        assert_eq!(combined, reduce.supports(dtype).map_err(ReduceError::from), "{reduce} {dtype}");
         let folded = fold(reduce, dtype, &mut bytes.clone(), &bytes);
-        assert_eq!(
-            folded,
-            reduce.supports_fold(dtype).map_err(ReduceError::from),
-            "{reduce} {dtype}"
-        );
+        assert_eq!(folded, reduce.supports_fold(dtype).map_err(ReduceError::from), "{reduce} {dtype}");
     }
 }

@@ -10,15 +10,8 @@ pub(super) fn disseminate(draft: &mut Draft, team: &Team) {
     let mut distance = 1;
     while distance < team.len() {
         draft.swap(
-            Send {
-                to: team.rank(team.after(distance)),
-                span: told,
-            },
-            Recv {
-                from: team.rank(team.before(distance)),
-                span: heard,
-                then: Then::Store,
-            },
+            Send { to: team.rank(team.after(distance)), span: told },
+            Recv { from: team.rank(team.before(distance)), span: heard, then: Then::Store },
         );
         distance *= 2;
     }

@@ -110,11 +110,7 @@ impl Plan<'_> {
         let team = self.team();
         let slices = Slices::even(data, team.len());
         let mine = slices.of(team.me());
-        let result = if rooted.me() == 0 {
-            mine
-        } else {
-            draft.scratch(mine.len)
-        };
+        let result = if rooted.me() == 0 { mine } else { draft.scratch(mine.len) };
         exchange::reduce_scatter(draft, &team, &slices, result, self.segments, true);
         exchange::gather(draft, rooted, result, &slices);
     }
@@ -154,11 +150,7 @@ impl Plan<'_> {
     fn reduce_scatter(&self, draft: &mut Draft, counts: &Counts) {
         let (team, segments) = (&self.team(), self.segments);
         let given = Slices::counted(self.input_place(), counts, team.len());
-        let into = if self.in_place {
-            given.of(team.me())
-        } else {
-            Place::Output.span(0, counts.of(team.me()))
-        };
+        let into = if self.in_place { given.of(team.me()) } else { Place::Output.span(0, counts.of(team.me())) };
         let data = self.contribution(draft, given);
         match self.algorithm {
             Algorithm::Exchange => exchange::reduce_scatter(draft, team, &data, into, segments, true),

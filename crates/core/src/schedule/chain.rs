@@ -7,11 +7,7 @@ use super::{Recv, Send, Span, Then};
 /// Member 0 ends with the reduction in `data`, which must be its own to write; the others' data stays as it is.
 pub(super) fn reduce(draft: &mut Draft, team: &Team, data: Span, segments: usize) {
     let (me, last) = (team.me(), team.len() - 1);
-    let sum = if me == 0 || me == last {
-        data
-    } else {
-        draft.scratch(data.len)
-    };
+    let sum = if me == 0 || me == last { data } else { draft.scratch(data.len) };
     for segment in 0..=segments {
         if segment < segments {
             draft.copy(data.piece(segment, segments), sum.piece(segment, segments));
@@ -21,10 +17,9 @@ pub(super) fn reduce(draft: &mut Draft, team: &Team, data: Span, segments: usize
             span: sum.piece(segment, segments),
             then: Then::Fold,
         });
-        let send = before(segment).filter(|_| me > 0).map(|done| Send {
-            to: team.rank(me - 1),
-            span: sum.piece(done, segments),
-        });
+        let send = before(segment)
+            .filter(|_| me > 0)
+            .map(|done| Send { to: team.rank(me - 1), span: sum.piece(done, segments) });
         draft.moving(send, recv);
     }
 }
@@ -38,10 +33,9 @@ pub(super) fn broadcast(draft: &mut Draft, team: &Team, data: Span, segments: us
             span: data.piece(segment, segments),
             then: Then::Store,
         });
-        let send = before(segment).filter(|_| me < last).map(|done| Send {
-            to: team.rank(me + 1),
-            span: data.piece(done, segments),
-        });
+        let send = before(segment)
+            .filter(|_| me < last)
+            .map(|done| Send { to: team.rank(me + 1), span: data.piece(done, segments) });
         draft.moving(send, recv);
     }
 }

@@ -116,11 +116,7 @@ pub fn walk<'a>(
         })?;
     }
     check_offers(schedules, hosts)?;
-    let mut walk = Walk {
-        schedules,
-        hosts,
-        ranks: vec![Standing::default(); schedules.len()],
-    };
+    let mut walk = Walk { schedules, hosts, ranks: vec![Standing::default(); schedules.len()] };
     while walk.round(&mut event)? {}
     walk.end()
 }
@@ -203,12 +199,7 @@ impl<'a> Walk<'a, '_> {
 
     fn meet(&self, send: Send, recv: Recv) -> Result<(), Fault> {
         let (given, taken) = (send.span.len, recv.span.len);
-        let fault = Fault::Length {
-            rank: send.to,
-            step: self.ranks[send.to].at,
-            given,
-            taken,
-        };
+        let fault = Fault::Length { rank: send.to, step: self.ranks[send.to].at, given, taken };
         if given == taken { Ok(()) } else { Err(fault) }
     }
 
@@ -219,19 +210,8 @@ impl<'a> Walk<'a, '_> {
                 let made = self.ranks[rank].offers.len();
                 Ok(self.mates(rank).all(|mate| self.ranks[mate].offers.len() >= made))
             }
-            Step::Pull {
-                from,
-                offer,
-                start,
-                into,
-            } => self.can_pull(rank, *from, *offer, start + into.len),
-            Step::PullAll {
-                from,
-                offer,
-                start,
-                into,
-                ..
-            } => {
+            Step::Pull { from, offer, start, into } => self.can_pull(rank, *from, *offer, start + into.len),
+            Step::PullAll { from, offer, start, into, .. } => {
                 let mut ready = true;
                 for &peer in from {
                     ready &= self.can_pull(rank, peer, *offer, start + into.len)?;
@@ -243,10 +223,7 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn can_pull(&self, rank: usize, peer: usize, offer: usize, end: usize) -> Result<bool, Fault> {
-        let fault = Fault::Pull {
-            rank,
-            step: self.ranks[rank].at,
-        };
+        let fault = Fault::Pull { rank, step: self.ranks[rank].at };
         if offer + 1 != self.ranks[rank].offers.len() || self.hosts[rank] != self.hosts[peer] {
             return Err(fault);
         }
@@ -266,15 +243,8 @@ impl<'a> Walk<'a, '_> {
 
     fn end(&self) -> Result<(), Fault> {
         let waits = |&rank: &usize| self.step(rank).is_some();
-        let stuck: Vec<_> = (0..self.ranks.len())
-            .filter(waits)
-            .map(|rank| (rank, self.ranks[rank].at))
-            .collect();
-        if stuck.is_empty() {
-            Ok(())
-        } else {
-            Err(Fault::Deadlock { stuck })
-        }
+        let stuck: Vec<_> = (0..self.ranks.len()).filter(waits).map(|rank| (rank, self.ranks[rank].at)).collect();
+        if stuck.is_empty() { Ok(()) } else { Err(Fault::Deadlock { stuck }) }
     }
 }
 
@@ -283,12 +253,7 @@ fn check_offers(schedules: &[Schedule], hosts: &[u32]) -> Result<(), Fault> {
         let other = hosts.iter().position(|host| *host == hosts[rank]).unwrap_or(rank);
         let (offers, others) = (schedule.offers(), schedules[other].offers());
         if offers != others {
-            return Err(Fault::Offers {
-                rank,
-                offers,
-                other,
-                others,
-            });
+            return Err(Fault::Offers { rank, offers, other, others });
         }
     }
     Ok(())
@@ -300,12 +265,7 @@ fn check_spans(rank: usize, schedule: &Schedule, len_of: impl Fn(Place) -> usize
         for span in reach.reads.iter().chain(&reach.writes) {
             let len = len_of(span.place);
             if span.end() > len {
-                return Err(Fault::Bounds {
-                    rank,
-                    step,
-                    span: *span,
-                    len,
-                });
+                return Err(Fault::Bounds { rank, step, span: *span, len });
             }
         }
         if reach.writes.iter().any(|write| write.place == Place::Input) {
@@ -316,12 +276,7 @@ fn check_spans(rank: usize, schedule: &Schedule, len_of: impl Fn(Place) -> usize
             return Err(Fault::Overlap { rank, step });
         }
         if let Some((given, taken)) = reach.uneven {
-            return Err(Fault::Length {
-                rank,
-                step,
-                given,
-                taken,
-            });
+            return Err(Fault::Length { rank, step, given, taken });
         }
     }
     Ok(())
@@ -339,10 +294,9 @@ struct Reach {
 impl Reach {
     fn of(step: &Step) -> Reach {
         let (reads, writes) = match step {
-            Step::Move { send, recv } => (
-                send.iter().map(|send| send.span).collect(),
-                recv.iter().map(|recv| recv.span).collect(),
-            ),
+            Step::Move { send, recv } => {
+                (send.iter().map(|send| send.span).collect(), recv.iter().map(|recv| recv.span).collect())
+            }
             Step::Offer(spans) => (spans.clone(), vec![]),
             Step::Pull { into, .. } | Step::PullAll { into, .. } => (vec![], vec![*into]),
             Step::Copy { from, into } => (vec![*from], vec![*into]),

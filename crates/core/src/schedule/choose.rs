@@ -46,11 +46,7 @@ pub struct Ground {
 
 impl Default for Ground {
     fn default() -> Ground {
-        Ground {
-            slot_byte_len: 0,
-            small_byte_len: 16 << 10,
-            segment_byte_len: 256 << 10,
-        }
+        Ground { slot_byte_len: 0, small_byte_len: 16 << 10, segment_byte_len: 256 << 10 }
     }
 }
 
@@ -103,10 +99,7 @@ impl Algorithm {
         use Algorithm::*;
         let known = match op.kind() {
             OpKind::AllReduce => {
-                matches!(
-                    self,
-                    Ring | Halving | Doubling | Tree | Exchange | Direct | AtOnce | TwoLevel
-                )
+                matches!(self, Ring | Halving | Doubling | Tree | Exchange | Direct | AtOnce | TwoLevel)
             }
             OpKind::Reduce => matches!(self, Tree | Chain | Exchange | Direct | TwoLevel),
             OpKind::Broadcast => matches!(self, Ring | Tree | Chain | Direct | TwoLevel),
@@ -130,10 +123,9 @@ impl Algorithm {
     pub fn segments(self, op: &Op, dtype: DType, layout: &Layout, ground: &Ground) -> usize {
         let byte_len = shared_byte_len(op, dtype, layout);
         let (piece, limit) = match self {
-            Algorithm::Direct if matches!(op.kind(), OpKind::AllGather | OpKind::Gather) => (
-                longest_byte_len(op, dtype, byte_len, layout.size()),
-                ground.slot_room(layout.size()),
-            ),
+            Algorithm::Direct if matches!(op.kind(), OpKind::AllGather | OpKind::Gather) => {
+                (longest_byte_len(op, dtype, byte_len, layout.size()), ground.slot_room(layout.size()))
+            }
             Algorithm::Direct | Algorithm::AtOnce => (byte_len, ground.slot_room(layout.size())),
             Algorithm::TwoLevel if ground.has_windows(layout.size()) => {
                 (byte_len, ground.slot_room(layout.size()).min(ground.segment_byte_len))
@@ -169,13 +161,10 @@ impl FromStr for Algorithm {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Algorithm, String> {
-        Algorithm::ALL
-            .into_iter()
-            .find(|algorithm| algorithm.name() == text)
-            .ok_or_else(|| {
-                let names: Vec<_> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
-                format!("unknown algorithm '{text}'; one of {}", names.join(", "))
-            })
+        Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == text).ok_or_else(|| {
+            let names: Vec<_> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
+            format!("unknown algorithm '{text}'; one of {}", names.join(", "))
+        })
     }
 }
 
@@ -226,11 +215,7 @@ fn longest_byte_len(op: &Op, dtype: DType, byte_len: usize, size: usize) -> usiz
     let (Op::AllGather { counts } | Op::Gather { counts, .. }) = op else {
         return byte_len;
     };
-    (0..size)
-        .map(|rank| counts.of(rank))
-        .max()
-        .unwrap_or(0)
-        .saturating_mul(dtype.byte_len())
+    (0..size).map(|rank| counts.of(rank)).max().unwrap_or(0).saturating_mul(dtype.byte_len())
 }
 
 /// Bytes of the longest buffer, as far as all ranks know it.

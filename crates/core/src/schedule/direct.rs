@@ -32,11 +32,7 @@ pub(super) fn all_reduce_at_once(draft: &mut Draft, team: &Team, data: Span, seg
 /// Member 0 ends with the reduction in `data`, which must be its own to write; the others' data stays as it is.
 pub(super) fn reduce(draft: &mut Draft, team: &Team, data: Span, segments: usize, whole: bool) {
     let at_root = team.me() == 0;
-    let room = draft.scratch(if at_root {
-        0
-    } else {
-        data.len.div_ceil(segments).div_ceil(team.len())
-    });
+    let room = draft.scratch(if at_root { 0 } else { data.len.div_ceil(segments).div_ceil(team.len()) });
     for segment in 0..segments {
         let piece = data.piece(segment, segments);
         let slices = Slices::even(piece, team.len());
@@ -93,12 +89,7 @@ pub(super) fn all_to_all(draft: &mut Draft, team: &Team, give: &Slices, take: &S
         let start = pieces[..team.me()].iter().map(|piece| piece.len).sum();
         let offer = draft.offer(pieces);
         for member in others(team) {
-            draft.pull(
-                team.rank(member),
-                offer,
-                start,
-                take.of(member).piece(segment, segments),
-            );
+            draft.pull(team.rank(member), offer, start, take.of(member).piece(segment, segments));
         }
     }
 }
@@ -171,9 +162,7 @@ fn others(team: &Team) -> impl Iterator<Item = usize> {
 
 /// The same piece of every slice.
 fn pieces(slices: &Slices, parts: usize, segment: usize, segments: usize) -> Vec<Span> {
-    (0..parts)
-        .map(|part| slices.of(part).piece(segment, segments))
-        .collect()
+    (0..parts).map(|part| slices.of(part).piece(segment, segments)).collect()
 }
 
 /// The team's ranks in rank order, so that a rotated team folds as the others do.

@@ -15,21 +15,12 @@ pub(super) struct Draft {
 impl Draft {
     /// An empty schedule of an operation that joins elements like this, if it does.
     pub(super) fn new(reduce: Option<ReduceOp>) -> Draft {
-        Draft {
-            reduce,
-            steps: vec![],
-            scratch: 0,
-            offers: 0,
-        }
+        Draft { reduce, steps: vec![], scratch: 0, offers: 0 }
     }
 
     /// The finished schedule.
     pub(super) fn finish(self, algorithm: Algorithm) -> Schedule {
-        Schedule {
-            algorithm,
-            steps: self.steps,
-            scratch: self.scratch,
-        }
+        Schedule { algorithm, steps: self.steps, scratch: self.scratch }
     }
 
     /// A new span of scratch memory.
@@ -54,10 +45,7 @@ impl Draft {
 
     /// A send and a receive at once, empty or not: for lengths that each side knows for itself, so that a difference shows.
     pub(super) fn swap_always(&mut self, send: Send, recv: Recv) {
-        self.steps.push(Step::Move {
-            send: Some(send),
-            recv: Some(recv),
-        });
+        self.steps.push(Step::Move { send: Some(send), recv: Some(recv) });
     }
 
     /// A send, a receive, both or neither. Both sides know a span's length, so an empty one costs no message.
@@ -105,21 +93,10 @@ impl Draft {
 
     /// Reads a part of a peer's offer. An empty part is not left out: it waits for the offer.
     pub(super) fn pull(&mut self, from: usize, offer: usize, start: usize, into: Span) {
-        self.steps.push(Step::Pull {
-            from,
-            offer,
-            start,
-            into,
-        });
+        self.steps.push(Step::Pull { from, offer, start, into });
     }
 
     pub(super) fn pull_all(&mut self, from: &[usize], offer: usize, start: usize, into: Span, whole: bool) {
-        self.steps.push(Step::PullAll {
-            from: from.to_vec(),
-            offer,
-            start,
-            into,
-            whole,
-        });
+        self.steps.push(Step::PullAll { from: from.to_vec(), offer, start, into, whole });
     }
 }

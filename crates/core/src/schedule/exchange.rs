@@ -13,28 +13,16 @@ use super::{Recv, Send, Span, Then};
 /// Scratch holds one segment of the slice from every other member.
 pub(super) fn reduce_scatter(draft: &mut Draft, team: &Team, data: &Slices, into: Span, segments: usize, whole: bool) {
     let mine = data.of(team.me());
-    let rooms: Vec<Span> = (1..team.len())
-        .map(|_| draft.scratch(mine.len.div_ceil(segments)))
-        .collect();
+    let rooms: Vec<Span> = (1..team.len()).map(|_| draft.scratch(mine.len.div_ceil(segments))).collect();
     for segment in 0..segments {
         let piece = mine.piece(segment, segments);
         let mut parts = vec![piece; team.len()];
         for distance in 1..team.len() {
             let (to, from) = (team.after(distance), team.before(distance));
-            parts[from] = Span {
-                len: piece.len,
-                ..rooms[distance - 1]
-            };
+            parts[from] = Span { len: piece.len, ..rooms[distance - 1] };
             draft.swap(
-                Send {
-                    to: team.rank(to),
-                    span: data.of(to).piece(segment, segments),
-                },
-                Recv {
-                    from: team.rank(from),
-                    span: parts[from],
-                    then: Then::Store,
-                },
+                Send { to: team.rank(to), span: data.of(to).piece(segment, segments) },
+                Recv { from: team.rank(from), span: parts[from], then: Then::Store },
             );
         }
         draft.combine(into.piece(segment, segments), parts, whole);
@@ -48,15 +36,8 @@ pub(super) fn all_gather(draft: &mut Draft, team: &Team, data: &Slices, segments
         for distance in 1..team.len() {
             let (to, from) = (team.after(distance), team.before(distance));
             draft.swap(
-                Send {
-                    to: team.rank(to),
-                    span: mine.piece(segment, segments),
-                },
-                Recv {
-                    from: team.rank(from),
-                    span: data.of(from).piece(segment, segments),
-                    then: Then::Store,
-                },
+                Send { to: team.rank(to), span: mine.piece(segment, segments) },
+                Recv { from: team.rank(from), span: data.of(from).piece(segment, segments), then: Then::Store },
             );
         }
     }
@@ -69,15 +50,8 @@ pub(super) fn all_to_all(draft: &mut Draft, team: &Team, give: &Slices, take: &S
         for distance in 1..team.len() {
             let (to, from) = (team.after(distance), team.before(distance));
             draft.swap_always(
-                Send {
-                    to: team.rank(to),
-                    span: give.of(to).piece(segment, segments),
-                },
-                Recv {
-                    from: team.rank(from),
-                    span: take.of(from).piece(segment, segments),
-                    then: Then::Store,
-                },
+                Send { to: team.rank(to), span: give.of(to).piece(segment, segments) },
+                Recv { from: team.rank(from), span: take.of(from).piece(segment, segments), then: Then::Store },
             );
         }
     }

@@ -31,14 +31,7 @@ pub(super) fn all_reduce_doubling(draft: &mut Draft, team: &Team, data: Span, wh
         let room = draft.scratch(data.len);
         for step in 0..cube.corners.ilog2() {
             let peer = cube.rank(corner ^ (1 << step));
-            draft.swap(
-                Send { to: peer, span: data },
-                Recv {
-                    from: peer,
-                    span: room,
-                    then: Then::Store,
-                },
-            );
+            draft.swap(Send { to: peer, span: data }, Recv { from: peer, span: room, then: Then::Store });
             draft.combine(data, vec![data, room], false);
         }
         if whole {
@@ -73,11 +66,7 @@ pub(super) fn all_gather(draft: &mut Draft, team: &Team, data: &Slices) {
     if cube.corner.is_some() {
         cube.double(draft, data);
     }
-    let extra = if cube.corner.is_some() {
-        cube.partner
-    } else {
-        Some(team.me())
-    };
+    let extra = if cube.corner.is_some() { cube.partner } else { Some(team.me()) };
     if let Some(extra) = extra.filter(|_| cube.partner.is_some()) {
         cube.hand_out(draft, data.run(0, extra));
         cube.hand_out(draft, data.run(extra + 1, team.len()));
@@ -105,22 +94,12 @@ impl Cube<'_> {
             me if me % 2 == 0 => (Some(me / 2), Some(me + 1)),
             me => (None, Some(me - 1)),
         };
-        Cube {
-            team,
-            corners,
-            pairs,
-            corner,
-            partner,
-        }
+        Cube { team, corners, pairs, corner, partner }
     }
 
     /// The team number that stands at a corner, and so its first slice.
     fn first(&self, corner: usize) -> usize {
-        if corner < self.pairs {
-            2 * corner
-        } else {
-            corner + self.pairs
-        }
+        if corner < self.pairs { 2 * corner } else { corner + self.pairs }
     }
 
     fn rank(&self, corner: usize) -> usize {
@@ -155,14 +134,7 @@ impl Cube<'_> {
         let mut width = self.corners / 2;
         while width > 0 {
             let (peer, mine, theirs) = self.across(data, width);
-            draft.swap(
-                Send { to: peer, span: theirs },
-                Recv {
-                    from: peer,
-                    span: mine,
-                    then: Then::Fold,
-                },
-            );
+            draft.swap(Send { to: peer, span: theirs }, Recv { from: peer, span: mine, then: Then::Fold });
             width /= 2;
         }
     }
@@ -172,14 +144,7 @@ impl Cube<'_> {
         let mut width = 1;
         while width < self.corners {
             let (peer, mine, theirs) = self.across(data, width);
-            draft.swap(
-                Send { to: peer, span: mine },
-                Recv {
-                    from: peer,
-                    span: theirs,
-                    then: Then::Store,
-                },
-            );
+            draft.swap(Send { to: peer, span: mine }, Recv { from: peer, span: theirs, then: Then::Store });
             width *= 2;
         }
     }

@@ -21,23 +21,14 @@ impl Levels<'_> {
     /// The levels seen from `layout`'s rank. `root` stands for its host; its first rank stands for every other.
     pub(super) fn of(layout: &Layout, root: usize, windows: bool) -> Levels<'_> {
         let stands = |leader: usize| {
-            if layout.hosts()[leader] == layout.hosts()[root] {
-                root
-            } else {
-                leader
-            }
+            if layout.hosts()[leader] == layout.hosts()[root] { root } else { leader }
         };
         let heads: Vec<usize> = layout.leaders().into_iter().map(stands).collect();
         let me = layout.rank();
         let mates = Team::of(layout.host_mates(me), me).unwrap_or_else(|| Team::all(0, 1));
         let head = heads.iter().find_map(|&head| mates.number(head)).unwrap_or(0);
         let across = Team::of(heads, me);
-        Levels {
-            layout,
-            local: mates.rooted(head),
-            across,
-            windows,
-        }
+        Levels { layout, local: mates.rooted(head), across, windows }
     }
 
     /// Every rank ends with the whole reduction in place.
@@ -90,13 +81,7 @@ impl Levels<'_> {
             let mine = self.layout.host_mates(self.layout.rank());
             for distance in 1..heads.len() {
                 let (to, from) = (heads.rank(heads.after(distance)), heads.rank(heads.before(distance)));
-                swap_blocks(
-                    draft,
-                    sums,
-                    (to, &self.layout.host_mates(to)),
-                    (from, &mine),
-                    Then::Fold,
-                );
+                swap_blocks(draft, sums, (to, &self.layout.host_mates(to)), (from, &mine), Then::Fold);
             }
             mine.iter().for_each(|&rank| draft.complete(sums.of(rank)));
         }
@@ -105,16 +90,9 @@ impl Levels<'_> {
 
     /// The ranks that hold my place on their hosts, if every host has as many ranks as mine.
     fn columns(&self) -> Option<Team> {
-        let hosts: Vec<_> = self
-            .layout
-            .leaders()
-            .into_iter()
-            .map(|leader| self.layout.host_mates(leader))
-            .collect();
+        let hosts: Vec<_> = self.layout.leaders().into_iter().map(|leader| self.layout.host_mates(leader)).collect();
         let mine = self.local.number(self.layout.rank())?;
-        let column = hosts
-            .iter()
-            .map(|mates| (mates.len() == self.local.len()).then(|| mates[mine]));
+        let column = hosts.iter().map(|mates| (mates.len() == self.local.len()).then(|| mates[mine]));
         Team::of(column.collect::<Option<Vec<_>>>()?, self.layout.rank())
     }
 
@@ -170,15 +148,8 @@ fn rooted_at(team: &Team, rank: usize) -> Team {
 /// Sends the slices of some ranks to one peer while those of others come from another.
 fn swap_blocks(draft: &mut Draft, data: &Slices, out: (usize, &[usize]), into: (usize, &[usize]), then: Then) {
     for index in 0..out.1.len().max(into.1.len()) {
-        let send = out.1.get(index).map(|&rank| Send {
-            to: out.0,
-            span: data.of(rank),
-        });
-        let recv = into.1.get(index).map(|&rank| Recv {
-            from: into.0,
-            span: data.of(rank),
-            then,
-        });
+        let send = out.1.get(index).map(|&rank| Send { to: out.0, span: data.of(rank) });
+        let recv = into.1.get(index).map(|&rank| Recv { from: into.0, span: data.of(rank), then });
         draft.moving(send, recv);
     }
 }

@@ -22,14 +22,7 @@ pub(super) fn reduce_scatter_into(draft: &mut Draft, team: &Team, data: &Slices,
     let mut turn = 0;
     around(team, |_, recv| {
         let last = recv == team.me();
-        let arriving = if last {
-            into
-        } else {
-            Span {
-                len: data.of(recv).len,
-                ..rooms[turn]
-            }
-        };
+        let arriving = if last { into } else { Span { len: data.of(recv).len, ..rooms[turn] } };
         draft.copy(data.of(recv), arriving);
         pass_on(draft, team, sending, arriving, Then::Fold, segments);
         sending = arriving;
@@ -60,15 +53,8 @@ fn pass_on(draft: &mut Draft, team: &Team, out: Span, arriving: Span, then: Then
     let (next, previous) = (team.rank(team.after(1)), team.rank(team.before(1)));
     for piece in 0..segments {
         draft.swap(
-            Send {
-                to: next,
-                span: out.piece(piece, segments),
-            },
-            Recv {
-                from: previous,
-                span: arriving.piece(piece, segments),
-                then,
-            },
+            Send { to: next, span: out.piece(piece, segments) },
+            Recv { from: previous, span: arriving.piece(piece, segments), then },
         );
     }
 }

@@ -14,13 +14,8 @@ pub(super) struct Slices {
 impl Slices {
     /// `span` cut into `parts` slices that differ by at most one element.
     pub(super) fn even(span: Span, parts: usize) -> Slices {
-        let starts = (0..=parts)
-            .map(|part| span.start + portion(span.len, part, parts))
-            .collect();
-        Slices {
-            place: span.place,
-            starts,
-        }
+        let starts = (0..=parts).map(|part| span.start + portion(span.len, part, parts)).collect();
+        Slices { place: span.place, starts }
     }
 
     /// One slice for each of `size` ranks, as an operation's counts have it.
@@ -56,8 +51,7 @@ impl Slices {
 
     /// The slices `first..end` as one span.
     pub(super) fn run(&self, first: usize, end: usize) -> Span {
-        self.place
-            .span(self.starts[first], self.starts[end] - self.starts[first])
+        self.place.span(self.starts[first], self.starts[end] - self.starts[first])
     }
 
     /// All slices as one span.

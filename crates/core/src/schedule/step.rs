@@ -150,11 +150,7 @@ impl Schedule {
 impl Place {
     /// The span of `len` elements from `start`.
     pub fn span(self, start: usize, len: usize) -> Span {
-        Span {
-            place: self,
-            start,
-            len,
-        }
+        Span { place: self, start, len }
     }
 }
 

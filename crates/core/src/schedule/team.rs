@@ -13,10 +13,7 @@ pub(super) struct Team {
 impl Team {
     /// Ranks `0..size`.
     pub(super) fn all(rank: usize, size: usize) -> Team {
-        Team {
-            ranks: (0..size).collect(),
-            me: rank,
-        }
+        Team { ranks: (0..size).collect(), me: rank }
     }
 
     /// These ranks, `rank` among them.

@@ -8,11 +8,7 @@ use super::{Place, Span, Then};
 /// Member 0 ends with the reduction in `data`, which must be its own to write; the others' data stays as it is.
 pub(super) fn reduce(draft: &mut Draft, team: &Team, data: Span, segments: usize) {
     let Links { parent, children } = Links::of(team);
-    let sum = if team.me() == 0 || children.is_empty() {
-        data
-    } else {
-        draft.scratch(data.len)
-    };
+    let sum = if team.me() == 0 || children.is_empty() { data } else { draft.scratch(data.len) };
     for segment in 0..segments {
         let piece = sum.piece(segment, segments);
         draft.copy(data.piece(segment, segments), piece);
@@ -87,25 +83,15 @@ impl Links {
         let me = team.me();
         let reach = reach(me, team.len());
         let steps = (0..usize::BITS).map(|bit| 1 << bit).take_while(|&step| step < reach);
-        let mut children: Vec<usize> = steps
-            .map(|step| me + step)
-            .filter(|&child| child < team.len())
-            .collect();
+        let mut children: Vec<usize> = steps.map(|step| me + step).filter(|&child| child < team.len()).collect();
         children.reverse();
-        Links {
-            parent: (me > 0).then(|| me & (me - 1)),
-            children,
-        }
+        Links { parent: (me > 0).then(|| me & (me - 1)), children }
     }
 }
 
 /// How many team numbers, from `member` on, its subtree may hold.
 fn reach(member: usize, len: usize) -> usize {
-    if member == 0 {
-        len.next_power_of_two()
-    } else {
-        1 << member.trailing_zeros()
-    }
+    if member == 0 { len.next_power_of_two() } else { 1 << member.trailing_zeros() }
 }
 
 /// The memory in which a member keeps its subtree's slices: the root's whole buffer, or scratch of the subtree's size.
@@ -121,32 +107,20 @@ impl Rooms {
     fn of(draft: &mut Draft, team: &Team, all: &Slices) -> Rooms {
         let me = team.me();
         if me == 0 {
-            return Rooms {
-                slices: all.clone(),
-                own: all.of(team.rank(0)),
-                by_rank: true,
-                first: 0,
-            };
+            return Rooms { slices: all.clone(), own: all.of(team.rank(0)), by_rank: true, first: 0 };
         }
         let end = (me + reach(me, team.len())).min(team.len());
         let order = &team.ranks()[me..end];
         let packed = all.reordered(order, Place::Scratch);
         let room = draft.scratch(packed.whole().len);
         let slices = packed.moved(Place::Scratch, room.start);
-        Rooms {
-            own: slices.of(0),
-            slices,
-            by_rank: false,
-            first: me,
-        }
+        Rooms { own: slices.of(0), slices, by_rank: false, first: me }
     }
 
     /// The slices of `member`'s subtree: two runs, cut where the ranks begin anew, so that both ends cut alike.
     fn runs(&self, team: &Team, member: usize) -> [Span; 2] {
         let end = (member + reach(member, team.len())).min(team.len());
-        let wrap = (member..end)
-            .find(|&number| team.rank(number) < team.rank(member))
-            .unwrap_or(end);
+        let wrap = (member..end).find(|&number| team.rank(number) < team.rank(member)).unwrap_or(end);
         [self.run(team, member, wrap), self.run(team, wrap, end)]
     }
 

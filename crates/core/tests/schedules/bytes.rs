@@ -65,16 +65,10 @@ fn check_everywhere(case: Case<'_>, rows: &mut BTreeMap<Key, Row>) {
         if windows && case.algorithm != Algorithm::TwoLevel {
             continue;
         }
-        let row = rows
-            .get_mut(&key)
-            .unwrap_or_else(|| panic!("the page has no row for {key:?}"));
+        let row = rows.get_mut(&key).unwrap_or_else(|| panic!("the page has no row for {key:?}"));
         for in_place in [false, true] {
             if !in_place || case.op.need_in_place(0, case.size()).is_some() {
-                let case = Case {
-                    in_place,
-                    windows,
-                    ..case
-                };
+                let case = Case { in_place, windows, ..case };
                 check(&case, row);
             }
         }
@@ -86,10 +80,7 @@ fn check(case: &Case<'_>, row: &mut Row) {
     let every = |count: &dyn Fn(&Schedule) -> usize| schedules.iter().map(count).collect::<Vec<_>>();
     let most = |counts: Vec<usize>| counts.into_iter().max().unwrap_or(0);
     let offers = every(&Schedule::offers);
-    assert!(
-        offers.iter().all(|&count| count == offers[0]),
-        "{case:?}: offers differ"
-    );
+    assert!(offers.iter().all(|&count| count == offers[0]), "{case:?}: offers differ");
     let found = [
         every(&Schedule::sent).iter().sum(),
         every(&Schedule::offered).iter().sum(),
@@ -103,10 +94,7 @@ fn check(case: &Case<'_>, row: &mut Row) {
             .unwrap_or_else(|error| panic!("{case:?} {column} `{formula}`: {error}"));
         let found = found as i64;
         let holds = if index < 3 { found == said } else { found <= said };
-        assert!(
-            holds,
-            "{case:?}: {column} is {found}, the page says `{formula}` = {said}"
-        );
+        assert!(holds, "{case:?}: {column} is {found}, the page says `{formula}` = {said}");
         row.reached[index] |= found == said && (said > 0 || formula == "0");
     }
 }
@@ -180,33 +168,19 @@ fn ops(count: usize, world: usize) -> Vec<Vec<Op>> {
     let mut ops = vec![Op::AllReduce { count, reduce }, Op::Barrier];
     for counts in both(count, world) {
         ops.push(Op::AllGather { counts: counts.clone() });
-        ops.push(Op::ReduceScatter {
-            counts: counts.clone(),
-            reduce,
-        });
+        ops.push(Op::ReduceScatter { counts: counts.clone(), reduce });
         for root in roots(world) {
             ops.push(Op::Reduce { count, reduce, root });
             ops.push(Op::Broadcast { count, root });
-            ops.push(Op::Gather {
-                counts: counts.clone(),
-                root,
-            });
-            ops.push(Op::Scatter {
-                counts: counts.clone(),
-                root,
-            });
+            ops.push(Op::Gather { counts: counts.clone(), root });
+            ops.push(Op::Scatter { counts: counts.clone(), root });
         }
     }
     let table = |from: usize, to: usize| count / world * ((from + 2 * to) % 3) + from % 2;
     let listed = |of: &dyn Fn(usize) -> usize| Counts::uneven(&(0..world).map(of).collect::<Vec<_>>());
-    let tables = |rank: usize| Op::AllToAll {
-        give: listed(&|to| table(rank, to)),
-        take: listed(&|from| table(from, rank)),
-    };
-    let even = Op::AllToAll {
-        give: Counts::Even(count),
-        take: Counts::Even(count),
-    };
+    let tables =
+        |rank: usize| Op::AllToAll { give: listed(&|to| table(rank, to)), take: listed(&|from| table(from, rank)) };
+    let even = Op::AllToAll { give: Counts::Even(count), take: Counts::Even(count) };
     let mut views: Vec<Vec<Op>> = ops.into_iter().map(|op| vec![op]).collect();
     views.push(vec![even]);
     views.push((0..world).map(tables).collect());
@@ -226,10 +200,7 @@ fn rows() -> BTreeMap<Key, Row> {
             Some(name) => (name, true),
             None => (cells[1], false),
         };
-        let algorithm: Algorithm = name
-            .trim_matches('`')
-            .parse()
-            .unwrap_or_else(|error| panic!("{line}: {error}"));
+        let algorithm: Algorithm = name.trim_matches('`').parse().unwrap_or_else(|error| panic!("{line}: {error}"));
         let row = Row {
             formulas: std::array::from_fn(|index| cells[index + 2].trim_matches('`').to_owned()),
             reached: [false; 5],

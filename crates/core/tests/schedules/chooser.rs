@@ -30,23 +30,12 @@ fn offers_fit_their_slots() {
         if ground.slot_byte_len == 0 {
             return;
         }
-        let case = Case {
-            op,
-            op_of: &|_| op.clone(),
-            dtype,
-            hosts,
-            algorithm,
-            segments,
-            in_place: false,
-            windows: true,
-        };
+        let case =
+            Case { op, op_of: &|_| op.clone(), dtype, hosts, algorithm, segments, in_place: false, windows: true };
         for step in case.schedules().unwrap().iter().flat_map(|schedule| &schedule.steps) {
             if let Step::Offer(spans) = step {
                 let byte_len = spans.iter().map(|span| span.len).sum::<usize>() * dtype.byte_len();
-                assert!(
-                    byte_len <= ground.slot_byte_len,
-                    "{case:?}: an offer of {byte_len} bytes"
-                );
+                assert!(byte_len <= ground.slot_byte_len, "{case:?}: an offer of {byte_len} bytes");
             }
         }
     });
@@ -57,50 +46,23 @@ fn the_rules_are_those_of_the_page() {
     let (small, large) = (1000, 1 << 20);
     let all_reduce = |count, reduce| Op::AllReduce { count, reduce };
     let sum = ReduceOp::Sum;
-    let windows = Ground {
-        slot_byte_len: 1 << 20,
-        ..Ground::default()
-    };
+    let windows = Ground { slot_byte_len: 1 << 20, ..Ground::default() };
     let links = Ground::default();
     let (one, hosts) = (vec![0; 4], vec![0, 0, 1, 1]);
     let cases: [(Op, DType, &[u32], &Ground, Algorithm); 14] = [
         (all_reduce(small, sum), DType::F32, &one, &windows, Algorithm::AtOnce),
         (all_reduce(large, sum), DType::F32, &one, &windows, Algorithm::Direct),
-        (
-            all_reduce(large, sum),
-            DType::F32,
-            &one[..2],
-            &windows,
-            Algorithm::AtOnce,
-        ),
+        (all_reduce(large, sum), DType::F32, &one[..2], &windows, Algorithm::AtOnce),
         (all_reduce(small, sum), DType::F32, &one, &links, Algorithm::Doubling),
         (all_reduce(large, sum), DType::F32, &one, &links, Algorithm::Ring),
         (all_reduce(large, sum), DType::BF16, &one, &links, Algorithm::Exchange),
-        (
-            all_reduce(large, sum),
-            DType::F32,
-            &hosts,
-            &windows,
-            Algorithm::TwoLevel,
-        ),
+        (all_reduce(large, sum), DType::F32, &hosts, &windows, Algorithm::TwoLevel),
         (all_reduce(large, sum), DType::BF16, &hosts, &links, Algorithm::TwoLevel),
         (all_reduce(large, sum), DType::F32, &[0, 1, 2], &links, Algorithm::Ring),
-        (
-            all_reduce(small, ReduceOp::Avg),
-            DType::I64,
-            &hosts,
-            &links,
-            Algorithm::Exchange,
-        ),
+        (all_reduce(small, ReduceOp::Avg), DType::I64, &hosts, &links, Algorithm::Exchange),
         (gather(small), DType::U8, &one, &links, Algorithm::Tree),
         (gather(large), DType::U8, &one, &links, Algorithm::Exchange),
-        (
-            Op::Broadcast { count: large, root: 1 },
-            DType::U8,
-            &one,
-            &links,
-            Algorithm::Ring,
-        ),
+        (Op::Broadcast { count: large, root: 1 }, DType::U8, &one, &links, Algorithm::Ring),
         (Op::Barrier, DType::U8, &hosts, &windows, Algorithm::Dissemination),
     ];
     for (op, dtype, hosts, ground, expected) in cases {
@@ -111,10 +73,7 @@ fn the_rules_are_those_of_the_page() {
 }
 
 fn gather(count: usize) -> Op {
-    Op::Gather {
-        counts: Counts::Even(count),
-        root: 0,
-    }
+    Op::Gather { counts: Counts::Even(count), root: 0 }
 }
 
 /// Every operation, world, spread and size, with windows and without, for types that are chosen for differently.
@@ -123,10 +82,7 @@ fn everywhere(act: impl Fn(&Op, DType, &[u32], &Ground)) {
         for (op, dtype) in ops(size, world) {
             for hosts in spread(world, Algorithm::TwoLevel) {
                 for slot_byte_len in SLOTS {
-                    let ground = Ground {
-                        slot_byte_len,
-                        ..Ground::default()
-                    };
+                    let ground = Ground { slot_byte_len, ..Ground::default() };
                     act(&op, dtype, &hosts, &ground);
                 }
             }
@@ -136,15 +92,8 @@ fn everywhere(act: impl Fn(&Op, DType, &[u32], &Ground)) {
 
 fn ops(count: usize, world: usize) -> Vec<(Op, DType)> {
     let root = world / 2;
-    let mut ops = vec![
-        (Op::Barrier, DType::U8),
-        (Op::Broadcast { count, root }, DType::Complex128),
-    ];
-    let joins = [
-        (ReduceOp::Sum, DType::F64),
-        (ReduceOp::Sum, DType::F16),
-        (ReduceOp::Avg, DType::I8),
-    ];
+    let mut ops = vec![(Op::Barrier, DType::U8), (Op::Broadcast { count, root }, DType::Complex128)];
+    let joins = [(ReduceOp::Sum, DType::F64), (ReduceOp::Sum, DType::F16), (ReduceOp::Avg, DType::I8)];
     for (reduce, dtype) in joins {
         ops.push((Op::AllReduce { count, reduce }, dtype));
         ops.push((Op::Reduce { count, reduce, root }, dtype));
@@ -153,13 +102,7 @@ fn ops(count: usize, world: usize) -> Vec<(Op, DType)> {
     }
     for counts in both(count, world) {
         ops.push((Op::AllGather { counts: counts.clone() }, DType::F32));
-        ops.push((
-            Op::AllToAll {
-                give: counts.clone(),
-                take: counts.clone(),
-            },
-            DType::F8E5M2,
-        ));
+        ops.push((Op::AllToAll { give: counts.clone(), take: counts.clone() }, DType::F8E5M2));
         let (gather, scatter) = (counts.clone(), counts);
         ops.push((Op::Gather { counts: gather, root }, DType::I16));
         ops.push((Op::Scatter { counts: scatter, root }, DType::Bool));

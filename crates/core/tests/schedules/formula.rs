@@ -5,11 +5,7 @@ pub(crate) type Scope<'a> = dyn Fn(&str, &[i64]) -> Option<i64> + 'a;
 
 /// The value of `formula`. `sum(e)` adds `e` up with `r` from 0 to one below the scope's `p`.
 pub(crate) fn evaluate(formula: &str, scope: &Scope<'_>) -> Result<i64, String> {
-    let mut reader = Reader {
-        rest: formula,
-        scope,
-        rank: None,
-    };
+    let mut reader = Reader { rest: formula, scope, rank: None };
     let value = reader.total()?;
     match reader.peek() {
         None => Ok(value),
@@ -93,9 +89,7 @@ impl<'a> Reader<'a> {
 
     fn word(&mut self) -> &'a str {
         let start = self.rest.trim_start();
-        let len = start
-            .find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
-            .unwrap_or(start.len());
+        let len = start.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(start.len());
         let (word, rest) = start.split_at(len);
         self.rest = rest;
         word
@@ -114,9 +108,7 @@ impl<'a> Reader<'a> {
 
     fn close(&mut self) -> Result<(), String> {
         let closed = self.take_any(")").is_some();
-        closed
-            .then_some(())
-            .ok_or_else(|| format!("no ')' before '{}'", self.rest))
+        closed.then_some(()).ok_or_else(|| format!("no ')' before '{}'", self.rest))
     }
 }
 

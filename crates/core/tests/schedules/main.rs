@@ -19,50 +19,28 @@ use replay::{Case, Stage};
 
 #[test]
 fn all_reduce() {
-    sweep(true, |count, _| {
-        vec![Op::AllReduce {
-            count,
-            reduce: ReduceOp::Sum,
-        }]
-    });
+    sweep(true, |count, _| vec![Op::AllReduce { count, reduce: ReduceOp::Sum }]);
 }
 
 #[test]
 fn reduce() {
-    sweep(true, |count, world| {
-        roots(world)
-            .map(|root| Op::Reduce {
-                count,
-                reduce: ReduceOp::Sum,
-                root,
-            })
-            .collect()
-    });
+    sweep(true, |count, world| roots(world).map(|root| Op::Reduce { count, reduce: ReduceOp::Sum, root }).collect());
 }
 
 #[test]
 fn broadcast() {
-    sweep(true, |count, world| {
-        roots(world).map(|root| Op::Broadcast { count, root }).collect()
-    });
+    sweep(true, |count, world| roots(world).map(|root| Op::Broadcast { count, root }).collect());
 }
 
 #[test]
 fn all_gather() {
-    sweep(true, |count, world| {
-        both(count, world).map(|counts| Op::AllGather { counts }).to_vec()
-    });
+    sweep(true, |count, world| both(count, world).map(|counts| Op::AllGather { counts }).to_vec());
 }
 
 #[test]
 fn reduce_scatter() {
     sweep(true, |count, world| {
-        both(count, world)
-            .map(|counts| Op::ReduceScatter {
-                counts,
-                reduce: ReduceOp::Sum,
-            })
-            .to_vec()
+        both(count, world).map(|counts| Op::ReduceScatter { counts, reduce: ReduceOp::Sum }).to_vec()
     });
 }
 
@@ -70,10 +48,7 @@ fn reduce_scatter() {
 fn all_to_all() {
     sweep(false, |size, world| {
         let [even, _] = both(size, world);
-        vec![Op::AllToAll {
-            give: even.clone(),
-            take: even,
-        }]
+        vec![Op::AllToAll { give: even.clone(), take: even }]
     });
 }
 
@@ -81,15 +56,9 @@ fn all_to_all() {
 fn gather_and_scatter() {
     sweep(false, |count, world| {
         let with_root = |root| {
-            both(count, world).into_iter().flat_map(move |counts| {
-                [
-                    Op::Gather {
-                        counts: counts.clone(),
-                        root,
-                    },
-                    Op::Scatter { counts, root },
-                ]
-            })
+            both(count, world)
+                .into_iter()
+                .flat_map(move |counts| [Op::Gather { counts: counts.clone(), root }, Op::Scatter { counts, root }])
         };
         roots(world).flat_map(with_root).collect()
     });
@@ -125,10 +94,7 @@ fn barrier_lets_nobody_leave_before_all_have_come() {
             let schedules = case.schedules().unwrap();
             check(&schedules, hosts, |_, _| 0).unwrap();
             let heard = knowledge(&schedules);
-            assert!(
-                heard.iter().all(|known| known.iter().all(|&known| known)),
-                "{case:?}: {heard:?}"
-            );
+            assert!(heard.iter().all(|known| known.iter().all(|&known| known)), "{case:?}: {heard:?}");
         }
     }
 }
@@ -142,10 +108,7 @@ fn every_rank_hears_from_another_through_windows() {
         Op::Reduce { count, reduce, root },
         Op::Broadcast { count, root },
         Op::AllGather { counts: counts.clone() },
-        Op::Gather {
-            counts: counts.clone(),
-            root,
-        },
+        Op::Gather { counts: counts.clone(), root },
         Op::Scatter { counts, root },
     ];
     for (op, world) in ops.iter().flat_map(|op| (2..=17).map(move |world| (op, world))) {
@@ -180,10 +143,8 @@ fn sweep(can_be_in_place: bool, ops: impl Fn(usize, usize) -> Vec<Op>) {
             for op in ops(size, world) {
                 let op_of = |_: usize| op.clone();
                 let scene = Scene::new(&op_of, world);
-                let played: Vec<_> = Algorithm::ALL
-                    .into_iter()
-                    .filter(|algorithm| algorithm.plays(&op, DType::I32))
-                    .collect();
+                let played: Vec<_> =
+                    Algorithm::ALL.into_iter().filter(|algorithm| algorithm.plays(&op, DType::I32)).collect();
                 assert!(!played.is_empty());
                 for algorithm in played {
                     for hosts in spread(world, algorithm) {
@@ -206,16 +167,7 @@ fn case<'a>(
     algorithm: Algorithm,
     segments: usize,
 ) -> Case<'a> {
-    Case {
-        op,
-        op_of,
-        dtype: DType::I32,
-        hosts,
-        algorithm,
-        segments,
-        in_place: false,
-        windows: false,
-    }
+    Case { op, op_of, dtype: DType::I32, hosts, algorithm, segments, in_place: false, windows: false }
 }
 
 /// What all ranks give and should get, whatever the algorithm.
@@ -226,9 +178,7 @@ struct Scene {
 
 impl Scene {
     fn new(op_of: &dyn Fn(usize) -> Op, world: usize) -> Scene {
-        let inputs: Vec<_> = (0..world)
-            .map(|rank| numbers(rank, op_of(rank).need(rank, world).input))
-            .collect();
+        let inputs: Vec<_> = (0..world).map(|rank| numbers(rank, op_of(rank).need(rank, world).input)).collect();
         let bytes = |numbers: Vec<i32>| bytemuck::cast_slice::<i32, u8>(&numbers).to_vec();
         let expected = oracle::outputs(op_of, &inputs, |all| all.iter().sum());
         Scene {
@@ -243,14 +193,7 @@ impl Scene {
             for windows in [false, true] {
                 let tells = (!in_place || can_be_in_place) && (!windows || case.algorithm == Algorithm::TwoLevel);
                 if tells {
-                    self.run(
-                        stage,
-                        &Case {
-                            in_place,
-                            windows,
-                            ..case
-                        },
-                    );
+                    self.run(stage, &Case { in_place, windows, ..case });
                 }
             }
         }
@@ -264,9 +207,7 @@ impl Scene {
 
 /// Numbers that differ by rank and place, small enough that sums are exact.
 fn numbers(rank: usize, len: usize) -> Vec<i32> {
-    (0..len)
-        .map(|at| ((rank * 7919 + at * 31) % 2003) as i32 - 1000)
-        .collect()
+    (0..len).map(|at| ((rank * 7919 + at * 31) % 2003) as i32 - 1000).collect()
 }
 
 /// `knowledge[a][b]`: whether rank `a`, when it ends, can know that rank `b` has begun. What is learnt in a step can be
@@ -282,10 +223,7 @@ fn knowledge(schedules: &[Schedule]) -> Vec<Vec<bool>> {
                 Some(Step::Pull { from, .. }) => *from,
                 _ => continue,
             };
-            known[rank]
-                .iter_mut()
-                .zip(&before[from])
-                .for_each(|(known, news)| *known |= news);
+            known[rank].iter_mut().zip(&before[from]).for_each(|(known, news)| *known |= news);
         }
     }
     known

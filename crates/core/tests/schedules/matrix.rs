@@ -20,13 +20,7 @@ fn all_reduce_of_every_type() {
 
 #[test]
 fn reduce_of_every_type() {
-    sweep(|count, world, reduce| {
-        vec![Op::Reduce {
-            count,
-            reduce,
-            root: world / 2,
-        }]
-    });
+    sweep(|count, world, reduce| vec![Op::Reduce { count, reduce, root: world / 2 }]);
 }
 
 #[test]
@@ -48,25 +42,12 @@ fn whoever_folds_pair_by_pair_declines_an_integer_average() {
     let reduce = ReduceOp::Avg;
     let ops = [
         Op::AllReduce { count: 4, reduce },
-        Op::Reduce {
-            count: 4,
-            reduce,
-            root: 0,
-        },
-        Op::ReduceScatter {
-            counts: Counts::Even(4),
-            reduce,
-        },
+        Op::Reduce { count: 4, reduce, root: 0 },
+        Op::ReduceScatter { counts: Counts::Even(4), reduce },
     ];
-    for (op, algorithm) in ops
-        .iter()
-        .flat_map(|op| Algorithm::ALL.map(|algorithm| (op, algorithm)))
-    {
+    for (op, algorithm) in ops.iter().flat_map(|op| Algorithm::ALL.map(|algorithm| (op, algorithm))) {
         let holds_all = matches!(algorithm, Algorithm::Exchange | Algorithm::Direct | Algorithm::AtOnce);
-        assert_eq!(
-            algorithm.plays(op, DType::I32),
-            holds_all && algorithm.plays(op, DType::F32)
-        );
+        assert_eq!(algorithm.plays(op, DType::I32), holds_all && algorithm.plays(op, DType::F32));
     }
 }
 
@@ -92,9 +73,7 @@ fn sweep(ops: impl Fn(usize, usize, ReduceOp) -> Vec<Op>) {
 
 /// Every reduction with every type that it is defined for.
 fn pairs() -> Vec<(ReduceOp, DType)> {
-    let all = ReduceOp::ALL
-        .into_iter()
-        .flat_map(|reduce| DType::ALL.map(|dtype| (reduce, dtype)));
+    let all = ReduceOp::ALL.into_iter().flat_map(|reduce| DType::ALL.map(|dtype| (reduce, dtype)));
     all.filter(|(reduce, dtype)| reduce.supports(*dtype).is_ok()).collect()
 }
 
@@ -110,11 +89,7 @@ impl Scene {
     fn new(op: &Op, dtype: DType, world: usize) -> Scene {
         let reduce = op.reduce().expect("a reduction");
         let values: Vec<Vec<Value>> = (0..world)
-            .map(|rank| {
-                (0..op.need(rank, world).input)
-                    .map(|at| given(reduce, dtype, rank, at))
-                    .collect()
-            })
+            .map(|rank| (0..op.need(rank, world).input).map(|at| given(reduce, dtype, rank, at)).collect())
             .collect();
         let scales: Vec<Value> = (0..world).map(|rank| scale_of(dtype, rank)).collect();
         let scaled: Vec<Vec<Value>> = if reduce == ReduceOp::PreMulSum {
@@ -129,10 +104,7 @@ impl Scene {
             world,
             inputs: values.iter().map(|values| bytes(dtype, values)).collect(),
             factors: scales.into_iter().filter_map(factor).collect(),
-            expected: expected
-                .into_iter()
-                .map(|output| output.map(|values| bytes(dtype, &values)))
-                .collect(),
+            expected: expected.into_iter().map(|output| output.map(|values| bytes(dtype, &values))).collect(),
         }
     }
 
@@ -197,11 +169,7 @@ fn integer(dtype: DType, rank: usize, at: usize) -> i128 {
 /// ones that every product is exact in `f32`.
 fn complex_factor(rank: usize, at: usize) -> Value {
     let sign = if (rank + at).is_multiple_of(3) { -1.0 } else { 1.0 };
-    if rank.is_multiple_of(8) {
-        Value::Complex(3.0 * sign, 2.0 * sign)
-    } else {
-        Value::Complex(2.0 * sign, sign)
-    }
+    if rank.is_multiple_of(8) { Value::Complex(3.0 * sign, 2.0 * sign) } else { Value::Complex(2.0 * sign, sign) }
 }
 
 /// A rank's factor: small, so that scaled sums stay exact; on complex elements every other rank's is complex.

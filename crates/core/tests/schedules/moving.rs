@@ -14,23 +14,17 @@ const SIZES: [usize; 3] = [1, 7, 1000];
 fn every_type_is_moved_unchanged() {
     let mut stage = Stage::default();
     let mut turn = 0;
-    for (dtype, world) in DType::ALL
-        .into_iter()
-        .flat_map(|dtype| WORLDS.map(|world| (dtype, world)))
-    {
+    for (dtype, world) in DType::ALL.into_iter().flat_map(|dtype| WORLDS.map(|world| (dtype, world))) {
         for op in SIZES.iter().flat_map(|&size| ops(size, world)) {
             let op_of = |_: usize| op.clone();
             // An element is so many random bytes, wide enough for the widest type.
             let mut rng = fastrand::Rng::with_seed(world as u64);
-            let elements: Vec<Vec<u128>> = (0..world)
-                .map(|rank| (0..op.need(rank, world).input).map(|_| rng.u128(..)).collect())
-                .collect();
+            let elements: Vec<Vec<u128>> =
+                (0..world).map(|rank| (0..op.need(rank, world).input).map(|_| rng.u128(..)).collect()).collect();
             let expected = oracle::outputs(&op_of, &elements, |_| 0);
             let inputs: Vec<_> = elements.iter().map(|elements| bytes(dtype, elements)).collect();
-            let expected: Vec<_> = expected
-                .iter()
-                .map(|output| output.as_ref().map(|elements| bytes(dtype, elements)))
-                .collect();
+            let expected: Vec<_> =
+                expected.iter().map(|output| output.as_ref().map(|elements| bytes(dtype, elements))).collect();
             for algorithm in Algorithm::ALL.into_iter().filter(|way| way.plays(&op, dtype)) {
                 for hosts in spread(world, algorithm) {
                     turn += 1;
@@ -55,27 +49,16 @@ fn every_type_is_moved_unchanged() {
 fn ops(count: usize, world: usize) -> Vec<Op> {
     let root = world / 2;
     let even = Counts::Even(count.div_ceil(world));
-    let mut ops = vec![
-        Op::Broadcast { count, root },
-        Op::AllToAll {
-            give: even.clone(),
-            take: even,
-        },
-    ];
+    let mut ops = vec![Op::Broadcast { count, root }, Op::AllToAll { give: even.clone(), take: even }];
     for counts in both(count, world) {
         ops.push(Op::AllGather { counts: counts.clone() });
-        ops.push(Op::Gather {
-            counts: counts.clone(),
-            root,
-        });
+        ops.push(Op::Gather { counts: counts.clone(), root });
         ops.push(Op::Scatter { counts, root });
     }
     ops
 }
 
 fn bytes(dtype: DType, elements: &[u128]) -> Vec<u8> {
-    let bytes = elements
-        .iter()
-        .map(|element| element.to_le_bytes()[..dtype.byte_len()].to_vec());
+    let bytes = elements.iter().map(|element| element.to_le_bytes()[..dtype.byte_len()].to_vec());
     bytes.collect::<Vec<_>>().concat()
 }

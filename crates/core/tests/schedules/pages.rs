@@ -16,10 +16,8 @@ fn the_numbers_of_the_page_are_those_on_the_wire() {
     assert_eq!(numbered("### Operations", 2), ops);
     let reduces: Vec<_> = ReduceOp::ALL.iter().map(|op| (*op as usize, op.to_string())).collect();
     assert_eq!(numbered("### Reductions", 2), reduces);
-    let dtypes: Vec<_> = DType::ALL
-        .iter()
-        .map(|dtype| (*dtype as usize, format!("{dtype} {}", dtype.byte_len())))
-        .collect();
+    let dtypes: Vec<_> =
+        DType::ALL.iter().map(|dtype| (*dtype as usize, format!("{dtype} {}", dtype.byte_len()))).collect();
     assert_eq!(numbered("### Element types", 3), dtypes);
 }
 
@@ -51,17 +49,10 @@ fn the_fields_of_the_page_stand_where_it_says() {
     ];
     let mut end = 0;
     let fields = table(WIRE, "## The fingerprint");
-    for (row, (name, value)) in fields
-        .iter()
-        .zip(values.into_iter().chain([("site", print.site.into())]))
-    {
+    for (row, (name, value)) in fields.iter().zip(values.into_iter().chain([("site", print.site.into())])) {
         let (at, len): (usize, usize) = (row[0].parse().unwrap(), row[1].parse().unwrap());
         assert_eq!((at, &*row[2]), (end, name), "fields follow each other");
-        assert_eq!(
-            print.encode()[at..at + len],
-            value.to_le_bytes()[..len],
-            "{name} at byte {at}"
-        );
+        assert_eq!(print.encode()[at..at + len], value.to_le_bytes()[..len], "{name} at byte {at}");
         end = at + len;
     }
     assert_eq!((fields.len(), end), (12, Fingerprint::BYTE_LEN));
@@ -120,10 +111,7 @@ fn the_messages_of_the_page_are_those_that_errors_print() {
     for error in errors {
         let line = error.to_string();
         let section = section(FAILURES, &format!("## {:?}", error.kind()));
-        assert!(
-            section.lines().any(|other| other == line),
-            "docs/failures.md lacks: {line}"
-        );
+        assert!(section.lines().any(|other| other == line), "docs/failures.md lacks: {line}");
         assert!(has_scope(error.kind(), error.scope()), "{line}: {:?}", error.scope());
     }
 }
@@ -132,8 +120,7 @@ fn the_messages_of_the_page_are_those_that_errors_print() {
 fn has_scope(kind: ErrorKind, scope: Scope) -> bool {
     let name = format!("`{scope:?}`");
     let rows = table(FAILURES, "# Failures");
-    rows.iter()
-        .any(|row| row[0] == format!("{kind:?}") && format!("`{}`", row[2]).contains(&name))
+    rows.iter().any(|row| row[0] == format!("{kind:?}") && format!("`{}`", row[2]).contains(&name))
 }
 
 fn unknown_version() -> String {
@@ -161,13 +148,8 @@ fn numbered(heading: &str, cells: usize) -> Vec<(usize, String)> {
 fn table(page: &str, heading: &str) -> Vec<Vec<String>> {
     let lines = section(page, heading).lines().skip_while(|line| !line.starts_with('|'));
     let rows = lines.take_while(|line| line.starts_with('|')).skip(2);
-    rows.map(|line| {
-        line.trim_matches('|')
-            .split('|')
-            .map(|cell| cell.trim().trim_matches('`').to_owned())
-            .collect()
-    })
-    .collect()
+    rows.map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`').to_owned()).collect())
+        .collect()
 }
 
 /// What follows a heading, up to the next one.
@@ -176,9 +158,7 @@ fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     let at = if page.starts_with(&start) {
         0
     } else {
-        page.find(&format!("\n{start}"))
-            .unwrap_or_else(|| panic!("no {heading}"))
-            + 1
+        page.find(&format!("\n{start}")).unwrap_or_else(|| panic!("no {heading}")) + 1
     };
     let rest = &page[at + start.len()..];
     &rest[..rest.find("\n#").unwrap_or(rest.len())]

@@ -23,17 +23,12 @@ struct Scene<'a> {
 
 #[test]
 fn every_rank_and_every_run_has_the_same_bits() {
-    let floats = DType::ALL
-        .into_iter()
-        .filter(|dtype| matches!(dtype.class(), Class::Float | Class::Complex));
+    let floats = DType::ALL.into_iter().filter(|dtype| matches!(dtype.class(), Class::Float | Class::Complex));
     for (dtype, reduce) in floats.flat_map(|dtype| ReduceOp::ALL.map(|reduce| (dtype, reduce))) {
         if reduce.supports(dtype).is_err() {
             continue;
         }
-        for (world, op) in WORLDS
-            .iter()
-            .flat_map(|&world| ops(world, reduce).map(|op| (world, op)))
-        {
+        for (world, op) in WORLDS.iter().flat_map(|&world| ops(world, reduce).map(|op| (world, op))) {
             let scene = Scene::new(&op, dtype, world, anything);
             scene.everywhere(|case| {
                 let [first, second] = [Stage::default(), Stage::default()].map(|mut stage| {
@@ -55,27 +50,16 @@ fn every_rank_and_every_run_has_the_same_bits() {
 #[test]
 fn sums_of_16_bit_floats_at_hand_round_once() {
     let mut stage = Stage::default();
-    for (dtype, world) in [DType::F16, DType::BF16]
-        .into_iter()
-        .flat_map(|dtype| WORLDS.map(|world| (dtype, world)))
-    {
+    for (dtype, world) in [DType::F16, DType::BF16].into_iter().flat_map(|dtype| WORLDS.map(|world| (dtype, world))) {
         for op in ops(world, ReduceOp::Sum) {
             let scene = Scene::new(&op, dtype, world, finite);
-            let elements: Vec<Vec<[u8; 2]>> = scene
-                .inputs
-                .iter()
-                .map(|input| bytemuck::cast_slice::<u8, [u8; 2]>(input).to_vec())
-                .collect();
+            let elements: Vec<Vec<[u8; 2]>> =
+                scene.inputs.iter().map(|input| bytemuck::cast_slice::<u8, [u8; 2]>(input).to_vec()).collect();
             let expected = oracle::outputs(&|_| op.clone(), &elements, |all| sum_rounded_once(dtype, all));
-            let expected: Vec<_> = expected
-                .into_iter()
-                .map(|output| output.map(|elements| elements.concat()))
-                .collect();
+            let expected: Vec<_> =
+                expected.into_iter().map(|output| output.map(|elements| elements.concat())).collect();
             scene.everywhere(|case| {
-                if matches!(
-                    case.algorithm,
-                    Algorithm::Exchange | Algorithm::Direct | Algorithm::AtOnce
-                ) {
+                if matches!(case.algorithm, Algorithm::Exchange | Algorithm::Direct | Algorithm::AtOnce) {
                     case.play(&scene.inputs, &[], &mut stage);
                     case.compare(&stage, &scene.inputs, &expected);
                 }
@@ -88,9 +72,7 @@ fn sums_of_16_bit_floats_at_hand_round_once() {
 fn flags_of_any_bits_are_true_unless_zero() {
     let mut stage = Stage::default();
     for world in WORLDS {
-        let reduces = ReduceOp::ALL
-            .into_iter()
-            .filter(|reduce| reduce.supports(DType::Bool).is_ok());
+        let reduces = ReduceOp::ALL.into_iter().filter(|reduce| reduce.supports(DType::Bool).is_ok());
         for op in reduces.flat_map(|reduce| ops(world, reduce)) {
             let scene = Scene::new(&op, DType::Bool, world, |_, rng| vec![rng.u8(0..4)]);
             let expected = oracle::outputs(&|_| op.clone(), &scene.inputs, |all| {
@@ -118,9 +100,7 @@ impl<'a> Scene<'a> {
     ) -> Scene<'a> {
         let mut rng = fastrand::Rng::with_seed(world as u64);
         let mut input = |rank: usize| -> Vec<u8> {
-            (0..op.need(rank, world).input)
-                .flat_map(|_| element(dtype, &mut rng))
-                .collect()
+            (0..op.need(rank, world).input).flat_map(|_| element(dtype, &mut rng)).collect()
         };
         Scene {
             op,
@@ -176,15 +156,8 @@ fn ops(world: usize, reduce: ReduceOp) -> [Op; 3] {
     let uneven: Vec<usize> = (0..world).map(|rank| [19, 0, 7][rank % 3]).collect();
     [
         Op::AllReduce { count, reduce },
-        Op::Reduce {
-            count,
-            reduce,
-            root: world / 2,
-        },
-        Op::ReduceScatter {
-            counts: Counts::uneven(&uneven),
-            reduce,
-        },
+        Op::Reduce { count, reduce, root: world / 2 },
+        Op::ReduceScatter { counts: Counts::uneven(&uneven), reduce },
     ]
 }
 
@@ -207,19 +180,13 @@ fn anything(dtype: DType, rng: &mut fastrand::Rng) -> Vec<u8> {
             _ => bf16::from_f64(value).to_le_bytes().to_vec(),
         }
     };
-    (0..dtype.byte_len() / float.byte_len())
-        .flat_map(|_| part(rng))
-        .collect()
+    (0..dtype.byte_len() / float.byte_len()).flat_map(|_| part(rng)).collect()
 }
 
 /// A finite 16-bit float of moderate size, all of whose bits are in use.
 fn finite(dtype: DType, rng: &mut fastrand::Rng) -> Vec<u8> {
     let value = (rng.f32() - 0.5) * 64.0;
-    let bits = if dtype == DType::F16 {
-        f16::from_f32(value).to_bits()
-    } else {
-        bf16::from_f32(value).to_bits()
-    };
+    let bits = if dtype == DType::F16 { f16::from_f32(value).to_bits() } else { bf16::from_f32(value).to_bits() };
     bits.to_le_bytes().to_vec()
 }
 
@@ -235,9 +202,7 @@ fn sum_rounded_once(dtype: DType, all: &[[u8; 2]]) -> [u8; 2] {
 /// Whether an element, or one part of a complex one, is no number.
 fn has_nan(dtype: DType, element: &[u8]) -> bool {
     let part = part_of(dtype);
-    element
-        .chunks_exact(part.byte_len())
-        .any(|bytes| value(part, bytes).is_nan())
+    element.chunks_exact(part.byte_len()).any(|bytes| value(part, bytes).is_nan())
 }
 
 /// Whether every part that is no number is the positive quiet NaN without a payload.
@@ -249,9 +214,7 @@ fn is_canonical(dtype: DType, element: &[u8]) -> bool {
         DType::F32 => f32::NAN.to_le_bytes().to_vec(),
         _ => f64::NAN.to_le_bytes().to_vec(),
     };
-    element
-        .chunks_exact(part.byte_len())
-        .all(|bytes| !value(part, bytes).is_nan() || bytes == canonical)
+    element.chunks_exact(part.byte_len()).all(|bytes| !value(part, bytes).is_nan() || bytes == canonical)
 }
 
 fn value(float: DType, bytes: &[u8]) -> f64 {

@@ -70,27 +70,12 @@ impl Case<'_> {
         stage.set(self, &schedules, inputs);
         let unit = self.dtype.byte_len();
         let lens: Vec<_> = (0..self.size())
-            .map(|rank| {
-                (
-                    self.input(inputs, rank).len() / unit,
-                    stage.own[rank].output.len() / unit,
-                )
-            })
+            .map(|rank| (self.input(inputs, rank).len() / unit, stage.own[rank].output.len() / unit))
             .collect();
         let len_of = |rank: usize, place| {
-            if place == Place::Input {
-                lens[rank].0
-            } else {
-                lens[rank].1
-            }
+            if place == Place::Input { lens[rank].0 } else { lens[rank].1 }
         };
-        let mut play = Play {
-            case: self,
-            inputs,
-            factors,
-            reduce: self.op.reduce().unwrap_or(ReduceOp::Sum),
-            stage,
-        };
+        let mut play = Play { case: self, inputs, factors, reduce: self.op.reduce().unwrap_or(ReduceOp::Sum), stage };
         let walked = walk(&schedules, self.hosts, len_of, |event| play.take(event));
         walked.unwrap_or_else(|fault| panic!("{self:?}: {fault}"));
     }
@@ -117,11 +102,8 @@ impl Case<'_> {
                 continue;
             }
             let output = &stage.own[rank].output;
-            let untouched = if self.in_place {
-                *output == inputs[rank]
-            } else {
-                output.iter().all(|&byte| byte == BLANK)
-            };
+            let untouched =
+                if self.in_place { *output == inputs[rank] } else { output.iter().all(|&byte| byte == BLANK) };
             assert!(untouched, "{self:?}: rank {rank}'s buffer was touched");
         }
     }
@@ -134,11 +116,7 @@ impl Case<'_> {
 
 impl std::fmt::Debug for Case<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{} {:?} {} hosts {:?} segments {}",
-            self.algorithm, self.op, self.dtype, self.hosts, self.segments
-        )?;
+        write!(f, "{} {:?} {} hosts {:?} segments {}", self.algorithm, self.op, self.dtype, self.hosts, self.segments)?;
         write!(f, " in_place {} windows {}", self.in_place, self.windows)
     }
 }
@@ -205,26 +183,13 @@ impl Play<'_> {
         match step {
             Step::Offer(spans) => {
                 let slot = windows[rank].next();
-                spans
-                    .iter()
-                    .for_each(|&span| slot.extend_from_slice(own.read(input, span, dtype)));
+                spans.iter().for_each(|&span| slot.extend_from_slice(own.read(input, span, dtype)));
             }
-            Step::Pull {
-                from,
-                offer,
-                start,
-                into,
-            } => {
+            Step::Pull { from, offer, start, into } => {
                 let part = windows[*from].part(*offer, *start, into.len, dtype);
                 own.write(*into, dtype).copy_from_slice(part);
             }
-            Step::PullAll {
-                from,
-                offer,
-                start,
-                into,
-                whole,
-            } => {
+            Step::PullAll { from, offer, start, into, whole } => {
                 let part = |&peer: &usize| windows[peer].part(*offer, *start, into.len, dtype);
                 let parts: Vec<&[u8]> = from.iter().map(part).collect();
                 combine(partial(self.reduce, *whole), dtype, own.write(*into, dtype), &parts).unwrap();
@@ -326,11 +291,7 @@ fn byte_range(span: Span, dtype: DType) -> std::ops::Range<usize> {
 
 /// What a combine of a part of the inputs computes: an average divides only when all are there.
 fn partial(reduce: ReduceOp, whole: bool) -> ReduceOp {
-    if reduce == ReduceOp::Avg && !whole {
-        ReduceOp::Sum
-    } else {
-        reduce
-    }
+    if reduce == ReduceOp::Avg && !whole { ReduceOp::Sum } else { reduce }
 }
 
 /// What an output holds before it is written.

@@ -18,14 +18,8 @@ use Value::{Complex, Flag, Real, Whole};
 impl Value {
     /// All ranks' elements joined in rank order.
     pub(crate) fn join(reduce: ReduceOp, all: &[Value]) -> Value {
-        let total = all[1..]
-            .iter()
-            .fold(all[0], |total, &next| Value::pair(reduce, total, next));
-        if reduce == ReduceOp::Avg {
-            total.share(all.len())
-        } else {
-            total
-        }
+        let total = all[1..].iter().fold(all[0], |total, &next| Value::pair(reduce, total, next));
+        if reduce == ReduceOp::Avg { total.share(all.len()) } else { total }
     }
 
     fn pair(reduce: ReduceOp, a: Value, b: Value) -> Value {
@@ -66,9 +60,9 @@ impl Value {
             (Real(value), DType::F16) => into.extend(f16::from_f64(value).to_le_bytes()),
             (Real(value), DType::BF16) => into.extend(bf16::from_f64(value).to_le_bytes()),
             (Complex(re, im), DType::Complex128) => [re, im].iter().for_each(|part| into.extend(part.to_le_bytes())),
-            (Complex(re, im), DType::Complex64) => [re, im]
-                .iter()
-                .for_each(|part| into.extend((*part as f32).to_le_bytes())),
+            (Complex(re, im), DType::Complex64) => {
+                [re, im].iter().for_each(|part| into.extend((*part as f32).to_le_bytes()))
+            }
             (Whole(value), _) if dtype.class() == Class::Integer => {
                 into.extend(&value.to_le_bytes()[..dtype.byte_len()]);
             }
@@ -126,10 +120,7 @@ fn the_oracle_knows_its_arithmetic() {
     let reals = [Real(0.0), Real(-0.0)];
     assert!(matches!(Value::join(ReduceOp::Min, &reals), Real(zero) if zero.is_sign_negative()));
     assert!(matches!(Value::join(ReduceOp::Max, &reals), Real(zero) if zero.is_sign_positive()));
-    assert_eq!(
-        Value::join(ReduceOp::Product, &[Complex(2.0, 1.0), Complex(3.0, 2.0)]),
-        Complex(4.0, 7.0)
-    );
+    assert_eq!(Value::join(ReduceOp::Product, &[Complex(2.0, 1.0), Complex(3.0, 2.0)]), Complex(4.0, 7.0));
     let mut bytes = vec![];
     Whole(200 + 100).put(DType::U8, &mut bytes);
     Real(-1.5).put(DType::BF16, &mut bytes);

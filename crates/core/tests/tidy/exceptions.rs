@@ -23,18 +23,10 @@ pub(crate) const ALLOWED: &[Exception] = &[];
 pub(crate) fn settle(found: Vec<Violation>, allowed: &[Exception]) -> Vec<Violation> {
     let counts: Vec<usize> = allowed.iter().map(|exception| count(&found, exception)).collect();
     let fits = |violation: &Violation| {
-        allowed
-            .iter()
-            .zip(&counts)
-            .any(|(exception, &count)| covers(exception, violation) && count <= exception.count)
+        allowed.iter().zip(&counts).any(|(exception, &count)| covers(exception, violation) && count <= exception.count)
     };
     let mut left: Vec<Violation> = found.into_iter().filter(|violation| !fits(violation)).collect();
-    left.extend(
-        allowed
-            .iter()
-            .zip(&counts)
-            .filter_map(|(exception, &count)| misfit(exception, count)),
-    );
+    left.extend(allowed.iter().zip(&counts).filter_map(|(exception, &count)| misfit(exception, count)));
     left
 }
 
@@ -50,10 +42,7 @@ fn misfit(exception: &Exception, count: usize) -> Option<Violation> {
     let what = if exception.reason.is_empty() {
         format!("the exception for '{}' states no reason", exception.rule)
     } else if count != exception.count {
-        format!(
-            "the exception for '{}' allows {}, there are {count}",
-            exception.rule, exception.count
-        )
+        format!("the exception for '{}' allows {}, there are {count}", exception.rule, exception.count)
     } else {
         return None;
     };
@@ -65,18 +54,11 @@ mod tests {
     use super::*;
 
     fn exception(count: usize) -> Exception {
-        Exception {
-            rule: "names",
-            path: "a.rs",
-            count,
-            reason: "older than the rule",
-        }
+        Exception { rule: "names", path: "a.rs", count, reason: "older than the rule" }
     }
 
     fn found(count: usize) -> Vec<Violation> {
-        (1..=count)
-            .map(|line| Violation::new("names", "a.rs", line, "planted"))
-            .collect()
+        (1..=count).map(|line| Violation::new("names", "a.rs", line, "planted")).collect()
     }
 
     #[test]
@@ -85,19 +67,12 @@ mod tests {
         violations.push(Violation::new("size", "a.rs", 1, "another rule"));
         violations.push(Violation::new("names", "b.rs", 1, "another file"));
         let left = settle(violations, &[exception(2)]);
-        assert_eq!(
-            left.iter().map(|violation| &*violation.what).collect::<Vec<_>>(),
-            ["another rule", "another file"]
-        );
+        assert_eq!(left.iter().map(|violation| &*violation.what).collect::<Vec<_>>(), ["another rule", "another file"]);
     }
 
     #[test]
     fn an_exception_no_longer_needed_fails() {
-        assert!(
-            settle(found(1), &[exception(2)])[0]
-                .what
-                .contains("allows 2, there are 1")
-        );
+        assert!(settle(found(1), &[exception(2)])[0].what.contains("allows 2, there are 1"));
         assert!(settle(found(0), &[exception(1)])[0].what.contains("there are 0"));
     }
 
@@ -108,10 +83,7 @@ mod tests {
 
     #[test]
     fn an_exception_without_reason_fails() {
-        let silent = Exception {
-            reason: "",
-            ..exception(1)
-        };
+        let silent = Exception { reason: "", ..exception(1) };
         assert!(settle(found(1), &[silent])[0].what.contains("no reason"));
     }
 }

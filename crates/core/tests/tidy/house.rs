@@ -32,9 +32,7 @@ impl House {
             root,
         };
         let rooms = crates.iter().flat_map(|path| ROOMS.map(|room| path.join(room)));
-        rooms
-            .flat_map(|room| rust_files(&room))
-            .for_each(|path| house.add(&path));
+        rooms.flat_map(|room| rust_files(&room)).for_each(|path| house.add(&path));
         house
     }
 
@@ -48,11 +46,7 @@ impl House {
 
 fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    manifest
-        .ancestors()
-        .nth(2)
-        .expect("the crate is two levels below the workspace")
-        .to_owned()
+    manifest.ancestors().nth(2).expect("the crate is two levels below the workspace").to_owned()
 }
 
 fn manifest(root: &Path, krate: &Path) -> Option<(String, String)> {
@@ -62,19 +56,14 @@ fn manifest(root: &Path, krate: &Path) -> Option<(String, String)> {
 
 fn rust_files(directory: &Path) -> Vec<PathBuf> {
     let (directories, files): (Vec<_>, Vec<_>) = entries(directory).into_iter().partition(|path| path.is_dir());
-    let rust = files
-        .into_iter()
-        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
-    rust.chain(directories.iter().flat_map(|path| rust_files(path)))
-        .collect()
+    let rust = files.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    rust.chain(directories.iter().flat_map(|path| rust_files(path))).collect()
 }
 
 /// What is in a directory, by name; nothing when there is no such directory.
 fn entries(directory: &Path) -> Vec<PathBuf> {
     let listed = fs::read_dir(directory).into_iter().flatten();
-    let mut paths: Vec<_> = listed
-        .map(|entry| entry.expect("a readable directory").path())
-        .collect();
+    let mut paths: Vec<_> = listed.map(|entry| entry.expect("a readable directory").path()).collect();
     paths.sort();
     paths
 }
@@ -84,14 +73,8 @@ fn text(path: &Path) -> String {
 }
 
 fn relative(root: &Path, path: &Path) -> String {
-    let parts = path
-        .strip_prefix(root)
-        .expect("a path inside the workspace")
-        .components();
-    parts
-        .map(|part| part.as_os_str().to_string_lossy().into_owned())
-        .collect::<Vec<_>>()
-        .join("/")
+    let parts = path.strip_prefix(root).expect("a path inside the workspace").components();
+    parts.map(|part| part.as_os_str().to_string_lossy().into_owned()).collect::<Vec<_>>().join("/")
 }
 
 #[test]
@@ -99,16 +82,6 @@ fn the_rules_see_the_files() {
     let house = House::read();
     let sees = |path: &str| house.sources.iter().any(|source| source.path == path);
     assert!(sees("crates/core/src/lib.rs") && sees("crates/core/tests/tidy/house.rs"));
-    assert!(
-        house
-            .sources
-            .iter()
-            .any(|source| !source.is_test() && !source.functions.is_empty())
-    );
-    assert!(
-        house
-            .crate_manifests
-            .iter()
-            .any(|(path, _)| path == "crates/core/Cargo.toml")
-    );
+    assert!(house.sources.iter().any(|source| !source.is_test() && !source.functions.is_empty()));
+    assert!(house.crate_manifests.iter().any(|(path, _)| path == "crates/core/Cargo.toml"));
 }

@@ -26,12 +26,7 @@ fn the_house_is_tidy() {
     found.extend(manifests::rules(&house));
     found.extend(msrv::rule(&house));
     let left = exceptions::settle(found, exceptions::ALLOWED);
-    assert!(
-        left.is_empty(),
-        "{} violations:\n{}",
-        left.len(),
-        violation::list(&left)
-    );
+    assert!(left.is_empty(), "{} violations:\n{}", left.len(), violation::list(&left));
 }
 
 fn source_rules(source: &source::Source) -> Vec<Violation> {

@@ -14,29 +14,22 @@ pub(crate) fn rules(house: &House) -> Vec<Violation> {
 
 /// Each foreign dependency of the workspace has a comment on the line above.
 fn reasons(path: &str, text: &str) -> Vec<Violation> {
-    let entries = entries(text)
-        .into_iter()
-        .filter(|entry| entry.section == "workspace.dependencies");
+    let entries = entries(text).into_iter().filter(|entry| entry.section == "workspace.dependencies");
     let bare = entries.filter(|entry| !entry.line.contains("path = ") && !entry.above.starts_with("# "));
-    bare.map(|entry| entry.violation("dependency-reason", path, "has no reason on the line above"))
-        .collect()
+    bare.map(|entry| entry.violation("dependency-reason", path, "has no reason on the line above")).collect()
 }
 
 fn inherits_lints(path: &str, text: &str) -> Option<Violation> {
-    let inherits = entries(text)
-        .iter()
-        .any(|entry| entry.section == "lints" && entry.line == "workspace = true");
+    let inherits = entries(text).iter().any(|entry| entry.section == "lints" && entry.line == "workspace = true");
     (!inherits).then(|| Violation::new("lints", path, 1, "lacks `[lints] workspace = true`"))
 }
 
 /// Each dependency of a crate comes from the workspace.
 fn declared_once(path: &str, text: &str) -> Vec<Violation> {
-    let entries = entries(text)
-        .into_iter()
-        .filter(|entry| entry.section.split('.').any(|part| part.ends_with("dependencies")));
+    let entries =
+        entries(text).into_iter().filter(|entry| entry.section.split('.').any(|part| part.ends_with("dependencies")));
     let own = entries.filter(|entry| !entry.line.contains("workspace = true"));
-    own.map(|entry| entry.violation("dependency-once", path, "is not declared in the workspace"))
-        .collect()
+    own.map(|entry| entry.violation("dependency-once", path, "is not declared in the workspace")).collect()
 }
 
 /// One `key = value` line of a manifest.
@@ -62,12 +55,7 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
         if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
             section = name;
         } else if is_entry(line) {
-            found.push(Entry {
-                section,
-                line,
-                above,
-                number,
-            });
+            found.push(Entry { section, line, above, number });
         }
         above = line;
     }
@@ -91,10 +79,7 @@ mod tests {
     fn dependencies_without_reason_are_found() {
         let text = "[workspace.dependencies]\nown = { path = \"own\" }\n\n# Why.\na = \"1\"\nb = \"1\"\n[profile.dev]\nc = 1\n";
         let found = reasons("Cargo.toml", text);
-        assert_eq!(
-            found[0].to_string(),
-            "Cargo.toml:6: [dependency-reason] `b` has no reason on the line above"
-        );
+        assert_eq!(found[0].to_string(), "Cargo.toml:6: [dependency-reason] `b` has no reason on the line above");
         assert_eq!(found.len(), 1);
     }
 

@@ -18,14 +18,7 @@ pub(crate) fn rule(house: &House) -> Vec<Violation> {
 fn metadata(house: &House) -> Result<Value, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args([
-            "metadata",
-            "--format-version",
-            "1",
-            "--locked",
-            "--filter-platform",
-            &platform(),
-        ])
+        .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", &platform()])
         .current_dir(&house.root)
         .output()
         .map_err(|error| format!("cargo metadata: {error}"))?;
@@ -46,17 +39,10 @@ fn too_new(metadata: &Value) -> Vec<Violation> {
         list(&metadata["packages"]).partition(|package| members.contains(&&package["id"]));
     let stated = own.iter().map(|package| rust_version(package)).min().flatten();
     let Some(stated) = stated else {
-        return vec![Violation::new(
-            "msrv",
-            "Cargo.toml",
-            1,
-            "a crate of the workspace states no rust-version",
-        )];
+        return vec![Violation::new("msrv", "Cargo.toml", 1, "a crate of the workspace states no rust-version")];
     };
     let newer = foreign.iter().filter(|package| rust_version(package) > Some(stated));
-    newer
-        .map(|package| Violation::new("msrv", "Cargo.lock", 1, describe(package)))
-        .collect()
+    newer.map(|package| Violation::new("msrv", "Cargo.lock", 1, describe(package))).collect()
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
@@ -71,12 +57,7 @@ fn rust_version(package: &Value) -> Option<[u64; 3]> {
 
 fn describe(package: &Value) -> String {
     let text = |key: &str| package[key].as_str().unwrap_or("?");
-    format!(
-        "{} {} needs Rust {}",
-        text("name"),
-        text("version"),
-        text("rust_version")
-    )
+    format!("{} {} needs Rust {}", text("name"), text("version"), text("rust_version"))
 }
 
 #[cfg(test)]
@@ -106,10 +87,7 @@ mod tests {
     fn the_graph_of_this_workspace_is_read() {
         let metadata = metadata(&House::read()).expect("a graph");
         let stated = list(&metadata["packages"]).filter(|package| rust_version(package).is_some());
-        assert!(
-            stated.count() > list(&metadata["workspace_members"]).count(),
-            "no dependency states a rust-version"
-        );
+        assert!(stated.count() > list(&metadata["workspace_members"]).count(), "no dependency states a rust-version");
     }
 
     #[test]

@@ -14,18 +14,14 @@ pub(crate) fn unsafe_homes(source: &Source) -> Vec<Violation> {
         return Vec::new();
     }
     let uses = source.tokens.iter().filter(|token| token.text == "unsafe");
-    uses.map(|token| source.violation("unsafe-homes", token.line, "`unsafe` outside its homes"))
-        .collect()
+    uses.map(|token| source.violation("unsafe-homes", token.line, "`unsafe` outside its homes")).collect()
 }
 
 /// Every root of a library or binary outside the homes says so to the compiler.
 pub(crate) fn forbid_unsafe(sources: &[Source]) -> Vec<Violation> {
-    let roots = sources
-        .iter()
-        .filter(|source| is_root(source) && !UNSAFE_HOMES.contains(&source.krate()));
+    let roots = sources.iter().filter(|source| is_root(source) && !UNSAFE_HOMES.contains(&source.krate()));
     let open = roots.filter(|source| !holds(&source.tokens, &["#", "!", "[", "forbid", "(", "unsafe_code", ")", "]"]));
-    open.map(|source| source.violation("forbid-unsafe", 1, "lacks `#![forbid(unsafe_code)]`"))
-        .collect()
+    open.map(|source| source.violation("forbid-unsafe", 1, "lacks `#![forbid(unsafe_code)]`")).collect()
 }
 
 /// Outside tests, the core decides from numbers alone.
@@ -35,22 +31,13 @@ pub(crate) fn core_is_pure(source: &Source) -> Vec<Violation> {
     }
     let starts = (0..source.tokens.len()).filter(|&index| !source.is_test_line(source.tokens[index].line));
     let uses = starts.flat_map(|index| impure(&source.tokens[index..]));
-    uses.map(|token| {
-        source.violation(
-            "pure-core",
-            token.line,
-            format!("the core may not use `{}`", token.text),
-        )
-    })
-    .collect()
+    uses.map(|token| source.violation("pure-core", token.line, format!("the core may not use `{}`", token.text)))
+        .collect()
 }
 
 fn is_root(source: &Source) -> bool {
     let inside = source.path.split('/').skip(2).collect::<Vec<_>>();
-    matches!(
-        &inside[..],
-        ["src", "lib.rs" | "main.rs"] | ["src", "bin", _] | ["src", "bin", _, "main.rs"]
-    )
+    matches!(&inside[..], ["src", "lib.rs" | "main.rs"] | ["src", "bin", _] | ["src", "bin", _, "main.rs"])
 }
 
 fn holds(tokens: &[Token], words: &[&str]) -> bool {
@@ -64,14 +51,8 @@ fn begins(tokens: &[Token], words: &[&str]) -> bool {
 /// The impure names that a path at the start of `tokens` reaches: `std::fs`, `std::{fs, io}`, `Instant::now`.
 fn impure(tokens: &[Token]) -> Vec<&Token> {
     let clock = CLOCKS.iter().any(|clock| begins(tokens, &[clock, ":", ":", "now"]));
-    let modules = if begins(tokens, &["std", ":", ":"]) {
-        reached(&tokens[3..])
-    } else {
-        Vec::new()
-    };
-    let impure = modules
-        .into_iter()
-        .filter(|token| IMPURE_MODULES.contains(&&*token.text));
+    let modules = if begins(tokens, &["std", ":", ":"]) { reached(&tokens[3..]) } else { Vec::new() };
+    let impure = modules.into_iter().filter(|token| IMPURE_MODULES.contains(&&*token.text));
     impure.chain(clock.then(|| &tokens[0])).collect()
 }
 
@@ -101,10 +82,7 @@ mod tests {
 
     fn core(text: &str) -> Vec<String> {
         let found = core_is_pure(&planted("crates/core/src/a.rs", text));
-        found
-            .into_iter()
-            .map(|violation| format!("{} {}", violation.line, violation.what))
-            .collect()
+        found.into_iter().map(|violation| format!("{} {}", violation.line, violation.what)).collect()
     }
 
     #[test]
@@ -130,14 +108,8 @@ mod tests {
     #[test]
     fn impure_paths_are_found_in_the_core() {
         assert_eq!(core("use std::fs::File;"), ["1 the core may not use `fs`"]);
-        assert_eq!(
-            core("fn a() {\n    std::thread::yield_now()\n}"),
-            ["2 the core may not use `thread`"]
-        );
-        assert_eq!(
-            core("fn a() -> std::time::Instant { Instant::now() }"),
-            ["1 the core may not use `Instant`"]
-        );
+        assert_eq!(core("fn a() {\n    std::thread::yield_now()\n}"), ["2 the core may not use `thread`"]);
+        assert_eq!(core("fn a() -> std::time::Instant { Instant::now() }"), ["1 the core may not use `Instant`"]);
         let found = core("use std::{\n    fmt,\n    io::{self, Read},\n    net::TcpStream,\n};");
         assert_eq!(found, ["3 the core may not use `io`", "4 the core may not use `net`"]);
     }

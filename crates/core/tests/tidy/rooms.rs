@@ -7,39 +7,26 @@ use crate::token::{self, first_line, inside, item_end, item_start, word};
 use crate::violation::Violation;
 
 /// Names that say nothing about what is inside.
-const EMPTY_NAMES: [&str; 10] = [
-    "base", "common", "helper", "helpers", "impl", "impls", "manager", "managers", "util", "utils",
-];
+const EMPTY_NAMES: [&str; 10] =
+    ["base", "common", "helper", "helpers", "impl", "impls", "manager", "managers", "util", "utils"];
 
 pub(crate) fn names(source: &Source) -> Vec<Violation> {
     let parts = source.path.split('/').map(|part| part.trim_end_matches(".rs"));
     let empty = parts.filter(|part| EMPTY_NAMES.contains(part));
-    empty
-        .map(|part| source.violation("names", 1, format!("`{part}` does not say what is inside")))
-        .collect()
+    empty.map(|part| source.violation("names", 1, format!("`{part}` does not say what is inside"))).collect()
 }
 
 pub(crate) fn opening(source: &Source) -> Vec<Violation> {
     let opens = source.text.starts_with("//!") || !source.in_src();
     let what = "does not open with `//!`: what this room is, and what it is not";
-    (!opens)
-        .then(|| source.violation("opening", 1, what))
-        .into_iter()
-        .collect()
+    (!opens).then(|| source.violation("opening", 1, what)).into_iter().collect()
 }
 
 /// `lib.rs` holds docs, attributes, `mod` and `pub use`.
 pub(crate) fn lib_is_a_hall(source: &Source) -> Vec<Violation> {
-    let stray = if source.in_src() && source.file_name() == "lib.rs" {
-        strays(&source.trees)
-    } else {
-        Vec::new()
-    };
+    let stray = if source.in_src() && source.file_name() == "lib.rs" { strays(&source.trees) } else { Vec::new() };
     let what = "only docs, attributes, `mod` and `pub use` in lib.rs";
-    stray
-        .into_iter()
-        .map(|line| source.violation("lib", line, what))
-        .collect()
+    stray.into_iter().map(|line| source.violation("lib", line, what)).collect()
 }
 
 /// The lines on which an item starts that does not belong there.
@@ -67,9 +54,7 @@ fn is_inner_attribute(trees: &[TokenTree]) -> bool {
 fn strays_of_item(item: &[TokenTree], start: usize) -> Vec<usize> {
     let keyword = word(&item[start]);
     let public = item[..start].iter().any(|tree| word(tree) == "pub");
-    let doctest = token::flatten(&item[..start])
-        .iter()
-        .any(|token| token.text == "doctest");
+    let doctest = token::flatten(&item[..start]).iter().any(|token| token.text == "doctest");
     match (&*keyword, item.last()) {
         _ if doctest => Vec::new(),
         ("use", _) if public => Vec::new(),
@@ -85,10 +70,7 @@ mod tests {
     use crate::source::planted;
 
     fn lib(text: &str) -> Vec<usize> {
-        lib_is_a_hall(&planted("crates/core/src/lib.rs", text))
-            .iter()
-            .map(|violation| violation.line)
-            .collect()
+        lib_is_a_hall(&planted("crates/core/src/lib.rs", text)).iter().map(|violation| violation.line).collect()
     }
 
     #[test]
@@ -103,10 +85,7 @@ mod tests {
     #[test]
     fn files_without_opening_are_found() {
         assert_eq!(opening(&planted("crates/core/src/a.rs", "\n//! Late.")).len(), 1);
-        assert_eq!(
-            opening(&planted("crates/core/src/a.rs", "/// Wrong.\nfn a() {}")).len(),
-            1
-        );
+        assert_eq!(opening(&planted("crates/core/src/a.rs", "/// Wrong.\nfn a() {}")).len(), 1);
         assert!(opening(&planted("crates/core/src/a.rs", "//! A room.")).is_empty());
     }
 
@@ -120,10 +99,7 @@ mod tests {
 
     #[test]
     fn furniture_in_the_hall_is_found() {
-        assert_eq!(
-            lib("//! A.\nmod a;\n\n/// F.\npub fn f() {}\nmod b;\nconst C: u8 = 1;"),
-            [5, 7]
-        );
+        assert_eq!(lib("//! A.\nmod a;\n\n/// F.\npub fn f() {}\nmod b;\nconst C: u8 = 1;"), [5, 7]);
         assert_eq!(lib("use a::B;\nmod c {\n    fn d() {}\n}\nelements! { a }"), [1, 3, 5]);
         assert_eq!(lib("#[cfg(test)]\nmod tests {\n    #[test]\n    fn a() {}\n}"), [4]);
         assert!(lib_is_a_hall(&planted("crates/core/src/a.rs", "fn a() {}")).is_empty());

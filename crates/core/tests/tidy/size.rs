@@ -11,20 +11,13 @@ const MEDIAN_LINES: usize = 12;
 pub(crate) fn file_lines(source: &Source) -> Vec<Violation> {
     let count = source.line_count();
     let what = format!("{count} lines outside tests, at most {FILE_LINES}");
-    (count > FILE_LINES)
-        .then(|| source.violation("file-lines", FILE_LINES, what))
-        .into_iter()
-        .collect()
+    (count > FILE_LINES).then(|| source.violation("file-lines", FILE_LINES, what)).into_iter().collect()
 }
 
 pub(crate) fn function_lines(source: &Source) -> Vec<Violation> {
     let long = functions(source).filter(|function| function.line_count() > FUNCTION_LINES);
     long.map(|function| {
-        let what = format!(
-            "`{}` has {} lines, at most {FUNCTION_LINES}",
-            function.name,
-            function.line_count()
-        );
+        let what = format!("`{}` has {} lines, at most {FUNCTION_LINES}", function.name, function.line_count());
         source.violation("function-lines", *function.lines.start(), what)
     })
     .collect()
@@ -35,18 +28,12 @@ pub(crate) fn median_function(sources: &[Source]) -> Option<Violation> {
     let mut counts: Vec<_> = sources.iter().flat_map(functions).map(Function::line_count).collect();
     counts.sort_unstable();
     let median = counts.get(counts.len() / 2).copied().unwrap_or_default();
-    let what = format!(
-        "the median of {} functions has {median} lines, at most {MEDIAN_LINES}",
-        counts.len()
-    );
+    let what = format!("the median of {} functions has {median} lines, at most {MEDIAN_LINES}", counts.len());
     (median > MEDIAN_LINES).then(|| Violation::new("median-function", "crates", 0, what))
 }
 
 fn functions(source: &Source) -> impl Iterator<Item = &Function> {
-    source
-        .functions
-        .iter()
-        .filter(|function| !source.is_test_line(*function.lines.start()))
+    source.functions.iter().filter(|function| !source.is_test_line(*function.lines.start()))
 }
 
 #[cfg(test)]
@@ -68,10 +55,7 @@ mod tests {
         let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", function(600));
         assert!(file_lines(&source(&(function(500) + &tests))).is_empty());
         let found = file_lines(&source(&(function(501) + &tests)));
-        assert_eq!(
-            found[0].to_string(),
-            "crates/core/src/a.rs:500: [file-lines] 501 lines outside tests, at most 500"
-        );
+        assert_eq!(found[0].to_string(), "crates/core/src/a.rs:500: [file-lines] 501 lines outside tests, at most 500");
         assert!(file_lines(&planted("crates/core/tests/a.rs", &function(501))).is_empty());
     }
 

@@ -46,10 +46,7 @@ impl Source {
 
     /// Whether the whole file is a test, a bench or an example.
     pub(crate) fn is_test(&self) -> bool {
-        let beside_src = self
-            .parts()
-            .nth(2)
-            .is_some_and(|room| ["tests", "benches", "examples"].contains(&room));
+        let beside_src = self.parts().nth(2).is_some_and(|room| ["tests", "benches", "examples"].contains(&room));
         beside_src || self.file_name() == "tests.rs" || self.parts().skip(2).any(|part| part == "tests")
     }
 
@@ -96,19 +93,14 @@ mod tests {
 
     #[test]
     fn lines_after_a_test_module_count_again() {
-        let source = planted(
-            "crates/core/src/a.rs",
-            "//! A.\n#[cfg(test)]\nmod tests {\n}\nfn a() {}\n",
-        );
+        let source = planted("crates/core/src/a.rs", "//! A.\n#[cfg(test)]\nmod tests {\n}\nfn a() {}\n");
         assert_eq!(source.line_count(), 2);
         assert!(source.is_test_line(3) && !source.is_test_line(5));
     }
 
     #[test]
     fn what_does_not_lex_is_reported() {
-        let violation = Source::new("crates/core/src/a.rs", "fn a( {")
-            .err()
-            .expect("a violation");
+        let violation = Source::new("crates/core/src/a.rs", "fn a( {").err().expect("a violation");
         assert_eq!(violation.rule, "readable");
     }
 }

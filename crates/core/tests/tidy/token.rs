@@ -45,22 +45,13 @@ pub(crate) fn flatten(trees: &[TokenTree]) -> Vec<Token> {
 
 fn flatten_tree(tree: &TokenTree, flat: &mut Vec<Token>) {
     let TokenTree::Group(group) = tree else {
-        flat.push(Token {
-            text: tree.to_string(),
-            line: first_line(tree),
-        });
+        flat.push(Token { text: tree.to_string(), line: first_line(tree) });
         return;
     };
     let (open, close) = brackets(group.delimiter());
-    flat.push(Token {
-        text: open.to_owned(),
-        line: group.span_open().start().line,
-    });
+    flat.push(Token { text: open.to_owned(), line: group.span_open().start().line });
     inside(group).iter().for_each(|tree| flatten_tree(tree, flat));
-    flat.push(Token {
-        text: close.to_owned(),
-        line: last_line(tree),
-    });
+    flat.push(Token { text: close.to_owned(), line: last_line(tree) });
 }
 
 fn brackets(delimiter: Delimiter) -> (&'static str, &'static str) {
@@ -99,10 +90,7 @@ fn function(trees: &[TokenTree]) -> Option<Function> {
     let name = trees.get(1).filter(|tree| !matches!(tree, TokenTree::Group(_)))?;
     let ends = |index: &usize| word(&trees[*index]) == ";" || is_body(trees, *index);
     let end = (2..trees.len()).find(ends).filter(|&index| is_body(trees, index))?;
-    Some(Function {
-        name: name.to_string(),
-        lines: first_line(&trees[0])..=last_line(&trees[end]),
-    })
+    Some(Function { name: name.to_string(), lines: first_line(&trees[0])..=last_line(&trees[end]) })
 }
 
 /// Whether the tree at `index` is a braced block rather than the const argument of a type.
@@ -213,10 +201,7 @@ mod tests {
 
     fn lengths(text: &str) -> Vec<(String, usize)> {
         let found = functions(&trees(text).unwrap());
-        found
-            .iter()
-            .map(|function| (function.name.clone(), function.line_count()))
-            .collect()
+        found.iter().map(|function| (function.name.clone(), function.line_count())).collect()
     }
 
     fn spans(text: &str) -> Vec<RangeInclusive<usize>> {
@@ -236,23 +221,14 @@ mod tests {
 
     #[test]
     fn functions_in_macros_and_after_const_arguments_count() {
-        assert_eq!(
-            lengths("macro_rules! a { () => { fn $name() {\n} } }"),
-            [("$".into(), 2)]
-        );
+        assert_eq!(lengths("macro_rules! a { () => { fn $name() {\n} } }"), [("$".into(), 2)]);
         assert_eq!(lengths("fn a() -> B<{ 1 }> {\n\n}"), [("a".into(), 3)]);
     }
 
     #[test]
     fn test_items_are_found_to_their_last_line() {
-        assert_eq!(
-            spans("fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\nfn c() {}"),
-            [2..=5]
-        );
-        assert_eq!(
-            spans("#[cfg(all(test, loom))]\n#[allow(x)]\npub(crate) mod loom {\n}"),
-            [1..=4]
-        );
+        assert_eq!(spans("fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\nfn c() {}"), [2..=5]);
+        assert_eq!(spans("#[cfg(all(test, loom))]\n#[allow(x)]\npub(crate) mod loom {\n}"), [1..=4]);
         assert_eq!(spans("mod a {\n#[test]\nfn b() {\n}\n}"), [2..=4]);
         assert_eq!(spans("#[cfg(test)]\nuse a::{\n  b,\n};\nfn c() {}"), [1..=4]);
         assert_eq!(spans("struct A {\n#[cfg(test)]\nb: u8,\nc: u8,\n}"), [2..=3]);

@@ -17,12 +17,7 @@ pub(crate) struct Violation {
 
 impl Violation {
     pub(crate) fn new(rule: &'static str, path: &str, line: usize, what: impl Into<String>) -> Violation {
-        Violation {
-            path: path.to_owned(),
-            line,
-            rule,
-            what: what.into(),
-        }
+        Violation { path: path.to_owned(), line, rule, what: what.into() }
     }
 }
 
@@ -43,8 +38,5 @@ pub(crate) fn list(violations: &[Violation]) -> String {
 fn printed_by_place() {
     let late = Violation::new("names", "b.rs", 2, "late");
     let early = Violation::new("names", "a.rs", 10, "early");
-    assert_eq!(
-        list(&[late, early]),
-        "  a.rs:10: [names] early\n  b.rs:2: [names] late\n"
-    );
+    assert_eq!(list(&[late, early]), "  a.rs:10: [names] early\n  b.rs:2: [names] late\n");
 }

@@ -26,13 +26,7 @@ impl Shape {
         let slot_stride = whole_lines(slot_byte_len)?;
         let member_stride = slot_stride.checked_mul(SLOTS)?.checked_add(WORDS_BYTE_LEN)?;
         let byte_len = member_stride.checked_mul(members)?;
-        Some(Shape {
-            members,
-            slot_byte_len,
-            slot_stride,
-            member_stride,
-            byte_len,
-        })
+        Some(Shape { members, slot_byte_len, slot_stride, member_stride, byte_len })
     }
 
     pub(super) fn phase(&self, member: usize) -> usize {

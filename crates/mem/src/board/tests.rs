@@ -9,10 +9,7 @@ use crate::LINE;
 fn offers_are_seen_by_all_at_their_phase() {
     let mut seats = seats(3, 8).expect("memory");
     for (member, seat) in seats.iter_mut().enumerate() {
-        assert_eq!(
-            (seat.member(), seat.members(), seat.slot_byte_len(), seat.phase()),
-            (member, 3, 8, 0)
-        );
+        assert_eq!((seat.member(), seat.members(), seat.slot_byte_len(), seat.phase()), (member, 3, 8, 0));
         assert_eq!(seat.try_offer(&vec![member as u8; member]), Ok(true));
     }
     for seat in &seats {
@@ -28,13 +25,7 @@ fn views_are_of_the_latest_phases_only() {
     let mut seats = seats(2, 1).expect("memory");
     assert_eq!(seats[0].view(1, 0), Err(BoardError::OutOfTurn { phase: 0, own: 0 }));
     assert_eq!(seats[0].view(1, 1), Err(BoardError::OutOfTurn { phase: 1, own: 0 }));
-    assert_eq!(
-        seats[0].view(1, u64::MAX),
-        Err(BoardError::OutOfTurn {
-            phase: u64::MAX,
-            own: 0
-        })
-    );
+    assert_eq!(seats[0].view(1, u64::MAX), Err(BoardError::OutOfTurn { phase: u64::MAX, own: 0 }));
     assert_eq!(seats[0].try_offer(&[1]), Ok(true));
     assert_eq!(seats[0].view(1, 1), Ok(None));
     assert_eq!(seats[0].try_offer(&[2]), Ok(true));
@@ -58,29 +49,14 @@ fn a_member_runs_ahead_by_the_spare_slots_only() {
 #[test]
 fn bad_calls_are_refused() {
     let mut seats = seats(2, 3).expect("memory");
-    assert_eq!(
-        seats[0].try_offer(&[0; 4]),
-        Err(BoardError::TooLong {
-            byte_len: 4,
-            slot_byte_len: 3
-        })
-    );
-    assert_eq!(
-        seats[0].peer_phase(2),
-        Err(BoardError::NoSuchMember { member: 2, members: 2 })
-    );
+    assert_eq!(seats[0].try_offer(&[0; 4]), Err(BoardError::TooLong { byte_len: 4, slot_byte_len: 3 }));
+    assert_eq!(seats[0].peer_phase(2), Err(BoardError::NoSuchMember { member: 2, members: 2 }));
     assert_eq!(seats[0].try_offer(&[]), Ok(true));
-    assert_eq!(
-        seats[0].view(2, 1),
-        Err(BoardError::NoSuchMember { member: 2, members: 2 })
-    );
+    assert_eq!(seats[0].view(2, 1), Err(BoardError::NoSuchMember { member: 2, members: 2 }));
     assert!(matches!(super::seats(0, 1), Err(PlaceError::NoSuchMember { .. })));
     assert!(matches!(super::seats(2, usize::MAX), Err(PlaceError::TooLong)));
     assert!(matches!(super::seats(1 << 40, 1 << 40), Err(PlaceError::TooLong)));
-    assert!(matches!(
-        super::seats(1, isize::MAX as usize / 4),
-        Err(PlaceError::OutOfMemory(_))
-    ));
+    assert!(matches!(super::seats(1, isize::MAX as usize / 4), Err(PlaceError::OutOfMemory(_))));
     assert_eq!(byte_len(0, 1), None);
     assert_eq!(byte_len(2, 0), Some(2 * LINE));
 }
@@ -170,19 +146,10 @@ mod in_segment {
         let (ours, theirs) = two_mappings(2, 8);
         let join = |segment: &Arc<Segment>, member| Seat::in_segment(Arc::clone(segment), OFFSET, member, 2, 8);
         let seat = join(&ours, 0).expect("free");
-        assert!(matches!(
-            join(&ours, 0),
-            Err(PlaceError::Segment(SegmentError::InUse { .. }))
-        ));
+        assert!(matches!(join(&ours, 0), Err(PlaceError::Segment(SegmentError::InUse { .. }))));
         let other_shape = Seat::in_segment(Arc::clone(&ours), OFFSET, 1, 2, 7);
-        assert!(matches!(
-            other_shape,
-            Err(PlaceError::Segment(SegmentError::InUse { .. }))
-        ));
-        assert!(matches!(
-            join(&ours, 2),
-            Err(PlaceError::NoSuchMember { member: 2, members: 2 })
-        ));
+        assert!(matches!(other_shape, Err(PlaceError::Segment(SegmentError::InUse { .. }))));
+        assert!(matches!(join(&ours, 2), Err(PlaceError::NoSuchMember { member: 2, members: 2 })));
         drop(seat);
         assert!(matches!(join(&theirs, 0), Err(PlaceError::Used)));
         assert!(join(&theirs, 1).is_ok());
@@ -192,14 +159,8 @@ mod in_segment {
     fn bad_places_are_refused() {
         let (ours, _) = two_mappings(2, 8);
         let join = |offset, slot_byte_len| Seat::in_segment(Arc::clone(&ours), offset, 0, 2, slot_byte_len).err();
-        assert!(matches!(
-            join(8, 8),
-            Some(PlaceError::Segment(SegmentError::Misaligned { .. }))
-        ));
-        assert!(matches!(
-            join(2 * LINE, 8),
-            Some(PlaceError::Segment(SegmentError::OutOfRange { .. }))
-        ));
+        assert!(matches!(join(8, 8), Some(PlaceError::Segment(SegmentError::Misaligned { .. }))));
+        assert!(matches!(join(2 * LINE, 8), Some(PlaceError::Segment(SegmentError::OutOfRange { .. }))));
         assert!(matches!(join(usize::MAX - LINE + 1, 8), Some(PlaceError::TooLong)));
         assert!(matches!(join(0, usize::MAX / 2), Some(PlaceError::TooLong)));
     }
@@ -207,9 +168,7 @@ mod in_segment {
     #[test]
     fn hostile_phases_are_errors() {
         let (mut seat, theirs, shape) = seat_and_raw();
-        let phase = theirs
-            .atomic_u64(OFFSET + shape.phase(1))
-            .expect("the other process may write anything");
+        let phase = theirs.atomic_u64(OFFSET + shape.phase(1)).expect("the other process may write anything");
         for nonsense in [RUN_AHEAD + 1, u64::MAX, 1 << 63] {
             phase.store(nonsense, Ordering::Release);
             assert_eq!(seat.peer_phase(1), Err(BoardError::Corrupt { member: 1 }));
@@ -228,10 +187,7 @@ mod in_segment {
     fn hostile_lengths_are_errors() {
         let (mut seat, theirs, shape) = seat_and_raw();
         assert_eq!(seat.try_offer(&[1]), Ok(true));
-        theirs
-            .atomic_u64(OFFSET + shape.phase(1))
-            .expect("raw")
-            .store(1, Ordering::Release);
+        theirs.atomic_u64(OFFSET + shape.phase(1)).expect("raw").store(1, Ordering::Release);
         let length = theirs.atomic_u64(OFFSET + shape.length(1, 1)).expect("raw");
         for nonsense in [9, u64::MAX, 1 << 63] {
             length.store(nonsense, Ordering::Release);
@@ -240,10 +196,7 @@ mod in_segment {
         length.store(8, Ordering::Release);
         assert_eq!(seat.view(1, 1), Ok(Some(&[0; 8][..])));
         // Our own words are checked like anybody's.
-        theirs
-            .atomic_u64(OFFSET + shape.length(0, 1))
-            .expect("raw")
-            .store(99, Ordering::Release);
+        theirs.atomic_u64(OFFSET + shape.length(0, 1)).expect("raw").store(99, Ordering::Release);
         assert_eq!(seat.view(0, 1), Err(BoardError::Corrupt { member: 0 }));
     }
 

@@ -30,10 +30,7 @@ impl CastError {
             bytemuck::PodCastError::TargetAlignmentGreaterAndInputNotAligned => {
                 CastError::Misaligned { align: align_of::<T>() }
             }
-            _ => CastError::Uneven {
-                byte_len,
-                element_byte_len: size_of::<T>(),
-            },
+            _ => CastError::Uneven { byte_len, element_byte_len: size_of::<T>() },
         }
     }
 }
@@ -57,10 +54,7 @@ impl fmt::Display for SplitError {
         let whole = self.buffer.byte_len;
         match self.asked {
             Some(asked) => write!(f, "a buffer of {whole} bytes cannot be split at or into {asked} bytes"),
-            None => write!(
-                f,
-                "a buffer of {whole} bytes cannot be split into pieces longer than any memory"
-            ),
+            None => write!(f, "a buffer of {whole} bytes cannot be split into pieces longer than any memory"),
         }
     }
 }

@@ -40,18 +40,13 @@ fn a_vec_comes_back_uncopied() {
 
 #[test]
 fn an_empty_vec_and_one_of_units_come_back() {
-    assert_eq!(
-        Buffer::from_vec(Vec::<u64>::new()).into_vec::<u64>().expect("whole"),
-        []
-    );
+    assert_eq!(Buffer::from_vec(Vec::<u64>::new()).into_vec::<u64>().expect("whole"), []);
     assert_eq!(Buffer::from_vec(vec![(); 5]).into_vec::<()>().expect("whole").len(), 5);
 }
 
 #[test]
 fn another_type_a_piece_or_a_shared_whole_gives_the_buffer_back() {
-    let buffer = Buffer::from_vec(vec![1_u32, 2, 3])
-        .into_vec::<i32>()
-        .expect_err("another type");
+    let buffer = Buffer::from_vec(vec![1_u32, 2, 3]).into_vec::<i32>().expect_err("another type");
     let (empty, whole) = buffer.split_at(0).expect("in range");
     let whole = whole.into_vec::<u32>().expect_err("a piece still lives");
     drop(empty);
@@ -65,17 +60,8 @@ fn another_type_a_piece_or_a_shared_whole_gives_the_buffer_back() {
 #[test]
 fn casts_check_alignment_and_length() {
     let buffer = Buffer::copied_from(&[1, 0, 2, 0, 3, 0]);
-    assert_eq!(
-        buffer.as_slice::<u16>(),
-        Ok(&[1_u16.to_le(), 2_u16.to_le(), 3_u16.to_le()][..])
-    );
-    assert_eq!(
-        buffer.as_slice::<u32>(),
-        Err(CastError::Uneven {
-            byte_len: 6,
-            element_byte_len: 4
-        })
-    );
+    assert_eq!(buffer.as_slice::<u16>(), Ok(&[1_u16.to_le(), 2_u16.to_le(), 3_u16.to_le()][..]));
+    assert_eq!(buffer.as_slice::<u32>(), Err(CastError::Uneven { byte_len: 6, element_byte_len: 4 }));
     let (_first, mut rest) = buffer.split_at(1).expect("in range");
     assert_eq!(rest.as_slice::<u16>(), Err(CastError::Misaligned { align: 2 }));
     assert_eq!(rest.as_mut_slice::<u16>(), Err(CastError::Misaligned { align: 2 }));
@@ -112,13 +98,8 @@ fn random_splits_join_to_the_same_vec() {
         for piece in &mut pieces {
             piece.as_bytes_mut().iter_mut().for_each(|byte| *byte = !*byte);
         }
-        let whole = pieces
-            .into_iter()
-            .reduce(|left, right| left.join(right).expect("adjacent"));
-        assert_eq!(
-            whole.expect("one piece at least").into_vec::<u16>().expect("whole"),
-            expected
-        );
+        let whole = pieces.into_iter().reduce(|left, right| left.join(right).expect("adjacent"));
+        assert_eq!(whole.expect("one piece at least").into_vec::<u16>().expect("whole"), expected);
     }
 }
 
@@ -130,32 +111,17 @@ fn pieces_are_written_by_threads_at_once() {
             piece.as_bytes_mut().fill(index as u8);
             piece
         };
-        let threads: Vec<_> = pieces
-            .into_iter()
-            .enumerate()
-            .map(|numbered| scope.spawn(move || fill(numbered)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("no panic"))
-            .collect()
+        let threads: Vec<_> =
+            pieces.into_iter().enumerate().map(|numbered| scope.spawn(move || fill(numbered))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
-    let whole = pieces
-        .into_iter()
-        .reduce(|left, right| left.join(right).expect("adjacent"))
-        .expect("three pieces");
-    assert_eq!(
-        [whole.as_bytes()[332], whole.as_bytes()[333], whole.as_bytes()[999]],
-        [0, 1, 2]
-    );
+    let whole = pieces.into_iter().reduce(|left, right| left.join(right).expect("adjacent")).expect("three pieces");
+    assert_eq!([whole.as_bytes()[332], whole.as_bytes()[333], whole.as_bytes()[999]], [0, 1, 2]);
 }
 
 #[test]
 fn a_foreign_keeper_goes_with_the_last_piece() {
-    struct Counted(
-        Arc<AtomicUsize>,
-        #[expect(dead_code, reason = "holds the memory")] Allocation,
-    );
+    struct Counted(Arc<AtomicUsize>, #[expect(dead_code, reason = "holds the memory")] Allocation);
     impl Drop for Counted {
         fn drop(&mut self) {
             self.0.fetch_add(1, Ordering::Relaxed);

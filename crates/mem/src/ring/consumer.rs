@@ -76,12 +76,7 @@ impl Consumer {
 
     pub(super) fn new(region: Region, capacity: usize) -> Result<Consumer, PlaceError> {
         unused(&region, HEAD, CONSUMER_CLOSED)?;
-        Ok(Consumer {
-            region,
-            capacity,
-            head: 0,
-            seen_tail: 0,
-        })
+        Ok(Consumer { region, capacity, head: 0, seen_tail: 0 })
     }
 
     /// How many bytes there are. Looks at the producer's index only when fewer than `wanted` are known.

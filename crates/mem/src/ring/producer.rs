@@ -53,13 +53,7 @@ impl Producer {
 
     pub(super) fn new(region: Region, capacity: usize) -> Result<Producer, PlaceError> {
         unused(&region, TAIL, PRODUCER_CLOSED)?;
-        Ok(Producer {
-            region,
-            capacity,
-            tail: 0,
-            seen_head: 0,
-            closed: false,
-        })
+        Ok(Producer { region, capacity, tail: 0, seen_head: 0, closed: false })
     }
 
     /// How many bytes fit. Looks at the consumer's index only when fewer than `wanted` are known to.

@@ -24,21 +24,9 @@ fn partial_writes_and_reads_wrap_around() {
 fn advance_releases_only_what_was_seen() {
     let (mut producer, mut consumer) = pair(4).expect("memory");
     producer.try_write(b"abc").expect("room");
-    assert_eq!(
-        consumer.advance(1),
-        Err(RingError::PastEnd {
-            byte_len: 1,
-            readable: 0
-        })
-    );
+    assert_eq!(consumer.advance(1), Err(RingError::PastEnd { byte_len: 1, readable: 0 }));
     assert_eq!(consumer.peek(), Ok(&b"abc"[..]));
-    assert_eq!(
-        consumer.advance(4),
-        Err(RingError::PastEnd {
-            byte_len: 4,
-            readable: 3
-        })
-    );
+    assert_eq!(consumer.advance(4), Err(RingError::PastEnd { byte_len: 4, readable: 3 }));
     assert_eq!(consumer.advance(2), Ok(()));
     assert_eq!(consumer.peek(), Ok(&b"c"[..]));
 }
@@ -78,12 +66,7 @@ fn bad_capacities_are_refused() {
 
 #[test]
 fn megabytes_of_odd_sizes_pass_between_threads() {
-    for (capacity, total, seed) in [
-        (1, 20_000, 1),
-        (64, 300_000, 2),
-        (4096, 4_000_000, 3),
-        (1 << 16, 8_000_000, 4),
-    ] {
+    for (capacity, total, seed) in [(1, 20_000, 1), (64, 300_000, 2), (4096, 4_000_000, 3), (1 << 16, 8_000_000, 4)] {
         let (producer, consumer) = pair(capacity).expect("memory");
         pass(producer, consumer, total, seed);
     }
@@ -113,12 +96,7 @@ fn receive(consumer: &mut Consumer, total: usize, seed: u64) {
     let mut random = fastrand::Rng::with_seed(!seed);
     let mut received = 0;
     let mut check = |bytes: &[u8]| {
-        assert!(
-            bytes
-                .iter()
-                .enumerate()
-                .all(|(index, &byte)| byte == byte_at(received + index))
-        );
+        assert!(bytes.iter().enumerate().all(|(index, &byte)| byte == byte_at(received + index)));
         received += bytes.len();
         if bytes.is_empty() {
             thread::yield_now();
@@ -187,28 +165,17 @@ mod in_segment {
     fn bad_places_are_refused() {
         let (ours, _) = two_mappings(64);
         let misaligned = consumer_in(Arc::clone(&ours), 8, 64);
-        assert!(matches!(
-            misaligned,
-            Err(PlaceError::Segment(SegmentError::Misaligned { .. }))
-        ));
+        assert!(matches!(misaligned, Err(PlaceError::Segment(SegmentError::Misaligned { .. }))));
         let outside = consumer_in(Arc::clone(&ours), OFFSET + LINE, 64);
-        assert!(matches!(
-            outside,
-            Err(PlaceError::Segment(SegmentError::OutOfRange { .. }))
-        ));
-        assert!(matches!(
-            consumer_in(ours, usize::MAX - LINE + 1, 64),
-            Err(PlaceError::TooLong)
-        ));
+        assert!(matches!(outside, Err(PlaceError::Segment(SegmentError::OutOfRange { .. }))));
+        assert!(matches!(consumer_in(ours, usize::MAX - LINE + 1, 64), Err(PlaceError::TooLong)));
     }
 
     #[test]
     fn a_hostile_tail_is_an_error_for_the_consumer() {
         let (ours, theirs) = two_mappings(64);
         let mut consumer = consumer_in(ours, OFFSET, 64).expect("free");
-        let tail = theirs
-            .atomic_u64(OFFSET + TAIL)
-            .expect("the other process may write anything");
+        let tail = theirs.atomic_u64(OFFSET + TAIL).expect("the other process may write anything");
         tail.store(10, Ordering::Release);
         consumer.try_read(&mut [0; 5]).expect("five bytes of zero");
         for index in [0, 4, 9, 70, u64::MAX, 1 << 63] {
@@ -225,9 +192,7 @@ mod in_segment {
     fn a_hostile_head_is_an_error_for_the_producer() {
         let (ours, theirs) = two_mappings(64);
         let mut producer = producer_in(ours, OFFSET, 64).expect("free");
-        let head = theirs
-            .atomic_u64(OFFSET + HEAD)
-            .expect("the other process may write anything");
+        let head = theirs.atomic_u64(OFFSET + HEAD).expect("the other process may write anything");
         assert_eq!(producer.try_write(&[1; 64]), Ok(64));
         head.store(10, Ordering::Release);
         assert_eq!(producer.try_write(&[1; 5]), Ok(5));

@@ -27,10 +27,7 @@ fn the_length_is_sealed_and_exec_closes() {
     let segment = Segment::create(100).expect("memfd");
     assert_eq!(rustix::fs::ftruncate(segment.fd(), 50), Err(Errno::PERM));
     assert_eq!(rustix::fs::ftruncate(segment.fd(), 5000), Err(Errno::PERM));
-    assert_eq!(
-        rustix::fs::fcntl_add_seals(segment.fd(), SealFlags::WRITE),
-        Err(Errno::PERM)
-    );
+    assert_eq!(rustix::fs::fcntl_add_seals(segment.fd(), SealFlags::WRITE), Err(Errno::PERM));
     let flags = rustix::io::fcntl_getfd(segment.fd()).expect("open");
     assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
 }
@@ -50,23 +47,11 @@ fn empty_wrong_sized_and_read_only_files_are_refused() {
     let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     assert!(matches!(Segment::create(0), Err(SegmentError::Empty)));
     assert!(matches!(Segment::open(memfd(0, all)), Err(SegmentError::Empty)));
-    assert!(matches!(
-        Segment::open_sized(memfd(0, all), 0),
-        Err(SegmentError::Empty)
-    ));
+    assert!(matches!(Segment::open_sized(memfd(0, all), 0), Err(SegmentError::Empty)));
     let found = Segment::open_sized(memfd(99, all), 100).expect_err("wrong size");
-    assert!(matches!(
-        found,
-        SegmentError::WrongSize {
-            expected: 100,
-            found: 99
-        }
-    ));
+    assert!(matches!(found, SegmentError::WrongSize { expected: 100, found: 99 }));
     assert_eq!(Segment::open_sized(memfd(99, all), 99).expect("agreed").byte_len(), 99);
-    assert!(matches!(
-        Segment::open(memfd(99, all | SealFlags::WRITE)),
-        Err(SegmentError::Os { call: "mmap", .. })
-    ));
+    assert!(matches!(Segment::open(memfd(99, all | SealFlags::WRITE)), Err(SegmentError::Os { call: "mmap", .. })));
     assert!(matches!(Segment::create(usize::MAX), Err(SegmentError::Os { .. })));
 }
 
@@ -74,17 +59,11 @@ fn empty_wrong_sized_and_read_only_files_are_refused() {
 fn ranges_outside_and_unaligned_words_are_refused() {
     let segment = Segment::create(20).expect("memfd");
     for (offset, byte_len) in [(0, 21), (20, 1), (21, 0), (usize::MAX, 1), (usize::MAX, usize::MAX)] {
-        assert!(matches!(
-            segment.range(offset, byte_len),
-            Err(SegmentError::OutOfRange { .. })
-        ));
+        assert!(matches!(segment.range(offset, byte_len), Err(SegmentError::OutOfRange { .. })));
     }
     assert!(segment.copy_in(15, &[0; 6]).is_err());
     assert!(segment.copy_out(20, &mut []).is_ok());
-    assert!(matches!(
-        segment.atomic_u64(4),
-        Err(SegmentError::Misaligned { offset: 4, align: 8 })
-    ));
+    assert!(matches!(segment.atomic_u64(4), Err(SegmentError::Misaligned { offset: 4, align: 8 })));
     assert!(matches!(segment.atomic_u64(16), Err(SegmentError::OutOfRange { .. })));
 }
 
@@ -93,26 +72,14 @@ fn a_claimed_part_is_closed_to_words_until_given_back() {
     let segment = Arc::new(Segment::create(512).expect("memfd"));
     let ring = Purpose::Ring { capacity: 64 };
     let claim = Claim::new(Arc::clone(&segment), 128, 128, ring, 0).expect("free");
-    assert!(matches!(
-        segment.copy_in(120, &[1; 9]),
-        Err(SegmentError::InUse {
-            offset: 120,
-            byte_len: 9
-        })
-    ));
-    assert!(matches!(
-        segment.copy_out(255, &mut [1]),
-        Err(SegmentError::InUse { .. })
-    ));
+    assert!(matches!(segment.copy_in(120, &[1; 9]), Err(SegmentError::InUse { offset: 120, byte_len: 9 })));
+    assert!(matches!(segment.copy_out(255, &mut [1]), Err(SegmentError::InUse { .. })));
     assert!(matches!(segment.atomic_u64(128), Err(SegmentError::InUse { .. })));
     assert!(segment.copy_in(0, &[1; 128]).is_ok());
     drop(claim);
     assert!(segment.atomic_u64(128).is_ok());
     assert!(segment.atomic_u64(128).is_ok());
-    assert!(matches!(
-        Claim::new(segment, 128, 128, ring, 0),
-        Err(SegmentError::InUse { .. })
-    ));
+    assert!(matches!(Claim::new(segment, 128, 128, ring, 0), Err(SegmentError::InUse { .. })));
 }
 
 #[test]

@@ -99,19 +99,12 @@ impl Stage<'_> {
 
     /// A mismatch must come out somewhere.
     pub(super) fn judge_mismatch(&mut self) {
-        let all_right = self
-            .actors
-            .iter()
-            .all(|actor| matches!(actor.ending, Some(Ending::Right)));
+        let all_right = self.actors.iter().all(|actor| matches!(actor.ending, Some(Ending::Right)));
         if let (true, Some(Fault::Mismatch { rank, act })) = (all_right, &self.struck) {
             let (rank, act) = (*rank, *act);
             // Who has nothing to give or take tells nobody, and cannot be told.
             if self.schedules[act][rank].steps.iter().any(is_shared) {
-                self.violate(
-                    ViolationKind::Unnoticed,
-                    rank,
-                    format!("nobody noticed in operation {act}"),
-                );
+                self.violate(ViolationKind::Unnoticed, rank, format!("nobody noticed in operation {act}"));
             }
         }
     }
@@ -119,8 +112,5 @@ impl Stage<'_> {
 
 /// Whether a step has to do with another rank.
 fn is_shared(step: &Step) -> bool {
-    matches!(
-        step,
-        Step::Move { .. } | Step::Offer(_) | Step::Pull { .. } | Step::PullAll { .. }
-    )
+    matches!(step, Step::Move { .. } | Step::Offer(_) | Step::Pull { .. } | Step::PullAll { .. })
 }

@@ -66,11 +66,7 @@ impl<'a> Stage<'a> {
         let board = Arc::new(Board::new((0..scene.size()).map(offers)));
         let actors = (0..scene.size()).map(|rank| Actor::new(rank, scene, &network, &board));
         let total = total_byte_len(scene, &schedules);
-        let oracles = scene
-            .acts
-            .iter()
-            .zip(inputs)
-            .map(|(act, inputs)| Oracle::new(act, inputs));
+        let oracles = scene.acts.iter().zip(inputs).map(|(act, inputs)| Oracle::new(act, inputs));
         let mut stage = Stage {
             actors: actors.collect(),
             oracles: oracles.collect(),
@@ -146,10 +142,7 @@ impl<'a> Stage<'a> {
 
     fn end(mut self) -> Outcome {
         self.judge_mismatch();
-        let endings = self
-            .actors
-            .into_iter()
-            .map(|actor| actor.ending.unwrap_or(Ending::Unfinished));
+        let endings = self.actors.into_iter().map(|actor| actor.ending.unwrap_or(Ending::Unfinished));
         Outcome {
             endings: endings.collect(),
             violation: self.violation,
