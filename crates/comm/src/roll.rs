@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use phalanx_core::{Desync, Error, Fingerprint, Result};
+use phalanx_core::{Fingerprint, Result};
 
 /// The last collectives of every rank, by their numbers.
 ///
@@ -69,18 +69,7 @@ impl Page {
     fn compare(&self, peer: usize, rank: usize, print: &Fingerprint) -> Result<()> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let theirs = entries[print.sequence as usize % KEPT].filter(|theirs| theirs.sequence == print.sequence);
-        let Some(difference) = theirs.and_then(|theirs| print.difference(&theirs)) else {
-            return Ok(());
-        };
-        Err(Error::Desync(Box::new(Desync {
-            sequence: print.sequence,
-            rank,
-            peer,
-            field: difference.field,
-            ours: difference.ours,
-            theirs: difference.theirs,
-            moved: true,
-        })))
+        theirs.and_then(|theirs| print.disagreement(&theirs, rank, peer, true)).map_or(Ok(()), Err)
     }
 }
 

@@ -7,7 +7,7 @@ use std::panic::Location;
 
 use crate::op::{Counts, OpKind};
 use crate::reduce::ReduceOp;
-use crate::{DType, Op};
+use crate::{DType, Desync, Error, Op};
 
 /// What a rank says about the operation it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +135,13 @@ impl Fingerprint {
             .or_else(|| differ("count", ours.count, theirs.count))
             .or_else(|| differ("split table", hex(ours.splits), hex(theirs.splits)))
             .or_else(|| differ("call site", hex(ours.site), hex(theirs.site)).filter(|_| both_compare))
+    }
+
+    /// The error of `rank`, whose fingerprint this is, when the one of `peer` differs; `moved` as in [`Desync`].
+    pub fn disagreement(&self, theirs: &Fingerprint, rank: usize, peer: usize, moved: bool) -> Option<Error> {
+        let Difference { field, ours, theirs } = self.difference(theirs)?;
+        let sequence = self.sequence;
+        Some(Error::Desync(Box::new(Desync { sequence, rank, peer, field, ours, theirs, moved })))
     }
 }
 

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use phalanx_mem::Buffer;
 
-use super::{Delivery, Ticket, corrupt, fingerprint};
+use super::{Delivery, Ticket, fingerprint};
 use crate::fingerprint::Fingerprint;
 use crate::link::Link;
 use crate::op::OpKind;
-use crate::player::{Incoming, Outgoing, Part, lost};
+use crate::player::{Incoming, Outgoing, Part, corrupt, lost};
 use crate::{DType, Error, Result};
 
 #[derive(Debug)]

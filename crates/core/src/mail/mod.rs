@@ -10,7 +10,7 @@ mod tests;
 use desk::{Desk, Room};
 use phalanx_mem::Buffer;
 
-use crate::error::{Desync, PeerReason, Stuck, Waiting};
+use crate::error::{PeerReason, Stuck, Waiting};
 use crate::fingerprint::Fingerprint;
 use crate::link::Mesh;
 use crate::op::OpKind;
@@ -260,26 +260,13 @@ impl Mail {
 fn mismatch(rank: usize, peer: usize, posted: &Posted, print: &Fingerprint) -> Option<Error> {
     let count = posted.room.byte_len() / posted.dtype.byte_len();
     let wanted = Fingerprint { dtype: posted.dtype, count: count as u64, ..*print };
-    let difference = wanted.difference(print)?;
-    Some(Error::Desync(Box::new(Desync {
-        sequence: print.sequence,
-        rank,
-        peer,
-        field: difference.field,
-        ours: difference.ours,
-        theirs: difference.theirs,
-        moved: false,
-    })))
+    wanted.disagreement(print, rank, peer, false)
 }
 
 /// The fingerprint of a message.
 fn fingerprint(epoch: u16, sequence: u32, tag: u32, dtype: DType, byte_len: usize) -> Fingerprint {
     let count = (byte_len / dtype.byte_len()) as u64;
     Fingerprint { epoch, sequence, op: OpKind::Send, dtype, reduce: None, root: tag, count, splits: 0, site: 0 }
-}
-
-fn corrupt(peer: usize, detail: impl Into<String>) -> Error {
-    Error::peer(peer, PeerReason::Corrupt, detail)
 }
 
 const KEPT_LIMIT: usize = 64 << 20;

@@ -13,7 +13,7 @@ pub use memory::Data;
 use memory::Memory;
 use moving::Moving;
 
-use crate::error::{Desync, PeerReason, Stuck, Waiting};
+use crate::error::{PeerReason, Stuck, Waiting};
 use crate::fingerprint::Fingerprint;
 use crate::link::{LinkError, Mesh};
 use crate::reduce::{Factor, ReduceOp};
@@ -158,18 +158,7 @@ impl Task {
     fn compare(&self, peer: usize, head: &[u8], expected: &Fingerprint) -> Result<()> {
         let bytes = head.try_into().map_err(|_| corrupt(peer, "a frame without a fingerprint"))?;
         let theirs = Fingerprint::decode(bytes).map_err(|bad| corrupt(peer, bad.to_string()))?;
-        let Some(difference) = expected.difference(&theirs) else {
-            return Ok(());
-        };
-        Err(Error::Desync(Box::new(Desync {
-            sequence: self.fingerprint.sequence,
-            rank: self.rank,
-            peer,
-            field: difference.field,
-            ours: difference.ours,
-            theirs: difference.theirs,
-            moved: true,
-        })))
+        expected.disagreement(&theirs, self.rank, peer, true).map_or(Ok(()), Err)
     }
 }
 
@@ -183,6 +172,7 @@ pub(crate) fn lost(peer: usize, error: LinkError) -> Error {
     }
 }
 
+/// The error of bytes from `peer` that it cannot have sent.
 pub(crate) fn corrupt(peer: usize, detail: impl Into<String>) -> Error {
     Error::peer(peer, PeerReason::Corrupt, detail)
 }
