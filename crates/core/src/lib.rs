@@ -1,4 +1,11 @@
 //! The pure core of Phalanx: everything that can be decided from numbers alone.
+//!
+//! A [`Group`] checks a call, numbers it and hands it to its [`backend`]. There an [`Op`] becomes a [`schedule`], one rank's
+//! whole part as data, which a [`player`] carries out over [`link`]s and windows, a poll at a time; messages between two
+//! ranks go through [`mail`]. Elements are joined by [`reduce`]. What comes back up is a value: the buffers, or an [`Error`]
+//! that says who is at fault and what is still usable.
+//!
+//! There is no I/O, clock, thread or unsafe code here. Whoever moves bytes and waits is a backend's business.
 #![forbid(unsafe_code)]
 
 pub mod backend;
