@@ -95,7 +95,7 @@ impl Case {
 
     /// The buffers of one rank, with fresh data.
     pub(crate) fn buffers(&self, rank: usize) -> Buffers {
-        let (input, output) = match self.op(rank) {
+        let (input, output) = match self.op() {
             Some(op) => (op.need(rank, self.np).input, op.need(rank, self.np).output),
             None => (self.count, self.count),
         };
@@ -105,7 +105,7 @@ impl Case {
     /// Runs the operation once.
     pub(crate) fn run(&self, group: &Group, buffers: &mut Buffers) -> Result<()> {
         let Buffers { input, output } = buffers;
-        match self.op(group.rank()) {
+        match self.op() {
             Some(op) => group.run_bytes(op, self.dtype, None, Some(input), output).map(drop),
             None => self.pass_on(group, input, output),
         }
@@ -118,7 +118,7 @@ impl Case {
         expected.iter().zip(output).filter(|(expected, got)| expected != got).count()
     }
 
-    fn op(&self, _rank: usize) -> Option<Op> {
+    fn op(&self) -> Option<Op> {
         let (count, reduce, root) = (self.count, self.reduce, 0);
         let counts = Counts::Even(count / self.np);
         match self.kind {
@@ -135,15 +135,16 @@ impl Case {
         }
     }
 
-    fn pass_on(&self, group: &Group, input: &[u8], output: &mut [u8]) -> Result<()> {
+    fn pass_on(&self, group: &Group, input: &mut Vec<u8>, output: &mut [u8]) -> Result<()> {
         if self.np == 1 {
             output.copy_from_slice(input);
             return Ok(());
         }
         let (next, previous) = self.neighbours(group.rank());
-        let sent = group.send_async(input.to_vec(), next, 0)?;
+        let sent = group.send_async(std::mem::take(input), next, 0)?;
         group.recv(output, previous, 0)?;
-        sent.wait().map(drop)
+        *input = sent.wait()?.data;
+        Ok(())
     }
 
     fn neighbours(&self, rank: usize) -> (usize, usize) {
@@ -155,16 +156,15 @@ impl Case {
         let (count, share) = (self.count, self.count / self.np);
         let part = |from: usize| self.slice(&self.pattern(from, count), rank * share, share);
         match self.kind {
-            Kind::AllReduce => self.joined(count),
-            Kind::Reduce if rank == 0 => self.joined(count),
+            Kind::Reduce | Kind::Gather if rank > 0 => vec![],
+            Kind::AllReduce | Kind::Reduce => self.joined(count),
             Kind::ReduceScatter => self.slice(&self.joined(count), rank * share, share),
-            Kind::Gather if rank == 0 => (0..self.np).flat_map(|from| self.pattern(from, share)).collect(),
-            Kind::AllGather => (0..self.np).flat_map(|from| self.pattern(from, share)).collect(),
+            Kind::AllGather | Kind::Gather => (0..self.np).flat_map(|from| self.pattern(from, share)).collect(),
             Kind::Broadcast => self.pattern(0, count),
             Kind::Scatter => part(0),
             Kind::AllToAll => (0..self.np).flat_map(part).collect(),
             Kind::SendRecv => self.pattern(self.neighbours(rank).1, count),
-            Kind::Barrier | Kind::Reduce | Kind::Gather => vec![],
+            Kind::Barrier => vec![],
         }
     }
 
