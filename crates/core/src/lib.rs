@@ -23,6 +23,7 @@ pub mod player;
 pub mod recorder;
 pub mod reduce;
 pub mod schedule;
+pub mod store;
 mod work;
 
 pub use call::{Call, Reduction};

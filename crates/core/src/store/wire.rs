@@ -1,0 +1,1 @@
+//! How requests and replies travel: PyTorch's words, and ours.
