@@ -15,6 +15,7 @@ mod roll;
 pub mod secure;
 mod slot;
 mod stage;
+pub mod store;
 mod threads;
 
 pub use threads::Threads;
