@@ -3,7 +3,9 @@
 
 mod bench;
 mod command;
+mod completions;
 mod failure;
+mod run;
 mod simulate;
 mod sizes;
 
@@ -14,9 +16,14 @@ use clap::Parser;
 use command::{Command, CommandLine};
 
 fn main() -> ExitCode {
+    env_logger::Builder::from_env(env_logger::Env::new().filter_or("PHALANX_LOG", "warn")).init();
     let done = match CommandLine::parse().command {
+        Command::Run(options) => run::guard(&options),
+        Command::Launch(step) => run::launch(&step),
+        Command::Rank(step) => run::become_program(&step),
         Command::Bench(options) => bench::run(&options),
         Command::Simulate(options) => simulate::run(&options),
+        Command::Completions(options) => completions::run(&options),
     };
     failure::exit_code(done)
 }
