@@ -13,6 +13,7 @@ mod post;
 mod roll;
 mod slot;
 mod stage;
+pub mod store;
 mod threads;
 
 pub use threads::Threads;
