@@ -2,8 +2,12 @@
 
 mod address;
 mod client;
+mod file;
+mod local;
 pub mod server;
 
 pub use address::StoreAddress;
 pub use client::{ClientOptions, Speech, TcpStore};
+pub use file::{FileStore, FileStoreOptions};
+pub use local::LocalStore;
 pub use server::{ServerOptions, StoreServer};
