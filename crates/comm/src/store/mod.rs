@@ -1,4 +1,6 @@
-//! Where stores live: in this process, in a file, or behind a server. What they do is core's; here is how they are reached.
+//! Where stores live: in this process, in a file that several processes share, or behind a server.
+//!
+//! A home only guards and carries: what a request means is the [table](phalanx_core::store::Table)'s to say.
 
 mod address;
 mod client;

@@ -9,7 +9,7 @@ mod processes;
 mod setting;
 mod waiting;
 
-use setting::{Setting, file, local};
+use setting::{Setting, file, local, native, pytorch, sealed};
 
 /// The suite for each home, as a module of its name.
 macro_rules! conformance {
@@ -40,4 +40,7 @@ macro_rules! conformance {
 conformance! {
     in_memory => |limits| local(limits),
     in_a_file => |limits| file(limits),
+    served_in_pytorchs_words => |limits| pytorch(limits),
+    served_in_our_frames => |limits| native(limits),
+    served_with_a_key => |limits| sealed(limits),
 }

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use phalanx_comm::store::{FileStore, FileStoreOptions, LocalStore};
+use phalanx_comm::secure::JobKey;
+use phalanx_comm::store::{
+    ClientOptions, FileStore, FileStoreOptions, LocalStore, ServerOptions, Speech, StoreServer, TcpStore,
+};
 use phalanx_core::store::{Limits, Store};
 
 /// A home, as far as the suite knows it.
@@ -54,6 +57,34 @@ pub(crate) fn file(limits: Limits) -> Door {
     let path = TempFile::new();
     let options = FileStoreOptions::new().limits(limits);
     Box::new(move || Store::new(FileStore::open(path.path(), options).expect("a store in a file")))
+}
+
+pub(crate) fn pytorch(limits: Limits) -> Door {
+    served(limits, None, Speech::PyTorch)
+}
+
+pub(crate) fn native(limits: Limits) -> Door {
+    served(limits, None, Speech::Either)
+}
+
+pub(crate) fn sealed(limits: Limits) -> Door {
+    served(limits, Some(JobKey::mint().expect("random numbers")), Speech::Either)
+}
+
+fn served(limits: Limits, key: Option<JobKey>, speech: Speech) -> Door {
+    let address = "127.0.0.1:0".parse().expect("an address");
+    let mut options = ServerOptions::new(address).limits(limits);
+    if let Some(key) = &key {
+        options = options.key(key.clone());
+    }
+    let server = StoreServer::start(options).expect("a free port");
+    Box::new(move || {
+        let mut options = ClientOptions::new(server.address().clone()).speech(speech).timeout(TIMEOUT);
+        if let Some(key) = &key {
+            options = options.key(key.clone());
+        }
+        Store::new(TcpStore::connect(options).expect("a server"))
+    })
 }
 
 impl TempFile {

@@ -186,7 +186,8 @@ fn lock_step(python: &mut Python, rust: &mut Store, seed: u64, takes: impl Fn(&O
 fn server() -> (StoreServer, u16) {
     let address: StoreAddress = "127.0.0.1:0".parse().expect("an address");
     let server = StoreServer::start(ServerOptions::new(address).limits(Limits::default())).expect("a free port");
-    let port = server.address().port().expect("a TCP address");
+    let address = server.address().to_string();
+    let port = address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a TCP address");
     (server, port)
 }
 
