@@ -3,6 +3,7 @@
 #![doc = include_str!("../../../README.md")]
 #![forbid(unsafe_code)]
 
+mod environment;
 mod world;
 
 pub use phalanx_comm::Threads;
