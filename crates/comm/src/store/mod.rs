@@ -2,6 +2,8 @@
 
 mod address;
 mod client;
+pub mod server;
 
 pub use address::StoreAddress;
 pub use client::{ClientOptions, Speech, TcpStore};
+pub use server::{ServerOptions, StoreServer};
