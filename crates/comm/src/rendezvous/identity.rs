@@ -39,6 +39,11 @@ impl HostId {
     }
 }
 
+/// Which host this is, as text: equal for two processes exactly where they can share memory.
+pub fn host_identity() -> String {
+    HostId::of_this_process(&host_name()).0
+}
+
 /// The name of this host as the system has it.
 pub(super) fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();

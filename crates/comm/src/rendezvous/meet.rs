@@ -55,7 +55,12 @@ impl Meeting {
     ///
     /// Ends within `timeout`, for which the last 250 ms or the last eighth serve to tell the others.
     pub fn meet(&self, card: &[u8], timeout: Duration) -> Result<Vec<Vec<u8>>, MeetError> {
-        self.visit(card, timeout, |visit| {
+        self.meet_since(Instant::now(), card, timeout)
+    }
+
+    /// The same where the time began to run before.
+    pub(super) fn meet_since(&self, began: Instant, card: &[u8], timeout: Duration) -> Result<Vec<Vec<u8>>, MeetError> {
+        self.visit(began, card, timeout, |visit| {
             visit.arrive()?;
             visit.stay()
         })
@@ -63,7 +68,7 @@ impl Meeting {
 
     /// Comes with `card` and does not wait; the others learn that this rank was there.
     pub fn pass(&self, card: &[u8], timeout: Duration) -> Result<(), MeetError> {
-        self.visit(card, timeout, |visit| {
+        self.visit(Instant::now(), card, timeout, |visit| {
             visit.arrive()?;
             // Those who stay find out themselves where this goes wrong.
             if visit.is_last()
@@ -77,6 +82,7 @@ impl Meeting {
 
     fn visit<R>(
         &self,
+        began: Instant,
         card: &[u8],
         timeout: Duration,
         go: impl FnOnce(&mut Visit<'_>) -> Result<R, MeetError>,
@@ -86,7 +92,7 @@ impl Meeting {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Err(MeetError::Busy),
         };
-        let mut visit = Visit { meeting: self, card, generation: *generation, came: 0, began: Instant::now(), timeout };
+        let mut visit = Visit { meeting: self, card, generation: *generation, came: 0, began, timeout };
         *generation += 1;
         go(&mut visit)
     }
@@ -222,3 +228,5 @@ const LAST_WORDS: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod tests;

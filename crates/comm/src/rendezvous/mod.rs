@@ -17,6 +17,7 @@ mod outcome;
 mod world;
 
 pub use error::MeetError;
+pub use identity::host_identity;
 pub use interval::Ranks;
 pub use meet::Meeting;
 pub use member::Member;

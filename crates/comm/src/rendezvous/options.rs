@@ -1,6 +1,6 @@
 //! What a rank brings to a world besides the store.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::secure::JobName;
 
@@ -14,6 +14,7 @@ pub struct WorldOptions {
     pub(super) timeout: Duration,
     pub(super) epoch: u32,
     pub(super) job: JobName,
+    pub(super) began: Option<Instant>,
     pub(super) interval: Duration,
 }
 
@@ -28,6 +29,7 @@ impl WorldOptions {
             timeout: DEFAULT_TIMEOUT,
             epoch: 0,
             job: JobName::default(),
+            began: None,
             interval: Duration::from_secs(10),
         }
     }
@@ -50,6 +52,13 @@ impl WorldOptions {
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> WorldOptions {
         self.timeout = timeout;
+        self
+    }
+
+    /// When the time began to run, where reaching the store has taken some of it already. At the call unless set.
+    #[must_use]
+    pub fn began(mut self, began: Instant) -> WorldOptions {
+        self.began = Some(began);
         self
     }
 

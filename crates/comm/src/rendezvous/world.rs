@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use phalanx_core::store::Store;
 use phalanx_core::{Error, Layout, Result};
@@ -211,7 +211,8 @@ fn meet(own: &Store, options: &WorldOptions, hosts_store: bool) -> Result<Vec<Ca
     let card = Card::of_this_process(local_rank, hosts_store).encode();
     let meeting = Meeting::new(own.clone(), "world", options.rank, options.size);
     let meeting = meeting.naming(Card::bearer).interval(options.interval);
-    let met = meeting.meet(&card, options.timeout).inspect_err(|error| scatter(own, options.size, error));
+    let began = options.began.unwrap_or_else(Instant::now);
+    let met = meeting.meet_since(began, &card, options.timeout).inspect_err(|error| scatter(own, options.size, error));
     let cards = met.map_err(|error| error.during("joining the world"))?;
     let read = |(rank, card): (usize, &Vec<u8>)| {
         let odd =
