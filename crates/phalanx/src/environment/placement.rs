@@ -85,6 +85,17 @@ impl Placement {
     /// Launchers are recognised in this order: `phalanx run`, torchrun and variables set in their way; Open MPI; PMI;
     /// Slurm; Kubernetes. Open MPI and PMI come before Slurm because their launchers run within its jobs, where Slurm's
     /// variables describe the launcher's own helpers.
+    ///
+    /// Under every launcher these are read besides its own:
+    ///
+    /// | variable | says |
+    /// |---|---|
+    /// | `PHALANX_STORE` | the address of a store that is there already |
+    /// | `MASTER_ADDR`, `MASTER_PORT` | where rank 0 serves the store, or an agent does (`TORCHELASTIC_USE_AGENT_STORE`) |
+    /// | `PHALANX_KEY_FD`, `PHALANX_KEY_FILE`, `PHALANX_KEY` | the job key: a descriptor, a file, or 64 hexadecimal digits |
+    /// | `PHALANX_JOB`, `PHALANX_EPOCH` | the job's name, and how often it was started anew |
+    /// | `PHALANX_JOIN_TIMEOUT` | how long to wait for the others, in seconds |
+    /// | `PHALANX_INSECURE` | 1 to do without a key beyond this machine |
     pub fn recognise() -> Result<Placement> {
         let lookup = |name: &str| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
         let placement = Placement::from_lookup(&lookup)?;
@@ -152,7 +163,6 @@ impl Told {
             return Err(wrong(rank_name, rank, format!("must be below {size_name}, which is {size}")));
         }
         let told_job = self.job.as_deref().and_then(plain);
-        let timeout: Option<u64> = variables.whole("PHALANX_JOIN_TIMEOUT")?;
         Ok(Placement {
             launcher: self.launcher,
             rank,
@@ -164,7 +174,7 @@ impl Told {
             door: door(variables, self.door)?,
             key: key(variables)?,
             insecure: variables.switch("PHALANX_INSECURE")?,
-            timeout: timeout.map(Duration::from_secs),
+            timeout: variables.seconds("PHALANX_JOIN_TIMEOUT")?,
         })
     }
 }

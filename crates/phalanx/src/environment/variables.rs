@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::str::FromStr;
+use std::time::Duration;
 
 use phalanx_core::{Error, Result};
 
@@ -25,6 +26,12 @@ impl Variables<'_> {
         (self.0)(name).map(parse).transpose()
     }
 
+    /// A time, where the variable is set.
+    pub(super) fn seconds(&self, name: &str) -> Result<Option<Duration>> {
+        let parse = |text: String| seconds(&text).ok_or_else(|| wrong(name, &text, "must be a number of seconds"));
+        (self.0)(name).map(parse).transpose()
+    }
+
     /// A whole number that must be there.
     pub(super) fn needed<N: FromStr>(&self, name: &str) -> Result<N> {
         self.whole(name)?.ok_or_else(|| Error::setup(ENVIRONMENT, format!("{name} is not set")))
@@ -44,6 +51,11 @@ impl Variables<'_> {
             other => Err(wrong(name, other, "must be 1 or 0")),
         }
     }
+}
+
+/// A time as seconds with or without a fraction.
+pub(crate) fn seconds(text: &str) -> Option<Duration> {
+    text.trim().parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
 }
 
 /// A variable that cannot be what it says.
@@ -74,6 +86,17 @@ mod tests {
         let lookup = one("maybe");
         let error = Variables(&lookup).switch("A").unwrap_err();
         assert_eq!(error.to_string(), "environment: A is \"maybe\", must be 1 or 0");
+    }
+
+    #[test]
+    fn times_are_seconds() {
+        assert_eq!(
+            (seconds("2.5"), seconds("300")),
+            (Some(Duration::from_millis(2500)), Some(Duration::from_secs(300)))
+        );
+        assert!(["", "-1", "NaN", "inf", "1e300", "5s"].iter().all(|text| seconds(text).is_none()));
+        let error = Variables(&one("5s")).seconds("A").unwrap_err().to_string();
+        assert_eq!(error, "environment: A is \"5s\", must be a number of seconds");
     }
 
     #[test]
