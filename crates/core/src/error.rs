@@ -192,6 +192,8 @@ pub struct Setup {
     pub what: String,
     /// Why it could not be.
     pub why: String,
+    /// The ranks that did not come to where all had to meet, in order; empty where something else is the reason.
+    pub missing: Vec<usize>,
 }
 
 impl Error {
@@ -220,7 +222,12 @@ impl Error {
 
     /// Something the environment lacks.
     pub fn setup(what: impl Into<String>, why: impl fmt::Display) -> Error {
-        Error::Setup(Box::new(Setup { what: what.into(), why: why.to_string() }))
+        Error::absent(what, why, Vec::new())
+    }
+
+    /// Ranks that did not come to where all had to meet.
+    pub fn absent(what: impl Into<String>, why: impl fmt::Display, missing: Vec<usize>) -> Error {
+        Error::Setup(Box::new(Setup { what: what.into(), why: why.to_string(), missing }))
     }
 
     /// Which of the seven kinds this is.
@@ -292,6 +299,10 @@ mod tests {
         assert_eq!(aborted.to_string(), "group aborted: rank 3 is dead: connection closed");
         assert_eq!(Error::aborted_by(aborted.clone()), aborted);
         assert_eq!(Error::setup("store", "no route").scope(), Scope::Process);
+
+        let absent = Error::absent("world", "rank 2 did not come", vec![2]);
+        assert_eq!(absent.to_string(), "world: rank 2 did not come");
+        assert!(matches!(absent, Error::Setup(setup) if setup.missing == [2]));
     }
 
     #[test]

@@ -3,13 +3,23 @@
 #![doc = include_str!("../../../README.md")]
 #![forbid(unsafe_code)]
 
+mod environment;
+mod joining;
+mod lobby;
+mod report;
+mod url;
 mod world;
 
+pub use environment::{Launcher, Placement};
+pub use joining::Joining;
 pub use phalanx_comm::Threads;
+pub use phalanx_comm::rendezvous::{Member, World, WorldOptions};
+pub use phalanx_comm::secure::{JobKey, JobName};
+pub use phalanx_core::store::{Store, StoreError};
 pub use phalanx_core::{
     Aborted, Bool, Class, Counts, DType, Delivered, Desync, Device, Element, Error, ErrorKind, F8E4M3Fnuz, F8E5M2Fnuz,
     Group, GroupOptions, Layout, Message, Need, Op, OpKind, Peer, PeerReason, ReduceOp, Reduction, Result, Scope,
     Setup, Stuck, Timeout, Usage, Waiting, Work, backend, recorder, reduce, schedule,
 };
 pub use phalanx_mem::Buffer;
-pub use world::threads;
+pub use world::{init, join, threads};

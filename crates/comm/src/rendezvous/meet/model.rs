@@ -1,0 +1,251 @@
+//! Every interleaving of a few ranks' requests, each carried out by the real code against the real table.
+//!
+//! A rank is a function of the answers it gets. So it is run anew for each step, with the answers it had so far, until it
+//! asks for one it has not got; which rank's question is carried out next is the only choice there is.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use phalanx_core::store::{
+    Asked, ClientId, Doubt, Home, Limits, Reply, Request, Store, StoreError, Table, Ticket, Value,
+};
+
+use crate::rendezvous::{MeetError, Meeting};
+
+type Answer = Result<Reply, StoreError>;
+type Met = Result<Vec<Vec<u8>>, MeetError>;
+type Contents = Vec<(String, Vec<u8>)>;
+
+const PATIENT: Duration = Duration::from_secs(3600);
+const IMPATIENT: Duration = Duration::ZERO;
+
+/// What a rank does: how long it waits in each meeting it goes to.
+#[derive(Clone)]
+struct Part {
+    rank: usize,
+    card: &'static [u8],
+    patience: Vec<Duration>,
+}
+
+/// Answers from what is known, and keeps the first question beyond it.
+struct Script {
+    known: Vec<Answer>,
+    asked: Mutex<usize>,
+    beyond: Arc<Mutex<Option<(Request, Duration)>>>,
+}
+
+impl Home for Script {
+    fn ask(&self, request: Request, timeout: Duration) -> Answer {
+        let mut asked = self.asked.lock().unwrap();
+        let verb = request.verb();
+        *asked += 1;
+        if let Some(answer) = self.known.get(*asked - 1) {
+            return answer.clone();
+        }
+        self.beyond.lock().unwrap().get_or_insert((request, timeout));
+        Err(StoreError::Lost { verb, detail: "the script ends here".into(), doubt: Doubt::None })
+    }
+
+    fn describe(&self) -> String {
+        "a script".into()
+    }
+}
+
+enum Next {
+    Asks(Request, Duration),
+    Ended(Vec<Met>),
+}
+
+fn next(part: &Part, size: usize, known: &[Answer]) -> Next {
+    let beyond = Arc::default();
+    let script = Script { known: known.to_vec(), asked: Mutex::new(0), beyond: Arc::clone(&beyond) };
+    let meeting = Meeting::new(Store::new(script), "m", part.rank, size)
+        .naming(|card| String::from_utf8_lossy(card).into_owned());
+    let met = part.patience.iter().map(|patience| meeting.meet(part.card, *patience)).collect();
+    let question = beyond.lock().unwrap().take();
+    question.map_or(Next::Ended(met), |(request, timeout)| Next::Asks(request, timeout))
+}
+
+/// The ranks and their store after some choices.
+struct Scene<'a> {
+    parts: &'a [Part],
+    size: usize,
+    table: Table,
+    known: Vec<Vec<Answer>>,
+    /// Who waits, and for which ticket.
+    waiting: Vec<Option<Ticket>>,
+    requests: usize,
+}
+
+impl Scene<'_> {
+    fn new(parts: &[Part], size: usize) -> Scene<'_> {
+        let (known, waiting) = (vec![vec![]; parts.len()], vec![None; parts.len()]);
+        Scene { parts, size, table: Table::new(Limits::default()), known, waiting, requests: 0 }
+    }
+
+    fn next(&self, part: usize) -> Next {
+        next(&self.parts[part], self.size, &self.known[part])
+    }
+
+    /// Who could go on now.
+    fn ready(&self) -> Vec<usize> {
+        let asks = |&part: &usize| self.waiting[part].is_none() && matches!(self.next(part), Next::Asks(..));
+        (0..self.parts.len()).filter(asks).collect()
+    }
+
+    fn go_on(&mut self, part: usize) {
+        let Next::Asks(request, timeout) = self.next(part) else { panic!("part {part} asks nothing") };
+        let (verb, keys) = (request.verb(), request.keys().cloned().collect());
+        self.requests += 1;
+        match self.table.ask(ClientId(part as u64), request) {
+            Asked::Answered(answer) => {
+                self.answer(part, answer.map_err(|refusal| StoreError::Refused { verb, refusal }))
+            }
+            Asked::Waiting(ticket) if timeout > Duration::ZERO => self.waiting[part] = Some(ticket),
+            Asked::Waiting(ticket) => {
+                assert!(self.table.cancel(ticket));
+                self.answer(part, Err(StoreError::Timeout { verb, after: timeout, keys, doubt: Doubt::None }));
+            }
+        }
+        while let Some((ClientId(client), ticket, answer)) = self.table.woken() {
+            let woken = client as usize;
+            assert_eq!(self.waiting[woken].take(), Some(ticket));
+            self.answer(woken, Ok(answer.expect("nothing here is refused")));
+        }
+    }
+
+    fn answer(&mut self, part: usize, answer: Answer) {
+        self.known[part].push(answer);
+    }
+
+    fn contents(&mut self) -> Contents {
+        let Asked::Answered(Ok(Reply::Keys(mut keys))) = self.table.ask(ClientId(99), Request::ListKeys) else {
+            panic!("keys are listed")
+        };
+        keys.sort();
+        let request = Request::Get { keys: keys.clone(), wait: false };
+        let Asked::Answered(Ok(Reply::Values(values))) = self.table.ask(ClientId(99), request) else {
+            panic!("values are told")
+        };
+        let values = values.into_iter().map(|value| value.map(Value::into_vec).unwrap_or_default());
+        keys.iter().map(|key| key.to_string()).zip(values).collect()
+    }
+
+    /// All that the future depends on.
+    fn fingerprint(&mut self) -> (Vec<Vec<String>>, Contents) {
+        let told = |answer: &Answer| match answer {
+            Ok(Reply::Values(values)) => {
+                format!("{:?}", values.iter().map(|value| value.as_deref()).collect::<Vec<_>>())
+            }
+            other => format!("{other:?}"),
+        };
+        (self.known.iter().map(|known| known.iter().map(told).collect()).collect(), self.contents())
+    }
+
+    fn ends(&self) -> Vec<Vec<Met>> {
+        let end = |part| match self.next(part) {
+            Next::Ended(met) => met,
+            Next::Asks(request, _) => panic!("part {part} is stuck at {request:?}"),
+        };
+        (0..self.parts.len()).map(end).collect()
+    }
+}
+
+/// Plays all orders of the parts' requests and hands every end to `check`, with the store's contents and how much was asked.
+fn explore(parts: &[Part], size: usize, check: impl Fn(&[Vec<Met>], &[(String, Vec<u8>)], usize)) -> usize {
+    let mut seen = HashSet::new();
+    let ends = Cell::new(0);
+    let mut open: Vec<Vec<usize>> = vec![vec![]];
+    while let Some(path) = open.pop() {
+        let mut scene = Scene::new(parts, size);
+        path.iter().for_each(|&part| scene.go_on(part));
+        if !seen.insert(scene.fingerprint()) {
+            continue;
+        }
+        let ready = scene.ready();
+        if ready.is_empty() {
+            ends.set(ends.get() + 1);
+            check(&scene.ends(), &scene.contents(), scene.requests);
+        }
+        open.extend(ready.iter().map(|&part| [&path[..], &[part]].concat()));
+    }
+    assert!(ends.get() > 0);
+    seen.len()
+}
+
+fn parts(size: usize, patience: &[Duration]) -> Vec<Part> {
+    const CARDS: [&[u8]; 3] = [b"zero", b"", b"two"];
+    (0..size).map(|rank| Part { rank, card: CARDS[rank], patience: patience.to_vec() }).collect()
+}
+
+fn all_cards(size: usize) -> Met {
+    Ok(parts(size, &[]).iter().map(|part| part.card.to_vec()).collect())
+}
+
+#[test]
+fn patient_ranks_always_meet_and_leave_little_behind() {
+    for (size, times) in [(1, 3), (2, 3), (3, 1)] {
+        let states = explore(&parts(size, &vec![PATIENT; times]), size, |ends, contents, requests| {
+            ends.iter().flatten().for_each(|met| assert_eq!(*met, all_cards(size)));
+            assert!(contents.len() <= 3, "{contents:?}");
+            assert!(requests <= times * (3 * size + 5), "{requests} requests");
+        });
+        assert!(states > 3 * times * size, "{size} ranks: {states} states");
+    }
+}
+
+#[test]
+fn impatient_ranks_all_meet_or_all_fail_alike() {
+    for impatient in [vec![0], vec![1], vec![0, 1], vec![2, 0], vec![0, 1, 2]] {
+        let size = if impatient.len() == 3 || impatient.contains(&2) { 3 } else { 2 };
+        let mut parts = parts(size, &[PATIENT]);
+        impatient.iter().for_each(|&rank| parts[rank].patience = vec![IMPATIENT]);
+        let (met, failed) = (Cell::new(0), Cell::new(0));
+        explore(&parts, size, |ends, _, _| {
+            ends.iter().for_each(|end| assert_eq!(end, &ends[0]));
+            match &ends[0][0] {
+                Err(MeetError::Missing { missing, by, .. }) => {
+                    assert!(impatient.contains(by) && !missing.contains(by) && !missing.is_empty());
+                    failed.set(failed.get() + 1);
+                }
+                other => {
+                    assert_eq!(*other, all_cards(size));
+                    met.set(met.get() + 1);
+                }
+            }
+        });
+        assert!(met.get() > 0 && failed.get() > 0, "{impatient:?}: {met:?} met, {failed:?} failed");
+    }
+}
+
+#[test]
+fn after_a_meeting_that_failed_all_can_meet_again() {
+    let parts = parts(2, &[IMPATIENT, PATIENT]);
+    explore(&parts, 2, |ends, contents, _| {
+        assert_eq!(ends[0], ends[1]);
+        assert_eq!(ends[0][1], all_cards(2));
+        assert!(contents.len() <= 3, "{contents:?}");
+    });
+}
+
+#[test]
+fn of_two_that_come_as_one_rank_at_most_one_meets() {
+    let mut parts = parts(2, &[PATIENT]);
+    parts.push(Part { rank: 1, card: b"impostor", patience: vec![PATIENT] });
+    let (alike, late) = (Cell::new(0), Cell::new(0));
+    explore(&parts, 2, |ends, _, _| {
+        let is_twice = |end: &Vec<Met>| matches!(&end[0], Err(MeetError::Twice { rank: 1, .. }));
+        match ends.iter().filter(|end| is_twice(end)).count() {
+            3 => alike.set(alike.get() + 1),
+            // All had met before the second came.
+            1 => {
+                assert!(ends[0][0].is_ok() && ends[1..].iter().any(is_twice));
+                late.set(late.get() + 1);
+            }
+            other => panic!("{other} of 3 know of the second: {ends:?}"),
+        }
+    });
+    assert!(alike.get() > 0 && late.get() > 0);
+}

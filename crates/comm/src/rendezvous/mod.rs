@@ -1,0 +1,25 @@
+//! How ranks that only share a store become a world: each brings a card, all get all cards, and know who is where.
+//!
+//! [`Meeting`] is the one protocol: it is how a world is joined, how it has its barriers, and how it is left. What a rank
+//! says of itself is its card; what follows from all cards together is the [`World`]. How the store is reached is not
+//! decided here.
+
+mod arrival;
+mod bytes;
+mod card;
+mod error;
+mod identity;
+mod interval;
+mod meet;
+mod member;
+mod options;
+mod outcome;
+mod world;
+
+pub use error::MeetError;
+pub use identity::host_identity;
+pub use interval::Ranks;
+pub use meet::Meeting;
+pub use member::Member;
+pub use options::WorldOptions;
+pub use world::World;

@@ -1,0 +1,87 @@
+//! What a rank brings to a world besides the store.
+
+use std::time::{Duration, Instant};
+
+use crate::secure::JobName;
+
+/// Which world to join, and as whom.
+#[derive(Clone, Debug)]
+pub struct WorldOptions {
+    pub(super) rank: usize,
+    pub(super) size: usize,
+    pub(super) local_rank: Option<usize>,
+    pub(super) local_size: Option<usize>,
+    pub(super) timeout: Duration,
+    pub(super) epoch: u32,
+    pub(super) job: JobName,
+    pub(super) began: Option<Instant>,
+    pub(super) interval: Duration,
+}
+
+impl WorldOptions {
+    /// Rank `rank` of a world of `size`.
+    pub fn new(rank: usize, size: usize) -> WorldOptions {
+        WorldOptions {
+            rank,
+            size,
+            local_rank: None,
+            local_size: None,
+            timeout: DEFAULT_TIMEOUT,
+            epoch: 0,
+            job: JobName::default(),
+            began: None,
+            interval: Duration::from_secs(10),
+        }
+    }
+
+    /// This rank's number on its host, where a launcher gave it one. Otherwise ranks of a host are numbered in order.
+    #[must_use]
+    pub fn local_rank(mut self, local_rank: usize) -> WorldOptions {
+        self.local_rank = Some(local_rank);
+        self
+    }
+
+    /// How many ranks the launcher says this host has; a difference from what the ranks say is logged, and they are right.
+    #[must_use]
+    pub fn local_size(mut self, local_size: usize) -> WorldOptions {
+        self.local_size = Some(local_size);
+        self
+    }
+
+    /// How long to wait for the other ranks. 300 s unless set.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> WorldOptions {
+        self.timeout = timeout;
+        self
+    }
+
+    /// When the time began to run, where reaching the store has taken some of it already. At the call unless set.
+    #[must_use]
+    pub fn began(mut self, began: Instant) -> WorldOptions {
+        self.began = Some(began);
+        self
+    }
+
+    /// How often the job was started anew. Ranks of different epochs never meet. 0 unless set.
+    #[must_use]
+    pub fn epoch(mut self, epoch: u32) -> WorldOptions {
+        self.epoch = epoch;
+        self
+    }
+
+    /// The job. Ranks of different jobs never meet, even on one store. `default` unless set.
+    #[must_use]
+    pub fn job(mut self, job: JobName) -> WorldOptions {
+        self.job = job;
+        self
+    }
+
+    /// How often the log says who is still missing. 10 s unless set.
+    #[must_use]
+    pub fn interval(mut self, interval: Duration) -> WorldOptions {
+        self.interval = interval;
+        self
+    }
+}
+
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);

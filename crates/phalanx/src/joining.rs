@@ -1,0 +1,271 @@
+//! From a place and a name for oneself to a world: the store is reached, or served to the others, and the ranks meet.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use phalanx_comm::rendezvous::{World, WorldOptions};
+use phalanx_comm::secure::{Claim, JobKey, JobName, Session};
+use phalanx_comm::store::{
+    ClientOptions, FileStore, FileStoreOptions, ServerOptions, StoreAddress, StoreServer, TcpStore,
+};
+use phalanx_core::store::{Store, StoreError};
+use phalanx_core::{Error, Result};
+
+use crate::environment::{Door, KeySource, Launcher, Placement};
+use crate::lobby::{Lobby, Notice};
+use crate::url::{self, Place, Query};
+use crate::{lobby, report};
+
+/// A world about to be joined: where, as whom, and with which key.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use phalanx::Joining;
+/// let world = Joining::url("tcp://node-0:29500?rank=1&world_size=4&key_file=/etc/job.key")?
+///     .timeout(Duration::from_secs(60))
+///     .join()?;
+/// world.barrier("ready", Duration::from_secs(10))?;
+/// # Ok::<(), phalanx::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Joining {
+    launcher: Option<Launcher>,
+    way: Way,
+    rank: usize,
+    size: usize,
+    local_rank: Option<usize>,
+    local_size: Option<usize>,
+    epoch: u32,
+    job: Option<JobName>,
+    key: Option<JobKey>,
+    insecure: bool,
+    timeout: Duration,
+}
+
+/// How the store is come by.
+#[derive(Clone, Debug)]
+enum Way {
+    /// At an address, where `serves` says whether it is this rank that serves it, and `served` whether a rank does.
+    Server { address: StoreAddress, serves: bool, served: bool },
+    /// On this host, wherever rank 0 serves it.
+    Lobby,
+    /// In a file that all ranks can open.
+    File(PathBuf),
+}
+
+impl Joining {
+    /// What the environment says, as [`Placement::recognise`] reads it.
+    ///
+    /// Without a launcher's store, rank 0 serves one at `MASTER_ADDR:MASTER_PORT`, or on this host at an address of its own
+    /// choice where all ranks are here. The job key is taken from `PHALANX_KEY_FD`, `PHALANX_KEY_FILE` or `PHALANX_KEY`.
+    pub fn environment() -> Result<Joining> {
+        Joining::placed(Placement::recognise()?)
+    }
+
+    /// What `url` says:
+    ///
+    /// | url | where |
+    /// |---|---|
+    /// | `env://` | as the environment says, [`Joining::environment`] |
+    /// | `tcp://host:port`, `unix:///path` | a store there, served by rank 0; with `host=false`, by somebody else |
+    /// | `file:///path` | a store in that file |
+    ///
+    /// All but `env://` need `rank` and `world_size`, and may have `local_rank`, `job`, `epoch` and `timeout` (seconds);
+    /// those with a server also `key_file` and `insecure`. What is not known is refused by name.
+    pub fn url(url: &str) -> Result<Joining> {
+        let (place, query) = url::parse(url)?;
+        let needed = |name: &str, number: Option<usize>| {
+            number.ok_or_else(|| Error::setup(format!("url \"{url}\""), format!("{name} is not said")))
+        };
+        if place == Place::Environment {
+            let joining = Joining::environment()?;
+            return Ok(query.timeout.into_iter().fold(joining, Joining::timeout));
+        }
+        let (rank, size) = (needed("rank", query.rank)?, needed("world_size", query.world_size)?);
+        Ok(Joining {
+            launcher: None,
+            key: query.key_file.as_deref().map(key_file).transpose()?,
+            rank,
+            size,
+            local_rank: query.local_rank,
+            local_size: None,
+            epoch: query.epoch.unwrap_or(0),
+            timeout: query.timeout.unwrap_or(DEFAULT_TIMEOUT),
+            insecure: query.insecure.unwrap_or(false),
+            way: Way::of(place, &query, rank),
+            job: query.job,
+        })
+    }
+
+    /// What `placement` says, which was read before.
+    pub fn placed(placement: Placement) -> Result<Joining> {
+        let Placement { launcher, rank, size, local_rank, local_size, epoch, job, door, key, insecure, timeout } =
+            placement;
+        let way = match door {
+            Door::Store(address) => Way::Server { address: address.parse()?, serves: false, served: false },
+            Door::Master { host, port, agent } => {
+                let address = StoreAddress::tcp(host.trim_start_matches('[').trim_end_matches(']'), port);
+                Way::Server { address, serves: !agent && rank == 0, served: !agent }
+            }
+            Door::Lobby => Way::Lobby,
+        };
+        let key = key.as_ref().map(load).transpose()?;
+        let (launcher, timeout) = (Some(launcher), timeout.unwrap_or(DEFAULT_TIMEOUT));
+        Ok(Joining { launcher, way, rank, size, local_rank, local_size, epoch, job, key, insecure, timeout })
+    }
+
+    /// The job key, which all ranks need to have. Everything that the store is told is then encrypted.
+    pub fn key(mut self, key: JobKey) -> Joining {
+        self.key = Some(key);
+        self
+    }
+
+    /// Whether to do without a key beyond this machine. Anybody on the way can then read and change what is stored.
+    pub fn insecure(mut self, insecure: bool) -> Joining {
+        self.insecure = insecure;
+        self
+    }
+
+    /// How long to wait for the store and for the other ranks. 300 s unless set.
+    pub fn timeout(mut self, timeout: Duration) -> Joining {
+        self.timeout = timeout;
+        self
+    }
+
+    /// The launcher that was recognised, where the environment was asked.
+    pub fn launcher(&self) -> Option<Launcher> {
+        self.launcher
+    }
+
+    /// Meets the other ranks.
+    ///
+    /// Where this fails and the launcher asked for an error report (`PHALANX_ERROR_FILE`, `TORCHELASTIC_ERROR_FILE`), one is
+    /// left for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](phalanx_core::ErrorKind::Setup), with the ranks that are missing where that is the reason.
+    pub fn join(self) -> Result<World> {
+        let rank = self.rank;
+        self.enter().inspect_err(|error| report::leave(error, Some(rank)))
+    }
+
+    fn enter(self) -> Result<World> {
+        if self.rank >= self.size {
+            return Err(Error::setup("rank", format!("{} is not below the world size {}", self.rank, self.size)));
+        }
+        let began = Instant::now();
+        match &self.way {
+            Way::File(path) => {
+                World::join(Store::new(FileStore::open(path, FileStoreOptions::new())?), &self.options(began))
+            }
+            Way::Lobby if self.rank == 0 => self.receive(began),
+            Way::Lobby => {
+                let notice = self.lobby()?.find(self.timeout)?;
+                let store = self.reach(&notice.address, Some(&notice.key), began, true)?;
+                World::join(store, &self.options(began))
+            }
+            Way::Server { address, serves: true, .. } => {
+                let (server, store) = self.serve(address, self.key.as_ref(), began)?;
+                World::host(store, &self.options(began), server)
+            }
+            Way::Server { address, served, .. } => {
+                let store = self.reach(address, self.key.as_ref(), began, *served)?;
+                World::join(store, &self.options(began))
+            }
+        }
+    }
+
+    /// Rank 0 in the lobby: serves the store and hangs out the notice until all are there.
+    fn receive(&self, began: Instant) -> Result<World> {
+        let key = match &self.key {
+            Some(key) => key.clone(),
+            None => JobKey::mint().map_err(|error| Error::setup("job key", error))?,
+        };
+        let (server, store) = self.serve(&StoreAddress::tcp("127.0.0.1", 0), Some(&key), began)?;
+        let notice = Notice { address: server.address().clone(), key, writer: lobby::Writer::this_process() };
+        let _posted = self.lobby()?.post(&notice)?;
+        World::host(store, &self.options(began), server)
+    }
+
+    fn lobby(&self) -> Result<Lobby> {
+        let job = self.job.as_ref().map_or_else(lobby::parent, |job| job.as_str().to_owned());
+        Lobby::of_this_user(&format!("{job}.{}", self.epoch))
+    }
+
+    fn serve(&self, address: &StoreAddress, key: Option<&JobKey>, began: Instant) -> Result<(StoreServer, Store)> {
+        let options = ServerOptions::new(address.clone()).job(self.job()).epoch(self.epoch).insecure(self.insecure);
+        let options = options.world(number(self.size)?);
+        let server = StoreServer::start(key.cloned().into_iter().fold(options, ServerOptions::key))?;
+        let store = self.reach(server.address(), key, began, false)?;
+        Ok((server, store))
+    }
+
+    /// The store at `address`; `served` says that rank 0 is to blame where there is none.
+    fn reach(&self, address: &StoreAddress, key: Option<&JobKey>, began: Instant, served: bool) -> Result<Store> {
+        let session = Session::mint().map_err(|error| Error::setup("session", error))?;
+        let claim = Claim::new(self.job(), self.epoch, session).member(number(self.rank)?, number(self.size)?);
+        let claim = claim.map_err(|error| Error::setup("joining the world", error))?;
+        let options =
+            ClientOptions::new(address.clone()).claim(claim).insecure(self.insecure).timeout(self.left(began));
+        let options = key.cloned().into_iter().fold(options, ClientOptions::key);
+        TcpStore::connect(options).map(Store::new).map_err(|error| match error {
+            StoreError::Timeout { .. } | StoreError::Lost { .. } if served => {
+                Error::absent("joining the world", format!("rank 0 serves no store: {error}"), vec![0])
+            }
+            other => other.into(),
+        })
+    }
+
+    fn options(&self, began: Instant) -> WorldOptions {
+        let options = WorldOptions::new(self.rank, self.size).epoch(self.epoch).job(self.job());
+        let options = options.timeout(self.timeout).began(began);
+        let options = self.local_rank.into_iter().fold(options, WorldOptions::local_rank);
+        self.local_size.into_iter().fold(options, WorldOptions::local_size)
+    }
+
+    fn job(&self) -> JobName {
+        self.job.clone().unwrap_or_default()
+    }
+
+    fn left(&self, began: Instant) -> Duration {
+        self.timeout.saturating_sub(began.elapsed())
+    }
+}
+
+impl Way {
+    fn of(place: Place, query: &Query, rank: usize) -> Way {
+        match place {
+            Place::Server(address) => {
+                let served = query.host.unwrap_or(true);
+                Way::Server { address, serves: served && rank == 0, served }
+            }
+            Place::File(path) => Way::File(path),
+            Place::Environment => Way::Lobby,
+        }
+    }
+}
+
+fn load(source: &KeySource) -> Result<JobKey> {
+    let key = match source {
+        KeySource::Descriptor(number) => JobKey::inherit(*number),
+        KeySource::File(path) => return key_file(path),
+        KeySource::Text(digits) => {
+            log::warn!("the job key is in PHALANX_KEY, where other programs may see it: prefer PHALANX_KEY_FILE");
+            JobKey::from_hex(digits)
+        }
+    };
+    key.map_err(|error| Error::setup("job key", error))
+}
+
+fn key_file(path: &Path) -> Result<JobKey> {
+    JobKey::read_file(path).map_err(|error| Error::setup("job key", error))
+}
+
+/// Ranks and sizes travel as 32-bit numbers.
+fn number(index: usize) -> Result<u32> {
+    u32::try_from(index).map_err(|_| Error::setup("world size", format!("{index} is above any that is supported")))
+}
+
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);

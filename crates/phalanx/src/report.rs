@@ -1,0 +1,70 @@
+//! The report that a rank leaves for its launcher when it cannot join: why, and who is to blame.
+//!
+//! It has the shape of torchrun's error files, so that torchrun prints it too.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use phalanx_core::Error;
+use serde_json::{Value, json};
+
+/// Writes the report where the launcher asks for one. That it cannot be written is only logged: the error itself counts.
+pub(crate) fn leave(error: &Error, rank: Option<usize>) {
+    let asked = FILES.iter().find_map(|name| std::env::var_os(name).filter(|path| !path.is_empty()));
+    let Some(path) = asked.map(PathBuf::from) else { return };
+    if let Err(failure) = write(&path, &report(error, rank, SystemTime::now())) {
+        log::warn!("the error report {} cannot be written: {failure}", path.display());
+    }
+}
+
+fn report(error: &Error, rank: Option<usize>, now: SystemTime) -> Value {
+    let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let missing: &[usize] = if let Error::Setup(setup) = error { &setup.missing } else { &[] };
+    let extra = json!({ "timestamp": seconds.to_string(), "rank": rank });
+    json!({ "message": { "message": error.to_string(), "extraInfo": extra }, "missing": missing })
+}
+
+/// Whole or not at all: the launcher may read at any moment.
+fn write(path: &Path, report: &Value) -> io::Result<()> {
+    let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let draft = path.with_file_name(name);
+    let written = fs::write(&draft, report.to_string()).and_then(|()| fs::rename(&draft, path));
+    written.inspect_err(|_| drop(fs::remove_file(&draft)))
+}
+
+/// Ours first; our launcher names one file in both.
+const FILES: [&str; 2] = ["PHALANX_ERROR_FILE", "TORCHELASTIC_ERROR_FILE"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_report_has_torchs_shape_and_the_missing_ranks() {
+        let error = Error::absent("joining the world", "rank 2 \"did\" not come", vec![2]);
+        let report = report(&error, Some(1), UNIX_EPOCH + Duration::from_secs(1_700_000_000));
+        let message = "joining the world: rank 2 \"did\" not come";
+        let extra = json!({ "timestamp": "1700000000", "rank": 1 });
+        assert_eq!(report, json!({ "message": { "message": message, "extraInfo": extra }, "missing": [2] }));
+    }
+
+    #[test]
+    fn a_report_is_written_whole_over_what_was_there() {
+        let directory = std::env::temp_dir().join(format!("phalanx-report-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("error.json");
+        let error = Error::setup("store", "no route");
+        for rank in [None, Some(3)] {
+            let report = report(&error, rank, UNIX_EPOCH);
+            write(&path, &report).unwrap();
+            assert_eq!(serde_json::from_str::<Value>(&fs::read_to_string(&path).unwrap()).unwrap(), report);
+        }
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        assert!(write(&directory.join("absent/error.json"), &json!(0)).is_err());
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,219 @@
+//! Worlds joined as users join them: by the environment and by URLs, as threads and as processes.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use phalanx::{Error, JobKey, Joining, Launcher, Placement, Result, World};
+use phalanx_comm::store::{ServerOptions, StoreServer};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A directory of a test's own, removed at its end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Directory {
+        let directory = std::env::temp_dir().join(format!("phalanx-{}", unique("joining")));
+        fs::create_dir(&directory).unwrap();
+        Directory(directory)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A name that no other test, and no other run, has.
+fn unique(what: &str) -> String {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    format!("{what}-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Has every rank of `size` do `rank` on a thread of its own; what each returns, in rank order.
+fn ranks<R: Send>(size: usize, rank: impl Fn(usize) -> R + Sync) -> Vec<R> {
+    let rank = &rank;
+    thread::scope(|scope| {
+        let ranks: Vec<_> = (0..size).map(|number| scope.spawn(move || rank(number))).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// `NAME=value` pairs, parted by spaces.
+fn placed(variables: &str) -> Result<Joining> {
+    let lookup = |name: &str| {
+        let mut pairs = variables.split_whitespace().filter_map(|pair| pair.split_once('='));
+        pairs.find(|(other, _)| *other == name).map(|(_, value)| value.to_owned())
+    };
+    Joining::placed(Placement::from_lookup(&lookup)?)
+}
+
+fn meet(joining: Result<Joining>, rank: usize, size: usize) {
+    let world = joining.and_then(Joining::join).unwrap();
+    assert_eq!((world.rank(), world.size(), world.local_rank(), world.nodes()), (rank, size, rank, 1));
+    world.store().set(&format!("from {rank}"), "hello").unwrap();
+    let greeting = |from: usize| world.store().with_timeout(LONG).get(&format!("from {from}"));
+    assert!((0..size).all(|from| greeting(from).is_ok()));
+    world.leave(LONG).unwrap();
+}
+
+fn missing(error: &Error) -> &[usize] {
+    if let Error::Setup(setup) = error { &setup.missing } else { panic!("{error}") }
+}
+
+#[test]
+fn ranks_of_one_host_meet_without_being_told_where() {
+    let job = unique("mpirun");
+    ranks(4, |rank| {
+        let joining = placed(&format!(
+            "OMPI_COMM_WORLD_RANK={rank} OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK={rank} \
+             OMPI_COMM_WORLD_LOCAL_SIZE=4 PHALANX_JOB={job}"
+        ));
+        assert_eq!(joining.as_ref().unwrap().launcher(), Some(Launcher::OpenMpi));
+        meet(joining, rank, 4);
+    });
+}
+
+#[test]
+fn rank_0_serves_the_store_of_a_url() {
+    let directory = Directory::new();
+    let socket = directory.0.join("store");
+    ranks(3, |rank| meet(Joining::url(&format!("unix://{}?rank={rank}&world_size=3", socket.display())), rank, 3));
+}
+
+#[test]
+fn ranks_meet_in_a_file() {
+    let directory = Directory::new();
+    let file = directory.0.join("store");
+    ranks(3, |rank| meet(Joining::url(&format!("file://{}?rank={rank}&world_size=3", file.display())), rank, 3));
+}
+
+#[test]
+fn ranks_meet_at_a_launchers_store_with_its_key() {
+    let (directory, key) = (Directory::new(), JobKey::mint().unwrap());
+    let file = directory.0.join("key");
+    key.write_file(&file).unwrap();
+    let server = StoreServer::start(ServerOptions::new("127.0.0.1:0".parse().unwrap()).key(key).epoch(4)).unwrap();
+    let (address, key) = (server.address(), file.display());
+    ranks(2, |rank| {
+        let joining = placed(&format!(
+            "RANK={rank} WORLD_SIZE=2 PHALANX_STORE={address} PHALANX_KEY_FILE={key} PHALANX_EPOCH=4 PHALANX_JOB=a"
+        ));
+        meet(joining, rank, 2);
+    });
+    let url = format!("tcp://{address}?rank=0&world_size=1&host=false&epoch=4&job=b&key_file={key}");
+    server.advance(4, 0);
+    meet(Joining::url(&url), 0, 1);
+}
+
+#[test]
+fn a_port_that_another_program_has_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let joining = placed(&format!("RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={port}")).unwrap();
+    let error = joining.join().unwrap_err().to_string();
+    assert!(error.contains(&format!("127.0.0.1:{port}")), "{error}");
+}
+
+#[test]
+fn beyond_this_machine_a_key_is_needed() {
+    let error = placed("RANK=0 WORLD_SIZE=2 MASTER_ADDR=0.0.0.0 MASTER_PORT=0").and_then(Joining::join).unwrap_err();
+    assert!(error.to_string().contains("insecure"), "{error}");
+}
+
+#[test]
+fn all_who_came_name_the_missing_rank() {
+    let directory = Directory::new();
+    let url = format!("unix://{}?world_size=4", directory.0.join("store").display());
+    let ends = ranks(4, |rank| {
+        let timeout = if rank == 1 { Duration::from_millis(700) } else { LONG };
+        (rank != 2).then(|| Joining::url(&format!("{url}&rank={rank}")).unwrap().timeout(timeout).join().map(drop))
+    });
+    let errors: Vec<Error> = ends.into_iter().flatten().map(Result::unwrap_err).collect();
+    assert!(errors.iter().all(|error| missing(error) == [2] && *error == errors[0]), "{errors:?}");
+}
+
+#[test]
+fn a_world_whose_rank_0_does_not_come_says_so() {
+    let directory = Directory::new();
+    let url = format!("unix://{}?world_size=2&rank=1", directory.0.join("store").display());
+    let error = Joining::url(&url).unwrap().timeout(Duration::from_millis(200)).join().unwrap_err();
+    assert_eq!(missing(&error), [0], "{error}");
+
+    let alone = format!("PMI_RANK=1 PMI_SIZE=2 MPI_LOCALNRANKS=2 PHALANX_JOB={}", unique("alone"));
+    let error = placed(&alone).unwrap().timeout(Duration::from_millis(50)).join().unwrap_err();
+    assert_eq!(missing(&error), [0], "{error}");
+}
+
+#[test]
+fn a_rank_outside_the_world_is_refused() {
+    let error = Joining::url("tcp://127.0.0.1:1?rank=2&world_size=2").unwrap().join().unwrap_err();
+    assert_eq!(error.to_string(), "rank: 2 is not below the world size 2");
+    let error = Joining::url("tcp://127.0.0.1:1?rank=0").unwrap_err().to_string();
+    assert!(error.ends_with("world_size is not said"), "{error}");
+}
+
+/// What the processes below do; as a test of its own it has nothing to join.
+#[test]
+fn process() {
+    if std::env::var_os("PHALANX_TEST_PROCESS").is_some() {
+        let world: World = phalanx::init().unwrap();
+        world.barrier("here", LONG).unwrap();
+        world.leave(LONG).unwrap();
+    }
+}
+
+/// Starts this program as a rank with nothing but `variables`.
+fn start(variables: &[(&str, &str)]) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "process", "--nocapture"]).env_clear().env("PHALANX_TEST_PROCESS", "1");
+    command.envs(variables.iter().copied()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    [&output.stdout[..], &output.stderr].concat().iter().map(|&byte| char::from(byte)).collect()
+}
+
+#[test]
+fn processes_of_one_parent_meet_without_a_name() {
+    let processes = ["0", "1", "2"].map(|rank| {
+        start(&[("PMI_RANK", rank), ("PMI_SIZE", "3"), ("MPI_LOCALNRANKS", "3"), ("MPI_LOCALRANKID", rank)])
+    });
+    for process in processes {
+        let output = process.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+    }
+}
+
+#[test]
+fn a_process_that_cannot_join_leaves_a_report() {
+    let directory = Directory::new();
+    let (report, socket) = (directory.0.join("error.json"), directory.0.join("socket"));
+    let (report, store) = (report.to_str().unwrap(), format!("unix:{}", socket.display()));
+    let _server = StoreServer::start(ServerOptions::new(store.parse().unwrap())).unwrap();
+    let told = |variables: &[(&str, &str)], file: &str| {
+        let output = start(&[variables, &[(file, report)]].concat()).wait_with_output().unwrap();
+        assert!(!output.status.success(), "{}", text(&output));
+        let report: serde_json::Value = serde_json::from_str(&fs::read_to_string(report).unwrap()).unwrap();
+        (
+            report["message"]["message"].to_string(),
+            report["missing"].clone(),
+            report["message"]["extraInfo"]["rank"].clone(),
+        )
+    };
+    let alone = [("RANK", "1"), ("WORLD_SIZE", "3"), ("PHALANX_STORE", &store), ("PHALANX_JOIN_TIMEOUT", "1")];
+    let (message, missing, rank) = told(&alone, "TORCHELASTIC_ERROR_FILE");
+    assert!(message.contains("ranks 0, 2 of 3 did not come"), "{message}");
+    assert_eq!((missing, rank), (serde_json::json!([0, 2]), serde_json::json!(1)));
+
+    let (message, missing, _) = told(&[("RANK", "first")], "PHALANX_ERROR_FILE");
+    assert!(message.contains("RANK is \\\"first\\\", must be a whole number"), "{message}");
+    assert_eq!(missing, serde_json::json!([]));
+}
