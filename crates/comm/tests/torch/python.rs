@@ -63,6 +63,8 @@ impl Python {
         let mut child = Command::new(&python)
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/torch/agent.py"))
             .args(arguments)
+            // Each wait that is to time out would warn twice.
+            .env("TORCH_CPP_LOG_LEVEL", "ERROR")
             .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
