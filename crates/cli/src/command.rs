@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{bench, completions, run, simulate};
+use crate::{bench, completions, run, simulate, store};
 
 /// Distributed training communication: start the ranks, measure it and try its faults.
 #[derive(Debug, Parser)]
@@ -15,6 +15,7 @@ pub(crate) struct CommandLine {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(run::Options),
+    Store(store::Options),
     Bench(bench::Options),
     Simulate(simulate::Options),
     Completions(completions::Options),

@@ -5,9 +5,11 @@ mod bench;
 mod command;
 mod completions;
 mod failure;
+mod key;
 mod run;
 mod simulate;
 mod sizes;
+mod store;
 
 use std::process::ExitCode;
 
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run::guard(&options),
         Command::Launch(step) => run::launch(&step),
         Command::Rank(step) => run::become_program(&step),
+        Command::Store(options) => store::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Completions(options) => completions::run(&options),

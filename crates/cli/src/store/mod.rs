@@ -1,0 +1,9 @@
+//! `phalanx store`: a store served by itself, and one looked into from outside.
+
+mod ask;
+mod command;
+mod content;
+mod serve;
+mod watch;
+
+pub(crate) use command::{Options, run};
