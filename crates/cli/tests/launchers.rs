@@ -12,7 +12,7 @@ const SIZE: usize = 4;
 fn phalanx_run_makes_a_world() {
     let mut launcher = Command::new(env!("CARGO_BIN_EXE_phalanx"));
     launcher.args(["run", "--standalone", "--nproc-per-node", "4", "--"]).arg(program());
-    assert_a_world(&launcher.output().expect("phalanx runs"), "Phalanx");
+    assert_a_world(&launcher.output().expect("phalanx runs"), "phalanx run");
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn two_launchers_make_a_world_of_two_nodes() {
         all.stdout.extend(&output.stdout);
         all.stderr.extend(&output.stderr);
     }
-    assert_a_world(&all, "Phalanx");
+    assert_a_world(&all, "phalanx run");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn plain_variables_make_a_world() {
         let all = all.get_or_insert_with(|| Output { stdout: Vec::new(), ..output.clone() });
         all.stdout.extend(output.stdout);
     }
-    assert_a_world(&all.expect("four ranks"), "variables");
+    assert_a_world(&all.expect("four ranks"), "RANK and WORLD_SIZE");
 }
 
 #[test]

@@ -127,8 +127,10 @@ fn what_is_set_is_got_and_listed() {
 fn a_minted_key_opens_the_store_and_another_does_not() {
     let directory = Directory::new();
     let (key, other) = (directory.path("key"), directory.path("other"));
-    let (server, address) = serve(&["--mint-key", &key, "--job-id", "train"]);
-    let (stranger, _) = serve(&["--mint-key", &other]);
+    done(&["mint-key", &key]);
+    done(&["mint-key", &other]);
+    let (server, address) = serve(&["--key-file", &key, "--job-id", "train"]);
+    let (stranger, _) = serve(&["--key-file", &other]);
     assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     done(&["set", &address, "k", "v", "--key-file", &key, "--job-id", "train"]);
     assert_eq!(done(&["get", &address, "k", "--key-file", &key, "--job-id", "train"]), "v");
@@ -136,7 +138,7 @@ fn a_minted_key_opens_the_store_and_another_does_not() {
     refused(&["get", &address, "k", "--key-file", &other, "--job-id", "train", "--timeout", "1"]);
     let job = refused(&["get", &address, "k", "--key-file", &key, "--job-id", "else", "--timeout", "1"]);
     assert!(job.contains("train"), "{job}");
-    assert!(refused(&["serve", "--mint-key", &key]).contains(&key), "a key was overwritten");
+    assert!(refused(&["mint-key", &key]).contains(&key), "a key was overwritten");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     assert!(refused(&["serve", "--key-file", &key]).contains("0644"));
     assert_eq!((server.end(), stranger.end()), (Some(0), Some(0)));

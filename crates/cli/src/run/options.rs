@@ -76,7 +76,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ID", aliases = ["rdzv-id", "rdzv_id"], value_parser = job_id)]
     job_id: Option<String>,
 
-    /// File with the job key, readable by its owner only; `phalanx store serve` can write one
+    /// File with the job key, readable by its owner only, as `phalanx store mint-key` writes it
     #[arg(long, value_name = "PATH", alias = "key_file")]
     pub(super) key_file: Option<PathBuf>,
 

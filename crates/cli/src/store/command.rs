@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::{ask, serve, watch};
+use super::{ask, mint, serve, watch};
 use crate::failure::Failure;
 
 /// Serve a store, or look into one
@@ -19,6 +19,7 @@ pub(crate) struct Options {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Options),
+    MintKey(mint::Options),
     /// Print the value under a key, byte for byte, once there is one
     Get(Get),
     /// Store a value under a key
@@ -89,6 +90,7 @@ pub(super) struct Target {
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     match &options.command {
         Command::Serve(options) => serve::run(options),
+        Command::MintKey(options) => mint::run(options),
         Command::Get(get) => ask::get(&get.target, &get.key),
         Command::Set(set) => ask::set(&set.target, &set.key, &set.value),
         Command::Keys(keys) => ask::keys(&keys.target, &keys.prefix),
@@ -109,7 +111,8 @@ Exit codes:
 
 Examples:
   phalanx store serve --bind 127.0.0.1:29500                              for this machine, also for PyTorch's TCPStore
-  phalanx store serve --bind 10.0.0.1:29400 --mint-key job.key            for others, who need the key
+  phalanx store mint-key job.key                                          a job key, for those who may read the file
+  phalanx store serve --bind 10.0.0.1:29400 --key-file job.key            for other machines that have the key
   phalanx store set 10.0.0.1:29400 --key-file job.key lr 0.001            a value
   phalanx store watch 10.0.0.1:29400 --key-file job.key lr                and what becomes of it";
 

@@ -3,6 +3,7 @@
 mod ask;
 mod command;
 mod content;
+mod mint;
 mod serve;
 mod watch;
 

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use phalanx_comm::secure::{JobKey, JobName};
+use phalanx_comm::secure::JobName;
 use phalanx_comm::store::{ServerOptions, StoreAddress, StoreServer};
 use phalanx_core::store::Limits;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -27,10 +27,6 @@ pub(super) struct Options {
     /// File with the job key; without it the key is looked for in PHALANX_KEY_FD, PHALANX_KEY_FILE and PHALANX_KEY
     #[arg(long, value_name = "PATH")]
     key_file: Option<PathBuf>,
-
-    /// Make a new job key and write it to this file, which must not be there yet
-    #[arg(long, value_name = "PATH", conflicts_with = "key_file")]
-    mint_key: Option<PathBuf>,
 
     /// Serve other machines without a key: whoever reaches the port can read and change everything
     #[arg(long)]
@@ -81,19 +77,10 @@ impl Options {
         if let Some(job) = &self.job_id {
             options = options.job(JobName::new(job).map_err(|error| Failure::Usage(error.to_string()))?);
         }
-        Ok(match self.key()? {
+        Ok(match key::find(self.key_file.as_deref())? {
             Some(key) => options.key(key),
             None => options,
         })
-    }
-
-    fn key(&self) -> Result<Option<JobKey>, Failure> {
-        let Some(path) = &self.mint_key else {
-            return key::find(self.key_file.as_deref());
-        };
-        let key = JobKey::mint().map_err(|error| Failure::Stopped(format!("job key: {error}")))?;
-        key.write_file(path)?;
-        Ok(Some(key))
     }
 }
 
@@ -111,4 +98,4 @@ Exit codes: 0 when a signal ended it, 1 when it could not serve, 2 when the comm
 
 Examples:
   phalanx store serve --bind 127.0.0.1:29500
-  phalanx store serve --bind 10.0.0.1:29400 --mint-key job.key --max-total 1G";
+  phalanx store serve --bind 10.0.0.1:29400 --key-file job.key --max-total 1G";
