@@ -141,6 +141,6 @@ const CALLS: &[(&str, Call)] = &[
     ("ping", |store| store.ping()),
 ];
 
-const TIMEOUT: Duration = Duration::from_millis(300);
+const TIMEOUT: Duration = Duration::from_millis(100);
 /// What the contract allows beyond a deadline.
 const SLACK: Duration = Duration::from_millis(250);
