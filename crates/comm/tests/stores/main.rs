@@ -9,12 +9,12 @@ mod processes;
 mod setting;
 mod waiting;
 
-use setting::{Setting, file, local, native, pytorch, sealed};
+use phalanx_comm::store::Speech;
+use setting::{Setting, file, local, served};
 
-/// The suite for each home, as a module of its name. PyTorch's words have none for a refusal, so that a server closes the
-/// connection where others refuse: what stands behind `without` is left out.
+/// The suite for each home, as a module of its name.
 macro_rules! conformance {
-    ($($home:ident => $make:expr $(, without $limits:ident)?;)*) => {$(
+    ($($home:ident $(($mark:ident))? => $make:expr),* $(,)?) => {$(
         mod $home {
             use super::*;
 
@@ -24,14 +24,13 @@ macro_rules! conformance {
             conformance!(@tests waiting: woken_by_every_change, seen_one_after_the_other, values_of_one_moment, deadlines,
                 a_time_of_zero, many_who_wait, given_up);
             conformance!(@tests contention: adding, comparing, appending, popping, meeting, pairs);
-            conformance!(@limits $($limits)?);
             conformance!(@tests lockstep: a_thousand_operations);
+            conformance!(@limits $($mark)?);
         }
     )*};
-    (@limits) => {
-        conformance!(@tests limits: keys, values, messages, clients, whole, numbers, arguments);
-    };
-    (@limits limits) => {};
+    (@limits) => { conformance!(@tests limits: keys, values, messages, clients, whole, numbers, arguments); };
+    // Words in which nothing can be refused.
+    (@limits wordless) => {};
     (@tests $room:ident: $($test:ident),* $(,)?) => {
         mod $room {
             $(#[test]
@@ -43,9 +42,9 @@ macro_rules! conformance {
 }
 
 conformance! {
-    in_memory => |limits| local(limits);
-    in_a_file => |limits| file(limits);
-    served_in_pytorchs_words => |limits| pytorch(limits), without limits;
-    served_in_our_frames => |limits| native(limits);
-    served_with_a_key => |limits| sealed(limits);
+    in_memory => |limits| local(limits),
+    in_a_file => |limits| file(limits),
+    behind_a_server => |limits| served(limits, Speech::Either, false),
+    behind_a_server_encrypted => |limits| served(limits, Speech::Either, true),
+    behind_a_server_in_pytorchs_words (wordless) => |limits| served(limits, Speech::PyTorch, false),
 }

@@ -59,33 +59,18 @@ pub(crate) fn file(limits: Limits) -> Door {
     Box::new(move || Store::new(FileStore::open(path.path(), options).expect("a store in a file")))
 }
 
-pub(crate) fn pytorch(limits: Limits) -> Door {
-    served(limits, None, Speech::PyTorch)
-}
-
-pub(crate) fn native(limits: Limits) -> Door {
-    served(limits, None, Speech::Either)
-}
-
-pub(crate) fn sealed(limits: Limits) -> Door {
-    served(limits, Some(JobKey::mint().expect("random numbers")), Speech::Either)
-}
-
-fn served(limits: Limits, key: Option<JobKey>, speech: Speech) -> Door {
-    let address = "127.0.0.1:0".parse().expect("an address");
-    // Clients put a slash before every key.
+/// A server on a port of its own.
+pub(crate) fn served(limits: Limits, speech: Speech, encrypted: bool) -> Door {
+    let key = encrypted.then(|| JobKey::mint().expect("random bytes"));
+    // The slash that a key gets on the wire is not the user's.
     let limits = limits.key(limits.key_byte_len() + 1);
-    let mut options = ServerOptions::new(address).limits(limits);
-    if let Some(key) = &key {
-        options = options.key(key.clone());
-    }
+    let options = ServerOptions::new("127.0.0.1:0".parse().expect("an address")).limits(limits);
+    let options = key.clone().into_iter().fold(options, ServerOptions::key);
     let server = StoreServer::start(options).expect("a free port");
     Box::new(move || {
-        let mut options = ClientOptions::new(server.address().clone()).speech(speech).timeout(TIMEOUT);
-        if let Some(key) = &key {
-            options = options.key(key.clone());
-        }
-        Store::new(TcpStore::connect(options).expect("a server"))
+        let options = ClientOptions::new(server.address().clone()).speech(speech).timeout(TIMEOUT);
+        let options = key.clone().into_iter().fold(options, ClientOptions::key);
+        Store::new(TcpStore::connect(options).expect("a server that runs"))
     })
 }
 
