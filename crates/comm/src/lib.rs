@@ -1,6 +1,7 @@
 //! How Phalanx moves bytes on the CPU: links and windows, waiting, and the lane that plays operations in order.
 //!
-//! Today it holds the in-process world, whose ranks are threads: [`Threads`].
+//! Today it holds the in-process world, whose ranks are threads: [`Threads`], and the door that keeps strangers out of a
+//! job: [`secure`].
 #![forbid(unsafe_code)]
 
 mod bell;
@@ -11,8 +12,10 @@ mod memory;
 mod patience;
 mod post;
 mod roll;
+pub mod secure;
 mod slot;
 mod stage;
+pub mod store;
 mod threads;
 
 pub use threads::Threads;

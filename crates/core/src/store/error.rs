@@ -152,6 +152,12 @@ pub enum Refusal {
     /// The store is being closed.
     #[error("the store is closed")]
     Closed,
+    /// A reason that only a newer server knows, in its words.
+    #[error("{text}")]
+    Other {
+        /// What it said.
+        text: String,
+    },
 }
 
 impl StoreError {

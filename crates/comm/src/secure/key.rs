@@ -1,0 +1,158 @@
+//! The job key: 256 secret bits that every member of a job has and nobody else. Files and descriptors are another room's.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use phalanx_mem::Secret;
+use snow::params::HashChoice;
+use snow::resolvers::{CryptoResolver, DefaultResolver};
+use zeroize::Zeroizing;
+
+use super::{HandshakeError, KeyError};
+
+/// The secret of one job, 32 bytes. Clones share one copy in memory.
+///
+/// The bytes live in a page of their own that is not swapped, is left out of core files and is wiped on drop, as far as
+/// the system allows. Nothing shows them but [`to_hex`](JobKey::to_hex). A process forked from the one that has the key
+/// finds it wiped, and cannot use it: neither a stranger's guess of all zeros nor its own handshakes succeed there.
+///
+/// What a handshake needs is derived from the key, so that the memory of connections holds nothing of it. The keys of a
+/// single connection live in ordinary memory while it lasts.
+#[derive(Clone)]
+pub struct JobKey {
+    secret: Arc<Secret<BYTES>>,
+}
+
+impl JobKey {
+    /// A new key, from the system's random numbers.
+    ///
+    /// # Errors
+    ///
+    /// When the system gives no random numbers or no memory.
+    pub fn mint() -> io::Result<JobKey> {
+        let mut secret = Secret::zeroed()?;
+        getrandom::fill(secret.bytes_mut())?;
+        Ok(JobKey { secret: Arc::new(secret) })
+    }
+
+    /// The key that is written as 64 hexadecimal digits.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::Format`] for anything else, and for 64 zeros, which are no secret.
+    pub fn from_hex(digits: &str) -> Result<JobKey, KeyError> {
+        JobKey::from_digits(digits.as_bytes())
+    }
+
+    /// The key as 64 hexadecimal digits, wiped when dropped. To be handed to members of the job only.
+    pub fn to_hex(&self) -> Zeroizing<String> {
+        let mut digits = Zeroizing::new(String::with_capacity(2 * BYTES));
+        for byte in self.secret.bytes() {
+            digits.extend([byte >> 4, byte & 15].map(digit));
+        }
+        digits
+    }
+
+    pub(crate) fn from_digits(digits: &[u8]) -> Result<JobKey, KeyError> {
+        if digits.len() != 2 * BYTES {
+            return Err(KeyError::Format { what: "has not 64 digits" });
+        }
+        let mut secret = Secret::zeroed().map_err(KeyError::Memory)?;
+        for (byte, pair) in secret.bytes_mut().iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = (nibble(pair[0])? << 4) | nibble(pair[1])?;
+        }
+        match is_wiped(&secret) {
+            true => Err(KeyError::Format { what: "is all zeros" }),
+            false => Ok(JobKey { secret: Arc::new(secret) }),
+        }
+    }
+
+    /// Another key, for one purpose only, from which this one cannot be found: HMAC-BLAKE2s over label, zero byte and
+    /// context.
+    pub(crate) fn derive(&self, label: &str, context: &[u8]) -> Result<Zeroizing<[u8; BYTES]>, HandshakeError> {
+        if is_wiped(&self.secret) {
+            return Err(HandshakeError::Wiped);
+        }
+        let hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s);
+        let mut hash = hash.ok_or(HandshakeError::System { what: "BLAKE2s", detail: "not built in".to_owned() })?;
+        let mut derived = Zeroizing::new([0; BYTES]);
+        hash.hmac(self.secret.bytes(), &[label.as_bytes(), &[0], context].concat(), &mut *derived);
+        Ok(derived)
+    }
+}
+
+/// Nothing of the key.
+impl fmt::Debug for JobKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JobKey(..)")
+    }
+}
+
+/// Whether nothing is left, as in a forked child.
+fn is_wiped(secret: &Secret<BYTES>) -> bool {
+    secret.bytes().iter().fold(0, |all, byte| all | byte) == 0
+}
+
+fn digit(nibble: u8) -> char {
+    char::from(b"0123456789abcdef"[usize::from(nibble)])
+}
+
+fn nibble(digit: u8) -> Result<u8, KeyError> {
+    match digit {
+        b'0'..=b'9' => Ok(digit - b'0'),
+        b'a'..=b'f' => Ok(digit - b'a' + 10),
+        b'A'..=b'F' => Ok(digit - b'A' + 10),
+        _ => Err(KeyError::Format { what: "has a character that is no hexadecimal digit" }),
+    }
+}
+
+const BYTES: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_and_keys_are_the_same_thing() {
+        let digits = "00112233445566778899aabbccddeeff0123456789ABCDEFabcdef0123456789";
+        let key = JobKey::from_hex(digits).expect("64 digits");
+        assert_eq!(*key.to_hex(), digits.to_lowercase());
+        let minted = JobKey::mint().expect("random bytes");
+        assert_eq!(*JobKey::from_hex(&minted.to_hex()).expect("64 digits").to_hex(), *minted.to_hex());
+        assert_ne!(*JobKey::mint().expect("random bytes").to_hex(), *minted.to_hex());
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_without_being_shown() {
+        for digits in ["", "12", &"1".repeat(63), &"1".repeat(65), &"1g".repeat(32), &"0".repeat(64), &"é".repeat(32)]
+        {
+            let error = JobKey::from_hex(digits).expect_err(digits);
+            assert!(matches!(error, KeyError::Format { .. }));
+            assert!(!error.to_string().contains("1g") && !error.to_string().contains("11"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_not_shown() {
+        let key = JobKey::from_hex(&"ab".repeat(32)).expect("64 digits");
+        assert_eq!(format!("{key:?} {:?}", Some(key.clone())), "JobKey(..) Some(JobKey(..))");
+    }
+
+    #[test]
+    fn derived_keys_differ_by_key_label_and_context() {
+        let [one, two] = ["11", "12"].map(|byte| JobKey::from_hex(&byte.repeat(32)).expect("64 digits"));
+        let derive = |key: &JobKey, label, context: &[u8]| *key.derive(label, context).expect("a key");
+        assert_eq!(derive(&one, "a", b"b"), derive(&one, "a", b"b"));
+        assert_ne!(derive(&one, "a", b"b"), derive(&two, "a", b"b"));
+        assert_ne!(derive(&one, "a", b"b"), derive(&one, "b", b"b"));
+        assert_ne!(derive(&one, "a", b"b"), derive(&one, "a", b"c"));
+        assert_ne!(derive(&one, "a", b"b"), derive(&one, "ab", b""));
+    }
+
+    #[test]
+    fn a_wiped_key_proves_nothing() {
+        let wiped = JobKey { secret: Arc::new(Secret::zeroed().expect("a page")) };
+        assert!(matches!(wiped.derive("a", b""), Err(HandshakeError::Wiped)));
+    }
+}

@@ -1,0 +1,6 @@
+//! The whole door: both sides in memory, honest and otherwise.
+
+pub(crate) mod counted;
+mod honest;
+mod pair;
+mod stranger;

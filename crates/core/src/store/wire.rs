@@ -1,1 +1,0 @@
-//! How requests and replies travel: PyTorch's words, and ours.
