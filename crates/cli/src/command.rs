@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{bench, simulate};
+use crate::{bench, simulate, store};
 
 /// Distributed training communication: measure it and try its faults.
 #[derive(Debug, Parser)]
@@ -16,6 +16,8 @@ pub(crate) struct CommandLine {
 pub(crate) enum Command {
     Bench(bench::Options),
     Simulate(simulate::Options),
+    #[command(subcommand)]
+    Store(store::Command),
 }
 
 const EXIT_CODES: &str = "\

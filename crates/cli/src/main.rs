@@ -6,6 +6,7 @@ mod command;
 mod failure;
 mod simulate;
 mod sizes;
+mod store;
 
 use std::process::ExitCode;
 
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
         Command::Bench(options) => bench::run(&options),
         Command::Simulate(options) => simulate::run(&options),
+        Command::Store(command) => store::run(&command),
     };
     failure::exit_code(done)
 }

@@ -1,0 +1,114 @@
+//! The server that is measured: a process of its own, so that what it costs can be told apart from what its clients cost.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use phalanx_comm::secure::JobKey;
+
+use super::burden::Burden;
+use super::process::{Process, hand_over, ourselves};
+use crate::failure::Failure;
+
+/// A server that ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Server {
+    process: Process,
+    address: SocketAddr,
+    version: String,
+}
+
+impl Server {
+    /// Our server on a free port of the loopback, with a job key if there is one.
+    pub(super) fn phalanx(key: Option<&JobKey>, more: &[&str]) -> Result<Server, Failure> {
+        let mut command = ourselves(&["store", "serve", "--bind", "127.0.0.1:0"])?;
+        command.args(more).stdin(Stdio::null());
+        if let Some(key) = key {
+            hand_over(&mut command, key)?;
+        }
+        Server::start(command, OUR_PATIENCE)
+    }
+
+    /// PyTorch's server, in the interpreter at `python`. It ends with its standard input, so with this process.
+    pub(super) fn pytorch(python: &Path) -> Result<Server, Failure> {
+        let mut command = Command::new(python);
+        command.args(["-c", PYTORCH]).stdin(Stdio::piped());
+        Server::start(command, PYTORCH_PATIENCE)
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What the server says after its address; PyTorch's tells its version.
+    pub(super) fn version(&self) -> &str {
+        &self.version
+    }
+
+    pub(super) fn burden(&self) -> io::Result<Burden> {
+        Burden::of(self.process.id())
+    }
+
+    /// Whether the process has not ended.
+    pub(super) fn is_alive(&mut self) -> bool {
+        self.process.is_alive()
+    }
+
+    fn start(command: Command, patience: Duration) -> Result<Server, Failure> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let process = Process::start(command)?;
+        let failed = |why: String| Failure::Stopped(format!("server {name}: {why}"));
+        let line = process.lines().recv_timeout(patience);
+        let line = line.map_err(|_| failed(format!("ended, or said nothing within {patience:?}")))?;
+        let announced = announcement(&line).map(|(address, version)| (address, version.to_owned()));
+        let (address, version) = announced.ok_or_else(|| failed(format!("says no address in \"{line}\"")))?;
+        Ok(Server { process, address, version })
+    }
+}
+
+/// The address in `listening on 127.0.0.1:29500 ...`, and what follows it.
+fn announcement(line: &str) -> Option<(SocketAddr, &str)> {
+    let rest = line.trim_end().strip_prefix("listening on ")?;
+    let (address, version) = rest.split_once(' ').unwrap_or((rest, ""));
+    Some((address.parse().ok()?, version))
+}
+
+const OUR_PATIENCE: Duration = Duration::from_secs(10);
+/// Loading PyTorch takes its time.
+const PYTORCH_PATIENCE: Duration = Duration::from_secs(120);
+
+const PYTORCH: &str = "\
+import sys, torch
+from torch.distributed import TCPStore
+store = TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False)
+print(f'listening on 127.0.0.1:{store.port} {torch.__version__}', flush=True)
+sys.stdin.read()
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_announcement_is_read() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 29500));
+        assert_eq!(announcement("listening on 127.0.0.1:29500"), Some((address, "")));
+        assert_eq!(announcement("listening on 127.0.0.1:29500 2.15.0\n"), Some((address, "2.15.0")));
+        assert_eq!(announcement("listening on nowhere"), None);
+        assert_eq!(announcement(""), None);
+    }
+
+    #[test]
+    fn a_server_that_cannot_start_is_named() {
+        let told = |refused: Result<Server, Failure>| match refused {
+            Err(Failure::Stopped(why)) => why,
+            other => format!("{other:?}"),
+        };
+        let absent = told(Server::pytorch(Path::new("no-such-interpreter")));
+        assert!(absent.contains("no-such-interpreter"), "{absent}");
+        let silent = told(Server::start(Command::new("true"), OUR_PATIENCE));
+        assert!(silent.starts_with("server true: ended"), "{silent}");
+    }
+}
