@@ -1,0 +1,106 @@
+//! From nothing to a connection: each address in turn, again and again while there is time.
+
+use std::io;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use super::connection::Connection;
+use super::greeting::Greeting;
+use super::resolve::Resolver;
+use super::socket::{Place, Socket};
+use super::stream::Stream;
+use super::time::{Pauses, instant_after, left};
+use super::trouble::Trouble;
+use crate::store::StoreAddress;
+
+/// The way to one server.
+#[derive(Debug)]
+pub(super) struct Reach {
+    address: StoreAddress,
+    greeting: Greeting,
+    resolver: Resolver,
+    /// Which server it was the first time. Another one holds nothing of what was stored.
+    instance: OnceLock<u64>,
+}
+
+impl Reach {
+    pub(super) fn new(address: StoreAddress, greeting: Greeting) -> Reach {
+        Reach { address, greeting, resolver: Resolver::default(), instance: OnceLock::new() }
+    }
+
+    /// A new connection by `until`.
+    pub(super) fn connection(&self, until: Instant) -> Result<Connection, Trouble> {
+        let (mut pauses, mut tries) = (Pauses::new(), Tries::default());
+        loop {
+            let detail = match self.try_once(until) {
+                Ok(connection) => return Ok(connection),
+                Err(trouble) => tries.judge(trouble)?,
+            };
+            if !pauses.pause(until) {
+                return Err(Trouble::Unreachable(format!("{detail} ({} tries)", tries.count)));
+            }
+        }
+    }
+
+    fn try_once(&self, until: Instant) -> Result<Connection, Trouble> {
+        let unresolved = |error| Trouble::Unreachable(format!("{} cannot be looked up: {error}", self.address));
+        let places = self.resolver.places(&self.address, until).map_err(unresolved)?;
+        let mut last = Trouble::Late;
+        for (tried, place) in places.iter().enumerate() {
+            let share = left(until) / (places.len() - tried) as u32;
+            match self.try_place(place, instant_after(share.min(LONGEST))) {
+                Err(Trouble::Denied(detail)) => return Err(Trouble::Denied(detail)),
+                Err(trouble) => last = trouble,
+                connected => return connected,
+            }
+        }
+        Err(last)
+    }
+
+    fn try_place(&self, place: &Place, until: Instant) -> Result<Connection, Trouble> {
+        let socket = Socket::connect(place, until).map_err(|error| Trouble::Unreachable(unconnected(&error)))?;
+        let (connection, welcome) = self.greeting.greet(Stream::new(socket), until)?;
+        if let Some(welcome) = welcome
+            && *self.instance.get_or_init(|| welcome.instance) != welcome.instance
+        {
+            return Err(Trouble::Denied("it was restarted: what it held is gone".to_owned()));
+        }
+        Ok(connection)
+    }
+}
+
+/// How it went so far.
+#[derive(Debug, Default)]
+struct Tries {
+    count: u32,
+    unwelcome: u32,
+}
+
+impl Tries {
+    /// What was seen, where another try may go better. A server that is not up yet can look like almost anything.
+    fn judge(&mut self, trouble: Trouble) -> Result<String, Trouble> {
+        self.count += 1;
+        match trouble {
+            Trouble::Unwelcome(detail) => {
+                self.unwelcome += 1;
+                if self.unwelcome < CONVINCED { Ok(detail) } else { Err(Trouble::Denied(detail)) }
+            }
+            Trouble::Closed(detail) | Trouble::Broken(detail) | Trouble::Unreachable(detail) => Ok(detail),
+            decided => Err(decided),
+        }
+    }
+}
+
+fn unconnected(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "nothing listens there".to_owned(),
+        io::ErrorKind::NotFound => "there is no such socket".to_owned(),
+        io::ErrorKind::TimedOut => "nothing answers there".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// The longest that one address is tried at a time.
+const LONGEST: Duration = Duration::from_secs(10);
+/// How often a proof is cut off before it is taken for a wrong one. A server that is busy or ending does so too.
+const CONVINCED: u32 = 3;

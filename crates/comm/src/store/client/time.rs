@@ -1,0 +1,77 @@
+//! Until when: the moments by which a call stops waiting and by which it is over.
+
+use std::time::{Duration, Instant};
+
+/// The two ends of a call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// When it stops waiting for what is not there yet.
+    pub(super) wait: Instant,
+    /// When it is over: a little later, so that a cancel can be answered, and that even a call without time asks once.
+    pub(super) end: Instant,
+}
+
+impl Times {
+    pub(super) fn after(timeout: Duration) -> Times {
+        let wait = instant_after(timeout);
+        Times { wait, end: wait + GRACE }
+    }
+}
+
+/// How long it is until then; zero when it has passed.
+pub(super) fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
+}
+
+/// The moment after `time`; a time that no clock can count is a year.
+pub(super) fn instant_after(time: Duration) -> Instant {
+    Instant::now() + time.min(YEAR)
+}
+
+/// Pauses that grow from one to the next, of random length, so that many clients do not come all at once.
+#[derive(Debug)]
+pub(super) struct Pauses {
+    next: Duration,
+}
+
+impl Pauses {
+    pub(super) fn new() -> Pauses {
+        Pauses { next: FIRST }
+    }
+
+    /// Sleeps a while, at the most until `until`; whether there is time left after it.
+    pub(super) fn pause(&mut self, until: Instant) -> bool {
+        let time = self.next.mul_f64(0.5 + fastrand::f64());
+        self.next = (self.next * 2).min(LONGEST);
+        std::thread::sleep(time.min(left(until)));
+        Instant::now() < until
+    }
+}
+
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+const GRACE: Duration = Duration::from_millis(150);
+const FIRST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_time_is_a_year() {
+        assert!(left(Times::after(Duration::MAX).wait) <= YEAR);
+        assert!(left(Times::after(Duration::ZERO).wait).is_zero());
+    }
+
+    #[test]
+    fn pauses_grow_and_end_in_time() {
+        let (mut pauses, start) = (Pauses::new(), Instant::now());
+        let until = start + Duration::from_millis(60);
+        let mut count = 0;
+        while pauses.pause(until) {
+            count += 1;
+        }
+        assert!((1..=10).contains(&count), "{count}");
+        assert!(start.elapsed() >= Duration::from_millis(60));
+    }
+}

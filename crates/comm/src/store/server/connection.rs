@@ -1,0 +1,186 @@
+//! One client of the server, from its first byte to its last: what it may do in one turn, and how it ends.
+
+use std::time::Instant;
+
+use phalanx_core::store::ClientId;
+
+use super::counts::Rejection;
+use super::desk::{Desk, Letter};
+use super::gate::Gate;
+use super::greeting::{Greeting, Introduced};
+use super::line::{Line, LineError};
+use super::native_speech::NativeSpeech;
+use super::socket::Peer;
+use super::torch_speech::{Heard, TorchSpeech};
+use crate::secure::{Claim, HandshakeError};
+
+/// A client and how far it has come.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) peer: Peer,
+    pub(super) line: Line,
+    /// Whether it stands in a queue for its turn.
+    pub(super) is_queued: bool,
+    id: ClientId,
+    stage: Stage,
+    claim: Option<Claim>,
+    /// Whether everything that came was dealt with, up to the beginning of a message.
+    hungry: bool,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Greeting(Greeting),
+    Torch(TorchSpeech),
+    Native(NativeSpeech),
+}
+
+/// What all connections share.
+#[derive(Debug)]
+pub(super) struct House {
+    pub(super) gate: Gate,
+    pub(super) desk: Desk,
+    pub(super) now: Instant,
+    /// What one read may bring.
+    pub(super) scratch: Box<[u8]>,
+}
+
+/// What is left to do after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Nothing until the socket or a letter brings something.
+    Rest,
+    /// More than one turn allows.
+    Again,
+}
+
+/// How a connection ends.
+#[derive(Debug)]
+pub(super) enum Ending {
+    /// The client went, or the way to it broke.
+    Left,
+    /// The server ends it: why, and what is known.
+    Rejected(Rejection, String),
+}
+
+impl Connection {
+    pub(super) fn new(id: ClientId, line: Line, peer: Peer) -> Connection {
+        let stage = Stage::Greeting(Greeting::Silent);
+        Connection { peer, line, is_queued: false, id, stage, claim: None, hungry: true }
+    }
+
+    pub(super) fn claim(&self) -> Option<&Claim> {
+        self.claim.as_ref()
+    }
+
+    /// Whether it has said who it is, or in PyTorch's words that it is a client at all.
+    pub(super) fn is_known(&self) -> bool {
+        !matches!(self.stage, Stage::Greeting(_))
+    }
+
+    /// One turn: a bounded number of bytes and requests.
+    pub(super) fn serve(&mut self, house: &mut House) -> Result<Next, Ending> {
+        self.line.send(house.now)?;
+        if self.hungry && self.line.is_readable() && self.has_room() {
+            // Who is not known yet has little to say.
+            let most = if self.is_known() { house.scratch.len() } else { UNKNOWN };
+            self.line.receive(&mut house.scratch[..most])?;
+        }
+        self.hear(house)?;
+        self.line.send(house.now)?;
+        if self.hungry && self.line.has_ended() && (self.line.is_flushed() || self.is_waiting()) {
+            return Err(Ending::Left);
+        }
+        Ok(self.next())
+    }
+
+    /// Brings the answer to a request that waited.
+    pub(super) fn answer(&mut self, letter: Letter, desk: &Desk) -> Result<(), Ending> {
+        match &mut self.stage {
+            Stage::Greeting(_) => Ok(()),
+            Stage::Torch(speech) => speech.answer(&letter, &mut self.line.outbox),
+            Stage::Native(speech) => {
+                speech.answer(letter, &mut self.line.outbox, desk);
+                Ok(())
+            }
+        }
+    }
+
+    /// Deals with what came, as far as one turn allows and answers have room.
+    fn hear(&mut self, house: &mut House) -> Result<(), Ending> {
+        for _ in 0..REQUESTS {
+            if !self.has_room() {
+                self.hungry = false;
+                return Ok(());
+            }
+            self.hungry = !self.hear_one(house)?;
+            if self.hungry {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Deals with the next message; whether there was one.
+    fn hear_one(&mut self, house: &mut House) -> Result<bool, Ending> {
+        let line = &mut self.line;
+        match &mut self.stage {
+            Stage::Greeting(greeting) => match greeting.hear(line, &self.peer, &mut house.gate, house.now)? {
+                None => return Ok(false),
+                Some(Introduced::Torch) => self.stage = Stage::Torch(TorchSpeech::new(&house.desk)),
+                Some(Introduced::Native(claim)) => {
+                    self.claim = Some(claim);
+                    self.stage = Stage::Native(NativeSpeech::new(&house.desk));
+                }
+            },
+            Stage::Torch(speech) => match speech.hear(self.id, line, &mut house.desk)? {
+                Heard::Nothing => return Ok(false),
+                Heard::Message => {}
+                Heard::Hello => self.stage = Stage::Greeting(Greeting::hello(&house.gate)),
+            },
+            Stage::Native(speech) => return speech.hear(self.id, line, &mut house.desk),
+        }
+        Ok(true)
+    }
+
+    fn next(&self) -> Next {
+        let can_read = self.has_room() && (!self.hungry || self.line.is_readable());
+        let can_write = self.line.is_writable() && !self.line.is_flushed();
+        if can_read || can_write { Next::Again } else { Next::Rest }
+    }
+
+    /// Whether it takes its answers fast enough to ask for more.
+    fn has_room(&self) -> bool {
+        self.line.unsent_byte_len() < UNSENT
+    }
+
+    fn is_waiting(&self) -> bool {
+        match &self.stage {
+            Stage::Greeting(_) => false,
+            Stage::Torch(speech) => speech.is_waiting(),
+            Stage::Native(speech) => speech.is_waiting(),
+        }
+    }
+}
+
+impl From<LineError> for Ending {
+    fn from(error: LineError) -> Ending {
+        match error {
+            LineError::Socket(_) => Ending::Left,
+            LineError::Tunnel(error) => Ending::Rejected(Rejection::Breach, error.to_string()),
+        }
+    }
+}
+
+impl From<HandshakeError> for Ending {
+    fn from(error: HandshakeError) -> Ending {
+        Ending::Rejected(Rejection::from(&error), error.to_string())
+    }
+}
+
+/// The most requests of one client in one turn.
+const REQUESTS: usize = 64;
+/// A client that has more answers than this to take is not read any further.
+const UNSENT: usize = 256 << 10;
+/// The most that is read at once from a client that is not known. What a whole greeting may take is less.
+const UNKNOWN: usize = 512;

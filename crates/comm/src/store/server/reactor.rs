@@ -1,0 +1,300 @@
+//! The server's thread: one turn after the other, in which the known are served before the unknown, and everything is
+//! bounded so that nobody waits long for their turn.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::ErrorKind;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use mio::event::Event;
+use mio::{Events, Poll, Token};
+use phalanx_core::store::ClientId;
+
+use super::connection::{Connection, Ending, House, Next};
+use super::counts::{Counts, Rejection};
+use super::entrance::Entrance;
+use super::ledger::Ledger;
+use super::line::Line;
+use super::roster::Seat;
+
+/// Everything that the server's thread owns.
+#[derive(Debug)]
+pub(super) struct Reactor {
+    poll: Poll,
+    entrance: Entrance,
+    house: House,
+    ledger: Ledger,
+    guests: HashMap<Token, Connection>,
+    /// Who has something to do, the known and the unknown.
+    known: VecDeque<Token>,
+    unknown: VecDeque<Token>,
+    orders: Receiver<Order>,
+    /// When clients that do not take their answers are looked for next.
+    inspection: Instant,
+    is_stopped: bool,
+}
+
+/// What the handle wants done on the server's thread.
+pub(super) type Order = Box<dyn FnOnce(&mut Reactor) + Send>;
+
+impl Reactor {
+    pub(super) fn new(poll: Poll, entrance: Entrance, house: House, orders: Receiver<Order>) -> Reactor {
+        Reactor {
+            ledger: Ledger::new(house.now),
+            inspection: house.now,
+            poll,
+            entrance,
+            house,
+            guests: HashMap::new(),
+            known: VecDeque::new(),
+            unknown: VecDeque::new(),
+            orders,
+            is_stopped: false,
+        }
+    }
+
+    /// Serves until it is stopped.
+    pub(super) fn run(mut self) {
+        let mut events = Events::with_capacity(EVENTS);
+        while !self.is_stopped {
+            self.wait(&mut events);
+            self.obey();
+            self.serve();
+            self.greet();
+            self.admit();
+            self.look_around();
+        }
+    }
+
+    /// Ends the server after this turn.
+    pub(super) fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+
+    /// Begins another epoch: nobody of the old one is served any more.
+    pub(super) fn advance(&mut self, epoch: u32, world: u32) {
+        self.house.gate.roster.advance(epoch, world);
+        for token in self.guests.keys().copied().collect::<Vec<_>>() {
+            self.part(token);
+        }
+    }
+
+    pub(super) fn seats(&self) -> Vec<Seat> {
+        self.house.gate.roster.seats()
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let table = &self.house.desk.table;
+        let newcomers = self.entrance.newcomers();
+        Counts {
+            connections: self.guests.len() - newcomers,
+            newcomers,
+            waiting: table.waiting(),
+            entries: table.len(),
+            byte_len: table.byte_len(),
+            unread_byte_len: self.ledger.unread,
+            unsent_byte_len: self.ledger.unsent,
+            accepted: self.entrance.accepted(),
+            requests: self.house.desk.requests,
+            rejected: self.ledger.rejected.clone(),
+        }
+    }
+
+    fn wait(&mut self, events: &mut Events) {
+        let timeout = self.timeout(Instant::now());
+        match self.poll.poll(events, timeout) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => events.clear(),
+            Err(error) => {
+                log::error!("store server at {}: stops serving: {error}", self.entrance.address());
+                self.stop();
+            }
+        }
+        self.house.now = Instant::now();
+        events.iter().for_each(|event| self.notice(event));
+    }
+
+    /// How long nothing may happen.
+    fn timeout(&self, now: Instant) -> Option<Duration> {
+        if !self.known.is_empty() || !self.unknown.is_empty() || self.entrance.is_busy(now) {
+            return Some(Duration::ZERO);
+        }
+        let inspection = self.ledger.is_heavy(&self.house.desk.limits).then_some(self.inspection);
+        let due = [self.entrance.due(), self.ledger.journal_due(), inspection].into_iter().flatten().min();
+        due.map(|due| due.saturating_duration_since(now))
+    }
+
+    fn notice(&mut self, event: &Event) {
+        match event.token() {
+            ENTRANCE => self.entrance.notice(),
+            ORDERS => {}
+            token => {
+                if let Some(guest) = self.guests.get_mut(&token) {
+                    guest.line.notice(event);
+                    self.queue(token);
+                }
+            }
+        }
+    }
+
+    fn obey(&mut self) {
+        while let Ok(order) = self.orders.try_recv() {
+            order(self);
+        }
+    }
+
+    /// Gives a connection a place in its queue, if it has none.
+    fn queue(&mut self, token: Token) {
+        if let Some(guest) = self.guests.get_mut(&token)
+            && !std::mem::replace(&mut guest.is_queued, true)
+        {
+            let queue = if guest.is_known() { &mut self.known } else { &mut self.unknown };
+            queue.push_back(token);
+        }
+    }
+
+    fn serve(&mut self) {
+        for _ in 0..self.known.len().min(SERVED) {
+            if let Some(token) = self.known.pop_front() {
+                self.serve_one(token);
+            }
+        }
+    }
+
+    /// Newcomers come after those who are known, and few at a time.
+    fn greet(&mut self) {
+        for _ in 0..self.unknown.len().min(GREETED) {
+            if let Some(token) = self.unknown.pop_front() {
+                self.entrance.heard(token, self.house.now);
+                self.serve_one(token);
+            }
+        }
+    }
+
+    fn serve_one(&mut self, token: Token) {
+        let Some(guest) = self.guests.get_mut(&token) else { return };
+        guest.is_queued = false;
+        let (unread, unsent) = (guest.line.unread_byte_len(), guest.line.unsent_byte_len());
+        let was_known = guest.is_known();
+        let outcome = guest.serve(&mut self.house);
+        if guest.is_known() && !was_known {
+            self.entrance.leave(token);
+        }
+        self.ledger.weigh(unread, unsent, &guest.line);
+        match outcome {
+            Ok(Next::Rest) => {}
+            Ok(Next::Again) => self.queue(token),
+            Err(ending) => self.end(token, &ending),
+        }
+        self.deliver();
+        self.bound_unread();
+    }
+
+    /// Brings answers to those who waited for them.
+    fn deliver(&mut self) {
+        for letter in self.house.desk.take_mail() {
+            let token = Token(letter.client.0 as usize);
+            let Some(guest) = self.guests.get_mut(&token) else { continue };
+            let (unread, unsent) = (guest.line.unread_byte_len(), guest.line.unsent_byte_len());
+            let outcome = guest.answer(letter, &self.house.desk);
+            self.ledger.weigh(unread, unsent, &guest.line);
+            match outcome {
+                Ok(()) => self.queue(token),
+                Err(ending) => self.end(token, &ending),
+            }
+        }
+    }
+
+    fn admit(&mut self) {
+        for _ in 0..ADMITTED {
+            let now = self.house.now;
+            let accepted = self.entrance.accept(self.poll.registry(), now, &mut self.ledger);
+            let Some((token, socket, peer)) = accepted else { return };
+            let guest = Connection::new(ClientId(token.0 as u64), Line::new(socket, now), peer);
+            self.guests.insert(token, guest);
+            self.queue(token);
+            if let Some(token) = self.entrance.surplus(now) {
+                self.reject(token, Rejection::Crowded, "");
+            }
+        }
+    }
+
+    /// What time brings about.
+    fn look_around(&mut self) {
+        let now = self.house.now;
+        for token in self.entrance.expired(now) {
+            self.reject(token, Rejection::Silent, "");
+        }
+        if let Some(token) = self.entrance.take_shortage(now) {
+            self.reject(token, Rejection::Crowded, "no descriptors are left");
+        }
+        self.ledger.summarise(now);
+        if now >= self.inspection && self.ledger.is_heavy(&self.house.desk.limits) {
+            self.inspection = now + INSPECTION;
+            self.end_stuck(now);
+        }
+    }
+
+    /// Ends those who hold answers and take none, while too many answers are held.
+    fn end_stuck(&mut self, now: Instant) {
+        let is_stuck = |guest: &Connection| !guest.line.is_flushed() && guest.line.stuck_since() + STUCK <= now;
+        let stuck = self.guests.iter().filter(|(_, guest)| is_stuck(guest)).map(|(token, _)| *token);
+        for token in stuck.collect::<Vec<_>>() {
+            self.reject(token, Rejection::Stalled, "");
+        }
+    }
+
+    /// Ends whoever holds most of what came in part, while too much of that is held.
+    fn bound_unread(&mut self) {
+        while self.ledger.is_flooded(&self.house.desk.limits) {
+            let most =
+                self.guests.iter().max_by_key(|(_, guest)| guest.line.unread_byte_len()).map(|(token, _)| *token);
+            match most {
+                Some(token) => self.reject(token, Rejection::Flood, ""),
+                None => return,
+            }
+        }
+    }
+
+    fn reject(&mut self, token: Token, reason: Rejection, detail: &str) {
+        self.end(token, &Ending::Rejected(reason, detail.to_owned()));
+    }
+
+    fn end(&mut self, token: Token, ending: &Ending) {
+        if let (Some(guest), Ending::Rejected(reason, detail)) = (self.guests.get_mut(&token), ending) {
+            self.ledger.reject(&guest.peer, *reason, detail, self.house.now);
+            // What it is told, if anything, fits the socket; if it does not, the end of the connection says enough.
+            let unsent = guest.line.unsent_byte_len();
+            let _ = guest.line.send(self.house.now);
+            self.ledger.weigh(guest.line.unread_byte_len(), unsent, &guest.line);
+        }
+        self.part(token);
+    }
+
+    /// Forgets a connection and what it waited for. Its socket is closed.
+    fn part(&mut self, token: Token) {
+        let Some(guest) = self.guests.remove(&token) else { return };
+        self.ledger.forget(&guest.line);
+        self.entrance.leave(token);
+        if let Some(claim) = guest.claim() {
+            self.house.gate.roster.leave(claim);
+        }
+        self.house.desk.table.leave(ClientId(token.0 as u64));
+        self.entrance.resume();
+    }
+}
+
+/// Events of the listener, and of the handle.
+pub(super) const ENTRANCE: Token = Token(0);
+pub(super) const ORDERS: Token = Token(1);
+
+/// The most events taken at once.
+const EVENTS: usize = 1024;
+/// The most known, unknown and new connections that have a turn each time. Of those that are not known few, because a client
+/// that comes back for more waits for all of them.
+const SERVED: usize = 256;
+const GREETED: usize = 8;
+const ADMITTED: usize = 8;
+/// How often clients that do not take their answers are looked for, and how long they may take none.
+const INSPECTION: Duration = Duration::from_secs(1);
+const STUCK: Duration = Duration::from_secs(5);
