@@ -1,6 +1,7 @@
 //! `phalanx store`: the store by hand.
 
 mod bench;
+mod serve;
 
 use clap::Subcommand;
 
@@ -10,11 +11,13 @@ use crate::failure::Failure;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Bench(bench::Options),
+    Serve(serve::Options),
 }
 
 /// Does what the command says.
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Bench(options) => bench::run(options),
+        Command::Serve(options) => serve::run(options),
     }
 }

@@ -79,11 +79,16 @@ const OUR_PATIENCE: Duration = Duration::from_secs(10);
 /// Loading PyTorch takes its time.
 const PYTORCH_PATIENCE: Duration = Duration::from_secs(120);
 
+// PyTorch's server asks the resolver for the name of each peer, within its event loop. The socket of its own accord would be
+// an IPv6 one, whose peers no hosts file knows; with an IPv4 one 127.0.0.1 is found there, and no name server is measured.
 const PYTORCH: &str = "\
-import sys, torch
+import socket, sys, torch
 from torch.distributed import TCPStore
-store = TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False)
-print(f'listening on 127.0.0.1:{store.port} {torch.__version__}', flush=True)
+listener = socket.socket()
+listener.bind(('127.0.0.1', 0))
+port = listener.getsockname()[1]
+store = TCPStore('127.0.0.1', port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+print(f'listening on 127.0.0.1:{port} {torch.__version__}', flush=True)
 sys.stdin.read()
 ";
 
