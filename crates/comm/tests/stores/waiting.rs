@@ -84,7 +84,7 @@ pub(crate) fn deadlines(setting: &Setting) {
     let timeout = Duration::from_millis(100);
     let store = door().with_timeout(timeout);
     store.set("there", "1").unwrap();
-    let waits: [fn(&Store) -> Result<(), StoreError>; 5] = [
+    let waits: [Wait; 5] = [
         |store| store.wait(&["there", "absent"]),
         |store| store.get("absent").map(drop),
         |store| store.multi_get(&["there", "absent"]).map(drop),
@@ -139,6 +139,9 @@ pub(crate) fn given_up(setting: &Setting) {
         assert_eq!(store.pop("q").unwrap(), [number], "no waiter of the past has taken it");
     }
 }
+
+/// A call that is not answered before its deadline.
+type Wait = fn(&Store) -> Result<(), StoreError>;
 
 /// How late an answer may be.
 const LATE: Duration = Duration::from_millis(250);
