@@ -2,9 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{bench, simulate, store};
+use crate::{bench, completions, run, simulate, store};
 
-/// Distributed training communication: measure it and try its faults.
+/// Distributed training communication: start the ranks, measure it and try its faults.
 #[derive(Debug, Parser)]
 #[command(name = "phalanx", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub(crate) struct CommandLine {
@@ -14,14 +14,22 @@ pub(crate) struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Run(run::Options),
+    Store(store::Options),
     Bench(bench::Options),
     Simulate(simulate::Options),
-    #[command(subcommand)]
-    Store(store::Command),
+    Completions(completions::Options),
+    /// The launcher proper, started by `run`.
+    #[command(name = "__launch", hide = true)]
+    Launch(run::LaunchStep),
+    /// The last step before a rank's program, started by the launcher.
+    #[command(name = "__rank", hide = true)]
+    Rank(run::RankStep),
 }
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0  all went well
-  1  it ran, and found something wrong: a wrong result, a violation, a failed operation
-  2  the command line could not be understood";
+  1  it ran, and found something wrong: a wrong result, a violation, a failed operation, a failed rank
+  2  the command line could not be understood
+  128 + N  ended by signal N: 130 by SIGINT, 143 by SIGTERM";

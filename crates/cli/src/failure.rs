@@ -10,6 +10,10 @@ pub(crate) enum Failure {
     Found,
     /// It could not run to its end.
     Stopped(String),
+    /// The command line asks for something that cannot be.
+    Usage(String),
+    /// It has told what there was to tell, and ends with this code.
+    Code(u8),
 }
 
 impl From<phalanx::Error> for Failure {
@@ -29,10 +33,18 @@ pub(crate) fn exit_code(done: Result<(), Failure>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Found) => ExitCode::FAILURE,
-        Err(Failure::Stopped(why)) => {
-            // Nobody is left to tell when standard error is gone too.
-            let _ = writeln!(io::stderr(), "phalanx: {why}");
-            ExitCode::FAILURE
-        }
+        Err(Failure::Stopped(why)) => told(&why, ExitCode::FAILURE),
+        Err(Failure::Usage(why)) => told(&format!("{why}\n\nFor more information, try '--help'."), ExitCode::from(2)),
+        Err(Failure::Code(code)) => ExitCode::from(code),
     }
+}
+
+/// Says one thing on standard error. Nobody is left to tell when that is gone too.
+pub(crate) fn tell(what: &str) {
+    let _ = io::stderr().write_all(format!("phalanx: {what}\n").as_bytes());
+}
+
+fn told(why: &str, code: ExitCode) -> ExitCode {
+    tell(why);
+    code
 }

@@ -3,7 +3,10 @@
 
 mod bench;
 mod command;
+mod completions;
 mod failure;
+mod key;
+mod run;
 mod simulate;
 mod sizes;
 mod store;
@@ -15,10 +18,15 @@ use clap::Parser;
 use command::{Command, CommandLine};
 
 fn main() -> ExitCode {
+    env_logger::Builder::from_env(env_logger::Env::new().filter_or("PHALANX_LOG", "warn")).init();
     let done = match CommandLine::parse().command {
+        Command::Run(options) => run::guard(&options),
+        Command::Launch(step) => run::launch(&step),
+        Command::Rank(step) => run::become_program(&step),
+        Command::Store(options) => store::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Simulate(options) => simulate::run(&options),
-        Command::Store(command) => store::run(&command),
+        Command::Completions(options) => completions::run(&options),
     };
     failure::exit_code(done)
 }

@@ -17,7 +17,7 @@ fn stderr(output: &Output) -> String {
 /// The long flags in a help text, sorted.
 fn flags(help: &str) -> Vec<String> {
     let options = help.split("Examples:").next().unwrap_or_default();
-    let words = options.split(|letter: char| letter.is_whitespace() || letter == ',');
+    let words = options.split(|letter: char| letter.is_whitespace() || ",;".contains(letter));
     let mut flags: Vec<String> = words.filter(|word| word.starts_with("--")).map(str::to_owned).collect();
     flags.sort();
     flags.dedup();
@@ -29,7 +29,26 @@ fn flags(help: &str) -> Vec<String> {
 fn flags_are_the_frozen_list() {
     let bench = ["--algorithm", "--dtype", "--help", "--json", "--links", "--np", "--op", "--sizes", "--time"];
     let simulate = ["--first-seed", "--help", "--json", "--mutate", "--seed", "--seeds"];
-    let frozen = [("bench", &bench[..]), ("simulate", &simulate)];
+    let run = [
+        "--grace",
+        "--help",
+        "--insecure",
+        "--job-id",
+        "--join-timeout",
+        "--key-file",
+        "--log-dir",
+        "--max-restarts",
+        "--module",
+        "--nnodes",
+        "--no-python",
+        "--node-rank",
+        "--nproc-per-node",
+        "--pin",
+        "--rdzv-endpoint",
+        "--standalone",
+        "--tee",
+    ];
+    let frozen = [("bench", &bench[..]), ("simulate", &simulate), ("run", &run), ("completions", &["--help"])];
     for (command, expected) in frozen {
         let help = phalanx(&[command, "--help"]);
         assert!(help.status.success());
@@ -70,12 +89,15 @@ fn json_is_one_object_a_line_with_the_documented_keys() {
 
 #[test]
 fn bad_arguments_are_named_and_exit_with_2() {
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["bench", "all_reduse"], "'all_reduse'"),
         (&["bench", "--sizes", "9..1"], "9..1"),
         (&["bench", "--dtype", "f31"], "'f31'"),
         (&["bench", "--np", "0"], "1..=1024"),
         (&["bench", "--algorithm", "rung"], "'rung'"),
+        (&["run", "--nproc-per-node", "0", "prog"], "'0'"),
+        (&["run", "--nnodes", "2", "prog"], "--rdzv-endpoint"),
+        (&["run"], "<PROGRAM>"),
     ];
     for (arguments, named) in cases {
         let refused = phalanx(arguments);
@@ -106,4 +128,16 @@ fn one_seed_tells_the_same_story_twice() {
     let [once, twice] = [(); 2].map(|()| stdout(&phalanx(&["simulate", "--seed", "7"])));
     assert_eq!(once, twice);
     assert!(once.contains("seed 7"), "{once}");
+}
+
+#[test]
+fn completions_know_the_commands_and_hide_the_inner_ones() {
+    for shell in ["bash", "zsh", "fish"] {
+        let completions = phalanx(&["completions", shell]);
+        assert!(completions.status.success());
+        let script = stdout(&completions);
+        assert!(script.contains("nproc-per-node") && script.contains("simulate"), "{shell}");
+    }
+    let help = stdout(&phalanx(&["--help"]));
+    assert!(help.contains("run") && !help.contains("__"), "{help}");
 }

@@ -1,23 +1,10 @@
-//! `phalanx store`: the store by hand.
+//! `phalanx store`: a store served by itself, and one looked into from outside.
 
+mod ask;
 mod bench;
+mod command;
+mod content;
 mod serve;
+mod watch;
 
-use clap::Subcommand;
-
-use crate::failure::Failure;
-
-/// The store where ranks meet: measure one
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    Bench(bench::Options),
-    Serve(serve::Options),
-}
-
-/// Does what the command says.
-pub(crate) fn run(command: &Command) -> Result<(), Failure> {
-    match command {
-        Command::Bench(options) => bench::run(options),
-        Command::Serve(options) => serve::run(options),
-    }
-}
+pub(crate) use command::{Options, run};

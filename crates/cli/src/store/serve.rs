@@ -1,39 +1,114 @@
-//! `phalanx store serve`: a store for others, until a signal ends it.
+//! `phalanx store serve`: a store of its own, until a signal ends it.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use phalanx_comm::secure::JobKey;
+use phalanx_comm::secure::{JobKey, JobName};
 use phalanx_comm::store::{ServerOptions, StoreAddress, StoreServer};
+use phalanx_core::store::Limits;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
+use crate::{key, sizes};
 
-/// Serve a store
+/// Serve a store until SIGINT, SIGTERM or SIGHUP
+///
+/// Prints `listening on ADDRESS` once it serves. Without a key it speaks PyTorch's TCPStore protocol as well as ours, and
+/// serves this machine only, unless --insecure is given. With a key it speaks ours, encrypted, to those who have the key.
 #[derive(Args, Debug)]
-pub(crate) struct Options {
-    /// Where to serve
+#[command(after_help = EXAMPLES)]
+pub(super) struct Options {
+    /// Where to serve: host:port, [v6]:port or unix:/path; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
-    bind: StoreAddress,
+    bind: String,
 
-    /// File with the job key
+    /// File with the job key; without it the key is looked for in PHALANX_KEY_FD, PHALANX_KEY_FILE and PHALANX_KEY
     #[arg(long, value_name = "PATH")]
     key_file: Option<PathBuf>,
 
-    /// The epoch that is served
+    /// Make a new job key and write it to this file, which must not be there yet
+    #[arg(long, value_name = "PATH", conflicts_with = "key_file")]
+    mint_key: Option<PathBuf>,
+
+    /// Serve other machines without a key: whoever reaches the port can read and change everything
+    #[arg(long)]
+    insecure: bool,
+
+    /// Serve this job only
+    #[arg(long, value_name = "ID")]
+    job_id: Option<String>,
+
+    /// Serve this epoch only
     #[arg(long, value_name = "N", default_value_t = 0)]
     epoch: u32,
+
+    /// Most bytes of a value
+    #[arg(long, value_name = "BYTES", default_value = "8M", value_parser = bytes)]
+    max_value: usize,
+
+    /// Most bytes that one client's entries may take
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = bytes)]
+    max_client: usize,
+
+    /// Most bytes that all entries may take
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = bytes)]
+    max_total: usize,
 }
 
 /// Serves.
-pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let mut server = ServerOptions::new(options.bind.clone()).epoch(options.epoch);
-    if let Some(path) = &options.key_file {
-        server = server.key(JobKey::read_file(path).map_err(|error| Failure::Stopped(error.to_string()))?);
+pub(super) fn run(options: &Options) -> Result<(), Failure> {
+    // Handlers come first: who reads the first line may send a signal at once.
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
+    let mut signals = signals.map_err(|error| Failure::Stopped(format!("signal handlers: {error}")))?;
+    let server = StoreServer::start(options.server()?)?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "listening on {}", server.address())?;
+    out.flush()?;
+    // Any of them is a wish to end, and ending so is a success.
+    signals.forever().next();
+    Ok(())
+}
+
+impl Options {
+    fn server(&self) -> Result<ServerOptions, Failure> {
+        let address: StoreAddress = self.bind.parse().map_err(|error| Failure::Usage(format!("--bind: {error}")))?;
+        let limits = Limits::default().value(self.max_value).client(self.max_client).total(self.max_total);
+        // One message holds a value and its key.
+        let limits = limits.message(limits.message_byte_len().max(self.max_value.saturating_add(MESSAGE_ROOM)));
+        let mut options = ServerOptions::new(address).epoch(self.epoch).insecure(self.insecure).limits(limits);
+        if let Some(job) = &self.job_id {
+            options = options.job(JobName::new(job).map_err(|error| Failure::Usage(error.to_string()))?);
+        }
+        Ok(match self.key()? {
+            Some(key) => options.key(key),
+            None => options,
+        })
     }
-    let server = StoreServer::start(server)?;
-    writeln!(io::stdout().lock(), "listening on {}", server.address())?;
-    loop {
-        std::thread::park();
+
+    fn key(&self) -> Result<Option<JobKey>, Failure> {
+        let Some(path) = &self.mint_key else {
+            return key::find(self.key_file.as_deref());
+        };
+        let key = JobKey::mint().map_err(|error| Failure::Stopped(format!("job key: {error}")))?;
+        key.write_file(path)?;
+        Ok(Some(key))
     }
 }
+
+fn bytes(text: &str) -> Result<usize, String> {
+    match text.parse::<sizes::Sizes>()?.0[..] {
+        [size] if size > 0 => Ok(size),
+        _ => Err(format!("'{text}' must be one size above 0")),
+    }
+}
+
+const MESSAGE_ROOM: usize = 1 << 20;
+
+const EXAMPLES: &str = "\
+Exit codes: 0 when a signal ended it, 1 when it could not serve, 2 when the command line could not be understood.
+
+Examples:
+  phalanx store serve --bind 127.0.0.1:29500
+  phalanx store serve --bind 10.0.0.1:29400 --mint-key job.key --max-total 1G";

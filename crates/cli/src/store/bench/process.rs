@@ -1,6 +1,7 @@
 //! Other processes of this program: how they are started, given the job key, and ended.
 
 use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -57,11 +58,25 @@ impl Drop for Process {
     }
 }
 
-/// This program with other arguments.
-pub(super) fn ourselves(arguments: &[&str]) -> Result<Command, Failure> {
-    let mut command = Command::new(std::env::current_exe().map_err(system("this program's path"))?);
+/// Another program, which ends with this one. Its process number is that of the command.
+pub(super) fn tied(program: &Path) -> Result<Command, Failure> {
+    let mut command = Command::new(ourselves()?);
+    command.args(["__rank", "--launcher", &std::process::id().to_string(), "--"]).arg(program);
+    // Servers say what they must; that strangers are sent away is no news here. No key but the one handed over counts.
+    command.env("PHALANX_LOG", "error").stdin(Stdio::null());
+    ["PHALANX_KEY_FD", "PHALANX_KEY_FILE", "PHALANX_KEY"].map(|name| command.env_remove(name));
+    Ok(command)
+}
+
+/// This program, likewise.
+pub(super) fn tied_ourselves(arguments: &[&str]) -> Result<Command, Failure> {
+    let mut command = tied(&ourselves()?)?;
     command.args(arguments);
     Ok(command)
+}
+
+fn ourselves() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(system("this program's path"))
 }
 
 /// Lets a command have the job key, in a file without a name, so that nothing is left of it whatever happens.

@@ -3,13 +3,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use phalanx_comm::secure::JobKey;
 
 use super::burden::Burden;
-use super::process::{Process, hand_over, ourselves};
+use super::process::{Process, hand_over, tied, tied_ourselves};
 use crate::failure::Failure;
 
 /// A server that ends when this is dropped.
@@ -23,19 +23,19 @@ pub(super) struct Server {
 impl Server {
     /// Our server on a free port of the loopback, with a job key if there is one.
     pub(super) fn phalanx(key: Option<&JobKey>, more: &[&str]) -> Result<Server, Failure> {
-        let mut command = ourselves(&["store", "serve", "--bind", "127.0.0.1:0"])?;
-        command.args(more).stdin(Stdio::null());
+        let mut command = tied_ourselves(&["store", "serve", "--bind", "127.0.0.1:0"])?;
+        command.args(more);
         if let Some(key) = key {
             hand_over(&mut command, key)?;
         }
-        Server::start(command, OUR_PATIENCE)
+        Server::start("our server", command, OUR_PATIENCE)
     }
 
-    /// PyTorch's server, in the interpreter at `python`. It ends with its standard input, so with this process.
+    /// PyTorch's server, in the interpreter at `python`.
     pub(super) fn pytorch(python: &Path) -> Result<Server, Failure> {
-        let mut command = Command::new(python);
-        command.args(["-c", PYTORCH]).stdin(Stdio::piped());
-        Server::start(command, PYTORCH_PATIENCE)
+        let mut command = tied(python)?;
+        command.args(["-c", PYTORCH]);
+        Server::start("PyTorch's server", command, PYTORCH_PATIENCE)
     }
 
     pub(super) fn address(&self) -> SocketAddr {
@@ -56,10 +56,9 @@ impl Server {
         self.process.is_alive()
     }
 
-    fn start(command: Command, patience: Duration) -> Result<Server, Failure> {
-        let name = command.get_program().to_string_lossy().into_owned();
+    fn start(name: &str, command: Command, patience: Duration) -> Result<Server, Failure> {
         let process = Process::start(command)?;
-        let failed = |why: String| Failure::Stopped(format!("server {name}: {why}"));
+        let failed = |why: String| Failure::Stopped(format!("{name}: {why}"));
         let line = process.lines().recv_timeout(patience);
         let line = line.map_err(|_| failed(format!("ended, or said nothing within {patience:?}")))?;
         let announced = announcement(&line).map(|(address, version)| (address, version.to_owned()));
@@ -82,14 +81,14 @@ const PYTORCH_PATIENCE: Duration = Duration::from_secs(120);
 // PyTorch's server asks the resolver for the name of each peer, within its event loop. The socket of its own accord would be
 // an IPv6 one, whose peers no hosts file knows; with an IPv4 one 127.0.0.1 is found there, and no name server is measured.
 const PYTORCH: &str = "\
-import socket, sys, torch
+import signal, socket, torch
 from torch.distributed import TCPStore
 listener = socket.socket()
 listener.bind(('127.0.0.1', 0))
 port = listener.getsockname()[1]
 store = TCPStore('127.0.0.1', port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
 print(f'listening on 127.0.0.1:{port} {torch.__version__}', flush=True)
-sys.stdin.read()
+signal.pause()
 ";
 
 #[cfg(test)]
@@ -107,13 +106,8 @@ mod tests {
 
     #[test]
     fn a_server_that_cannot_start_is_named() {
-        let told = |refused: Result<Server, Failure>| match refused {
-            Err(Failure::Stopped(why)) => why,
-            other => format!("{other:?}"),
-        };
-        let absent = told(Server::pytorch(Path::new("no-such-interpreter")));
-        assert!(absent.contains("no-such-interpreter"), "{absent}");
-        let silent = told(Server::start(Command::new("true"), OUR_PATIENCE));
-        assert!(silent.starts_with("server true: ended"), "{silent}");
+        let refused = Server::start("a mute server", Command::new("true"), OUR_PATIENCE);
+        let is_named = |why: &str| why.starts_with("a mute server: ended");
+        assert!(matches!(&refused, Err(Failure::Stopped(why)) if is_named(why)), "{refused:?}");
     }
 }

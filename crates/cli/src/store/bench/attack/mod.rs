@@ -10,7 +10,6 @@ mod tally;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::mpsc::TryRecvError;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,7 +19,7 @@ use rustix::process::{getpriority_process, setpriority_process};
 use serde_json::{Value, json};
 
 use super::burden::Burden;
-use super::process::{Process, hand_over, ourselves};
+use super::process::{Process, hand_over, tied_ourselves};
 use super::server::Server;
 use super::{progress_bar, system};
 use crate::failure::Failure;
@@ -76,9 +75,8 @@ pub(super) fn strangers(tries: u32, address: SocketAddr, key_file: &Path) -> Res
 /// Lets the strangers loose while the member works, and ends with them.
 fn attack(tries: u32, server: &Server, key: &JobKey, member: &mut Member) -> Result<(Tally, Latencies), Failure> {
     let (tries_text, address) = (tries.to_string(), server.address().to_string());
-    let mut command = ourselves(&["store", "bench", "--attack", &tries_text, "--attacker", &address])?;
+    let mut command = tied_ourselves(&["store", "bench", "--attack", &tries_text, "--attacker", &address])?;
     hand_over(&mut command, key)?;
-    command.stdin(Stdio::null());
     let strangers = Process::start(command)?;
     let progress = progress_bar(tries.into());
     let mut tally = None;

@@ -1,0 +1,79 @@
+//! The guard: the process that the user started. It starts the launcher, passes signals on to it and its exit code back,
+//! and once the launcher has ended, however it did, ends everything that is left. It does nothing else, so that nothing
+//! else can bring it down.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, getpid};
+use signal_hook::consts::SIGCHLD;
+use signal_hook::iterator::Signals;
+
+use super::Options;
+use super::process::descendants;
+use super::process::exit::Exit;
+use super::process::signals;
+use super::scratch::Scratch;
+use crate::failure::{Failure, tell};
+
+/// Runs the launcher and returns as it did.
+pub(crate) fn guard(options: &Options) -> Result<(), Failure> {
+    options.check()?;
+    descendants::adopt().map_err(|error| Failure::Stopped(format!("child subreaper: {error}")))?;
+    let scratch = Scratch::make()?;
+    let mut signals =
+        Signals::new(signals::watched()).map_err(|error| Failure::Stopped(format!("signal handlers: {error}")))?;
+    let launcher = start(&scratch)?;
+    let exit = watch(launcher, &mut signals);
+    let swept = descendants::sweep(PATIENCE);
+    tell_of(exit, &swept);
+    match exit.code() {
+        0 => Ok(()),
+        code => Err(Failure::Code(code)),
+    }
+}
+
+/// Starts the launcher from the binary that this process runs, even if its file was replaced since. It has a process
+/// group of its own, so that what is sent to the guard's group reaches it through the guard only, and `kill -9` of that
+/// group leaves one of the two to clean up.
+fn start(scratch: &Scratch) -> Result<Pid, Failure> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("phalanx").arg("__launch").arg("--guard").arg(getpid().as_raw_pid().to_string());
+    command.arg("--scratch").arg(scratch.path()).args(std::env::args_os().skip(2));
+    command.stdin(Stdio::null()).process_group(0);
+    let child =
+        command.spawn().map_err(|error| Failure::Stopped(format!("the launcher cannot be started: {error}")))?;
+    // Reaped by `watch`, together with orphans, rather than through this handle.
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    pid.ok_or_else(|| Failure::Stopped(format!("the launcher has an odd process number: {}", child.id())))
+}
+
+/// Passes signals on until the launcher has ended.
+fn watch(launcher: Pid, signals: &mut Signals) -> Exit {
+    loop {
+        for signal in signals.wait() {
+            if signal != SIGCHLD {
+                signals::send(launcher, signal);
+                continue;
+            }
+            while let Some((pid, exit)) = descendants::reap() {
+                if pid == launcher {
+                    return exit;
+                }
+            }
+        }
+    }
+}
+
+fn tell_of(exit: Exit, swept: &Result<usize, Vec<Pid>>) {
+    if let Err(left) = swept {
+        tell(&format!("{} processes could not be ended: {left:?}", left.len()));
+    }
+    if let (Exit::Signal(_), Ok(ended)) = (exit, swept) {
+        tell(&format!("the launcher was {exit}; {ended} processes that it left were ended"));
+    }
+}
+
+/// Killed processes end at once, unless the kernel is busy for them.
+const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,280 @@
+//! The flags of `phalanx run`, torchrun's spellings among them, and what they may be together.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::process::cores;
+use crate::failure::Failure;
+
+/// Start the ranks of a world, watch over them, and tell in one verdict what went wrong
+///
+/// Every rank is a process of its own with the variables that torchrun sets and ours (PHALANX_STORE, PHALANX_KEY_FD,
+/// PHALANX_JOB, PHALANX_EPOCH, PHALANX_ERROR_FILE), reads from an empty standard input, and has each line of its output
+/// prefixed with its rank. When one fails, the others are stopped, and whatever any of them started is ended with them.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = AFTER)]
+pub(crate) struct Options {
+    /// Ranks on this node, or `auto` for one on each usable core
+    #[arg(long, value_name = "N", default_value = "1", alias = "nproc_per_node")]
+    nproc_per_node: Ranks,
+
+    /// One node that needs no address; so it is without any of the three that follow, too
+    #[arg(long)]
+    standalone: bool,
+
+    /// Number of nodes, on each of which this command is given
+    #[arg(long, value_name = "N", default_value = "1")]
+    nnodes: Nodes,
+
+    /// Which of the nodes this is, from 0
+    #[arg(long, value_name = "R", default_value_t = 0, alias = "node_rank")]
+    node_rank: usize,
+
+    /// Where node 0 serves the job's store, as host:port
+    #[arg(long, value_name = "HOST:PORT", alias = "rdzv_endpoint")]
+    rdzv_endpoint: Option<String>,
+
+    #[arg(long, hide = true, alias = "master_addr", conflicts_with = "rdzv_endpoint")]
+    master_addr: Option<String>,
+
+    #[arg(long, hide = true, alias = "master_port", default_value_t = 29500)]
+    master_port: u16,
+
+    /// Accepted for torchrun's sake: there is one way to meet
+    #[arg(long, hide = true, alias = "rdzv_backend", value_parser = ["c10d", "static"])]
+    rdzv_backend: Option<String>,
+
+    /// Start the whole world again after a failure, at most this often
+    #[arg(long, value_name = "K", default_value_t = 0, alias = "max_restarts")]
+    pub(super) max_restarts: u32,
+
+    /// How long ranks may take to end when they are asked to, before they are killed
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, aliases = ["shutdown-timeout", "shutdown_timeout"])]
+    pub(super) grace: Duration,
+
+    /// How long ranks and nodes may take to come together
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds, alias = "join_timeout")]
+    pub(super) join_timeout: Duration,
+
+    /// Write each rank's output to DIR/EPOCH/RANK/stdout.log and stderr.log instead of the terminal
+    #[arg(long, value_name = "DIR", alias = "log_dir")]
+    pub(super) log_dir: Option<PathBuf>,
+
+    /// With --log-dir, write to the terminal as well
+    #[arg(long, requires = "log_dir")]
+    pub(super) tee: bool,
+
+    /// Keep each rank on its own share of the usable cores
+    #[arg(long)]
+    pub(super) pin: bool,
+
+    /// Name of the job: letters, digits, dots, dashes and underscores, the same on all nodes
+    #[arg(long, value_name = "ID", aliases = ["rdzv-id", "rdzv_id"], value_parser = job_id)]
+    job_id: Option<String>,
+
+    /// File with the job key, readable by its owner only; `phalanx store serve` can write one
+    #[arg(long, value_name = "PATH", alias = "key_file")]
+    pub(super) key_file: Option<PathBuf>,
+
+    /// Let several nodes meet without a job key: whoever reaches the port can read and change everything
+    #[arg(long)]
+    pub(super) insecure: bool,
+
+    /// Run the program as a Python module, as `python3 -m` does
+    #[arg(short, long)]
+    pub(super) module: bool,
+
+    /// Start the program as it is, even if its name ends in .py
+    #[arg(long, alias = "no_python", conflicts_with = "module")]
+    pub(super) no_python: bool,
+
+    /// The program and its arguments; one whose name ends in .py is started with `python3 -u`
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(super) program: Vec<OsString>,
+}
+
+impl Options {
+    /// Refuses what makes no sense together, before anything is started.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let Nodes(nodes) = self.nnodes;
+        let refuse = |why: String| Err(Failure::Usage(why));
+        if self.standalone && nodes > 1 {
+            return refuse(format!("--standalone is one node, --nnodes says {nodes}"));
+        }
+        if self.node_rank >= nodes {
+            return refuse(format!("--node-rank is {}, must be below --nnodes, which is {nodes}", self.node_rank));
+        }
+        if nodes > 1 && self.endpoint().is_none() {
+            return refuse(format!("--nnodes is {nodes}: the nodes need --rdzv-endpoint HOST:PORT to meet at"));
+        }
+        Ok(())
+    }
+
+    /// How many ranks this node starts.
+    pub(super) fn local_ranks(&self) -> usize {
+        match self.nproc_per_node {
+            Ranks::Number(number) => number,
+            Ranks::Auto => cores::usable().len().max(1),
+        }
+    }
+
+    pub(super) fn nodes(&self) -> usize {
+        self.nnodes.0
+    }
+
+    pub(super) fn node(&self) -> usize {
+        self.node_rank
+    }
+
+    /// Where several nodes meet.
+    pub(super) fn endpoint(&self) -> Option<String> {
+        let from_master = || self.master_addr.as_ref().map(|host| format!("{}:{}", bracketed(host), self.master_port));
+        self.rdzv_endpoint.clone().or_else(from_master)
+    }
+
+    /// The job's name; one node that was given none takes its own process, which no other job of the host shares.
+    pub(super) fn job(&self) -> String {
+        let unnamed = || if self.nodes() > 1 { "phalanx".to_owned() } else { format!("run-{}", std::process::id()) };
+        self.job_id.clone().unwrap_or_else(unnamed)
+    }
+}
+
+/// A number of ranks, or as many as there are cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ranks {
+    Number(usize),
+    Auto,
+}
+
+impl FromStr for Ranks {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Ranks, String> {
+        match text {
+            "auto" | "cpu" => Ok(Ranks::Auto),
+            _ => count(text).map(Ranks::Number),
+        }
+    }
+}
+
+/// A number of nodes. torchrun's ranges are accepted where both ends agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Nodes(usize);
+
+impl FromStr for Nodes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Nodes, String> {
+        match text.split_once(':') {
+            Some((least, most)) if least != most => Err("worlds that grow and shrink are not supported".to_owned()),
+            Some((least, _)) => count(least).map(Nodes),
+            None => count(text).map(Nodes),
+        }
+    }
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=MOST).contains(number));
+    number.ok_or_else(|| format!("must be a whole number from 1 to {MOST}"))
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=LONGEST).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("must be a number of seconds from 0 to {LONGEST}"))
+}
+
+/// What a job may be called, as the handshake has it.
+fn job_id(text: &str) -> Result<String, String> {
+    let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+    let is_job = (1..=64).contains(&text.len()) && text.chars().all(is_allowed);
+    if is_job {
+        Ok(text.to_owned())
+    } else {
+        Err("must be 1 to 64 letters, digits, dots, dashes, underscores".to_owned())
+    }
+}
+
+fn bracketed(host: &str) -> String {
+    if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() }
+}
+
+const MOST: usize = 4096;
+
+const LONGEST: f64 = 1e6;
+
+const AFTER: &str = "\
+Signals: SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the ranks and begin the time of --grace; a second one kills at
+once. SIGUSR1 and SIGUSR2 are passed on.
+
+Exit codes:
+  0    every rank ended with exit code 0
+  1    a rank failed, or the job could not be started; the verdict on standard error says which and why
+  2    the command line could not be understood
+  129, 130, 131, 143   ended by SIGHUP, SIGINT, SIGQUIT, SIGTERM
+
+Examples:
+  phalanx run --nproc-per-node 4 ./train --epochs 3               four ranks on this machine
+  phalanx run --nproc-per-node auto train.py                      a Python script on every core
+  phalanx run --nproc-per-node 2 --log-dir logs --tee ./train     output to files and to the terminal
+  phalanx run --nnodes 2 --node-rank 0 --rdzv-endpoint node0:29400 --key-file job.key --nproc-per-node 8 ./train";
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn parsed(line: &str) -> Options {
+        Line::try_parse_from(["run"].into_iter().chain(line.split(' '))).unwrap().options
+    }
+
+    fn refused(line: &str) -> String {
+        let Ok(line) = Line::try_parse_from(["run"].into_iter().chain(line.split(' '))) else {
+            return "parser".to_owned();
+        };
+        match line.options.check() {
+            Err(Failure::Usage(why)) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn spellings_of_torchrun_are_understood() {
+        let options = parsed(
+            "--nproc_per_node=3 --nnodes=2:2 --node_rank=1 --rdzv_endpoint=a:1 --rdzv_id=j --max_restarts=2 --log_dir=l \
+             --rdzv-backend=c10d -m train --nnodes",
+        );
+        assert!(options.check().is_ok());
+        assert_eq!((options.local_ranks(), options.nodes(), options.node()), (3, 2, 1));
+        assert_eq!((options.endpoint().as_deref(), options.job().as_str()), (Some("a:1"), "j"));
+        assert_eq!(options.program, ["train", "--nnodes"]);
+        assert_eq!(parsed("--nnodes 2 --master_addr ::1 a").endpoint().as_deref(), Some("[::1]:29500"));
+    }
+
+    #[test]
+    fn what_follows_the_program_is_its_own() {
+        assert_eq!(parsed("--tee --log-dir l prog --tee -x -- y").program, ["prog", "--tee", "-x", "--", "y"]);
+        assert_eq!(parsed("-- prog --help").program, ["prog", "--help"]);
+        assert_eq!(parsed("--nproc-per-node auto prog").local_ranks(), cores::usable().len());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_name() {
+        assert!(refused("--nnodes 2 prog").contains("--rdzv-endpoint"));
+        assert!(refused("--node-rank 1 prog").contains("--node-rank is 1"));
+        assert!(refused("--standalone --nnodes 2 prog").contains("--standalone"));
+        for line in ["--nproc-per-node 0 p", "--nnodes 1:2 p", "--grace -1 p", "--job-id a/b p", "--tee p", "--pin"] {
+            assert_eq!(refused(line), "parser", "{line}");
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! What ranks print: on its way to the terminal and to files, line by line, and the end of it kept for the verdict.
+
+mod lines;
+mod pump;
+mod screen;
+mod tail;
+
+pub(super) use pump::{Output, Source, Stream};
+pub(super) use tail::{Panic, Remains};

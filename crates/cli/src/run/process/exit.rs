@@ -1,0 +1,44 @@
+//! How a process ended.
+
+use std::fmt;
+
+use rustix::process::WaitStatus;
+
+use super::signals;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// By itself, with this code.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
+}
+
+impl Exit {
+    /// The end in a status that `wait` gave; none if the process goes on.
+    pub(crate) fn of(status: WaitStatus) -> Option<Exit> {
+        status.exit_status().map(Exit::Code).or_else(|| status.terminating_signal().map(Exit::Signal))
+    }
+
+    pub(crate) fn is_well(self) -> bool {
+        self == Exit::Code(0)
+    }
+
+    /// The exit code that passes it on, as shells do.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Exit::Code(code) => u8::try_from(code).unwrap_or(u8::MAX),
+            Exit::Signal(signal) => signals::exit_code(signal),
+        }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Exit::Code(code) => write!(f, "exit code {code}"),
+            Exit::Signal(signal) => write!(f, "killed by {}", signals::name(*signal)),
+        }
+    }
+}

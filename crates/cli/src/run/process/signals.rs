@@ -1,0 +1,74 @@
+//! The signals that are passed on, their names, and which of them somebody has asked us to ignore.
+
+use std::fs;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+
+/// Those of our signals that a handler is to be set for. One that was ignored when this process began, as under `nohup`,
+/// stays ignored, here and in the ranks.
+pub(crate) fn watched() -> Vec<i32> {
+    let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
+    let all = ENDING.into_iter().chain([SIGUSR1, SIGUSR2]);
+    all.filter(|signal| ignored & (1 << (signal - 1)) == 0).chain([SIGCHLD]).collect()
+}
+
+/// Whether a signal asks for the end.
+pub(crate) fn is_ending(signal: i32) -> bool {
+    ENDING.contains(&signal)
+}
+
+/// The name of a signal, such as `SIGKILL`.
+pub(crate) fn name(signal: i32) -> String {
+    signal_hook::low_level::signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned)
+}
+
+/// The exit code of a process that was ended by a signal, as shells count.
+pub(crate) fn exit_code(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+/// Sends a signal to one process. One that is gone needs none.
+pub(crate) fn send(pid: Pid, signal: i32) {
+    let sent = Signal::from_named_raw(signal).map_or(Err(Errno::INVAL), |signal| kill_process(pid, signal));
+    note(pid, signal, sent);
+}
+
+/// Sends a signal to a process and what it started in its group.
+pub(crate) fn send_group(leader: Pid, signal: i32) {
+    let sent = Signal::from_named_raw(signal).map_or(Err(Errno::INVAL), |signal| kill_process_group(leader, signal));
+    note(leader, signal, sent);
+}
+
+fn note(pid: Pid, signal: i32, sent: rustix::io::Result<()>) {
+    match sent {
+        Ok(()) | Err(Errno::SRCH) => {}
+        Err(error) => log::warn!("{} could not be sent to process {pid}: {error}", name(signal)),
+    }
+}
+
+/// The mask of ignored signals in the text of `/proc/self/status`.
+fn ignored(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
+}
+
+const ENDING: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_read_from_the_status() {
+        assert_eq!(ignored("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"), 1 | 1 << 12);
+        assert_eq!(ignored("SigIgn:\tnonsense"), 0);
+    }
+
+    #[test]
+    fn signals_have_names_and_codes() {
+        assert_eq!((name(9).as_str(), name(63).as_str()), ("SIGKILL", "signal 63"));
+        assert_eq!((exit_code(SIGINT), exit_code(SIGTERM)), (130, 143));
+    }
+}

@@ -1,0 +1,115 @@
+//! One rank as a process: its variables, its pipes, its place in the process tree, and the key in its hand.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use command_fds::{CommandFdExt, FdMapping};
+use rustix::process::{Pid, getpid};
+
+use super::Options;
+use super::output::{Source, Stream};
+use super::plan::{Plan, WITHHELD};
+use super::process::cores;
+
+/// What all ranks of a job are started with.
+#[derive(Debug)]
+pub(super) struct Recipe {
+    pub(super) words: Vec<OsString>,
+    /// The job key as a sealed memory file, and the number at which a rank finds it.
+    pub(super) key: Option<(OwnedFd, i32)>,
+    pub(super) log_dir: Option<PathBuf>,
+    pub(super) is_shown: bool,
+    pub(super) is_pinned: bool,
+}
+
+/// A rank that was started, and what it prints.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) pid: Pid,
+    pub(super) sources: [Source; 2],
+}
+
+impl Recipe {
+    pub(super) fn new(options: &Options, key: Option<(OwnedFd, i32)>) -> Recipe {
+        Recipe {
+            words: super::program::words(options),
+            key,
+            is_shown: options.log_dir.is_none() || options.tee,
+            // Ranks may change their directory, and the verdict names the files.
+            log_dir: options.log_dir.as_ref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+            is_pinned: options.pin,
+        }
+    }
+
+    /// Starts a rank of this node.
+    pub(super) fn start(&self, plan: &Plan, local_rank: usize) -> io::Result<Started> {
+        make_room(&plan.directory(&plan.reports, local_rank))?;
+        let mut child = self.command(plan, local_rank)?.spawn()?;
+        let pid = pid(&child)?;
+        let stdout = child.stdout.take().map(OwnedFd::from).ok_or(io::ErrorKind::BrokenPipe)?;
+        let stderr = child.stderr.take().map(OwnedFd::from).ok_or(io::ErrorKind::BrokenPipe)?;
+        let source = |stream, pipe| self.source(plan, local_rank, stream, pipe);
+        Ok(Started { pid, sources: [source(Stream::Stdout, stdout)?, source(Stream::Stderr, stderr)?] })
+    }
+
+    /// Where a rank's standard error can be read, if that is a file.
+    pub(super) fn log(&self, plan: &Plan, local_rank: usize) -> Option<PathBuf> {
+        self.log_file(plan, local_rank, Stream::Stderr)
+    }
+
+    /// The rank step of our own binary, which becomes the program.
+    fn command(&self, plan: &Plan, local_rank: usize) -> io::Result<Command> {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("phalanx").arg("__rank").arg("--launcher").arg(getpid().as_raw_pid().to_string());
+        if self.is_pinned {
+            let share = cores::share(&cores::usable(), local_rank, plan.local_ranks);
+            let share: Vec<String> = share.iter().map(usize::to_string).collect();
+            command.arg("--cores").arg(share.join(","));
+        }
+        command.arg("--").args(&self.words);
+        for name in WITHHELD {
+            command.env_remove(name);
+        }
+        command.envs(plan.variables(local_rank, &|name| std::env::var_os(name).is_some()));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        if let Some((key, number)) = &self.key {
+            let mapping = FdMapping { parent_fd: key.try_clone()?, child_fd: *number };
+            command.fd_mappings(vec![mapping]).map_err(io::Error::other)?;
+        }
+        Ok(command)
+    }
+
+    fn source(&self, plan: &Plan, local_rank: usize, stream: Stream, pipe: OwnedFd) -> io::Result<Source> {
+        let prefix = self.is_shown.then(|| format!("[{}] ", plan.rank(local_rank)));
+        let file = self.log_file(plan, local_rank, stream).map(|path| create(&path)).transpose()?;
+        Ok(Source { local_rank, stream, pipe, prefix, file })
+    }
+
+    fn log_file(&self, plan: &Plan, local_rank: usize, stream: Stream) -> Option<PathBuf> {
+        let name = if stream == Stream::Stdout { "stdout.log" } else { "stderr.log" };
+        self.log_dir.as_ref().map(|root| plan.directory(root, local_rank).join(name))
+    }
+}
+
+/// The number of a child that is reaped elsewhere.
+fn pid(child: &Child) -> io::Result<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn create(path: &std::path::Path) -> io::Result<File> {
+    path.parent().map_or(Ok(()), make_room)?;
+    File::create(path).map_err(|error| named(path, &error))
+}
+
+fn make_room(directory: &std::path::Path) -> io::Result<()> {
+    fs::create_dir_all(directory).map_err(|error| named(directory, &error))
+}
+
+fn named(path: &std::path::Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}

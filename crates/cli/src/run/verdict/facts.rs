@@ -1,0 +1,51 @@
+//! What is known of a rank when an epoch is over. It travels between nodes as JSON, since one of them judges for all.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Report;
+use crate::run::output::{Panic, Remains};
+use crate::run::process::exit::Exit;
+
+/// What is known of one rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fact {
+    pub(crate) rank: usize,
+    pub(crate) pid: i32,
+    pub(crate) host: String,
+    pub(crate) state: State,
+    /// How long after the start of its epoch it ended.
+    pub(crate) after: Duration,
+    pub(crate) report: Option<Report>,
+    pub(crate) remains: Remains,
+    /// Why it is believed to have been killed for want of memory.
+    pub(crate) memory: Option<String>,
+    /// Where all of its standard error can be read.
+    pub(crate) log: Option<PathBuf>,
+}
+
+/// What a rank came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It ended without being asked.
+    Ended(Exit),
+    /// It ran until it was asked to end.
+    Stopped,
+}
+
+impl Fact {
+    /// Whether it ended by itself, and not well.
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(self.state, State::Ended(exit) if !exit.is_well())
+    }
+
+    /// The panic that ended it, if one did: one that was caught does not.
+    pub(crate) fn panic(&self) -> Option<&Panic> {
+        let ends_so = matches!(self.state, State::Ended(Exit::Code(PANICKED) | Exit::Signal(ABORTED)));
+        self.remains.panic.as_ref().filter(|_| ends_so)
+    }
+}
+
+/// The exit code of a Rust program whose main thread panicked, and the signal of one that aborts on a panic.
+const PANICKED: i32 = 101;
+const ABORTED: i32 = signal_hook::consts::SIGABRT;

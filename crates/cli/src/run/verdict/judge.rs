@@ -1,0 +1,171 @@
+//! Who is to blame, and how that is put.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::words::{ranks, seconds};
+use super::{Fact, Report, State};
+use crate::run::process::exit::Exit;
+
+/// Who is to blame for the end of an epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// All in one line.
+    pub(crate) headline: String,
+    /// What the culprit, or who reports it, printed last.
+    pub(crate) details: Vec<String>,
+}
+
+/// The verdict on an epoch, if a rank has failed in it.
+pub(crate) fn judge(facts: &[Fact], epoch: u32) -> Option<Verdict> {
+    let culprit = culprit(facts)?;
+    let case = Case { culprit, facts, epoch };
+    let headline = match messenger(culprit) {
+        Some(report) => case.never_joined(report),
+        None => case.failed(),
+    };
+    Some(Verdict { headline, details: case.details() })
+}
+
+/// The rank that failed first. Of several that failed almost at once, the one whose end explains those of the others. One
+/// that waited for others in vain is only the messenger, so that any other failure is a cause before it.
+fn culprit(facts: &[Fact]) -> Option<&Fact> {
+    let failed = || facts.iter().filter(|fact| fact.has_failed());
+    let first = failed().min_by_key(|fact| (messenger(fact).is_some(), fact.after))?;
+    let near = failed().filter(|fact| fact.after <= first.after + AT_ONCE);
+    near.min_by_key(|fact| (consequence(fact), fact.after))
+}
+
+/// How likely a failure follows from another: what is killed or panics is a cause, what explains itself may be one, and
+/// what names others is none.
+fn consequence(fact: &Fact) -> u8 {
+    match (&fact.report, fact.state) {
+        (Some(report), _) if !report.missing.is_empty() => 3,
+        (Some(_), _) => 2,
+        (None, State::Ended(Exit::Code(_))) if fact.panic().is_none() => 1,
+        _ => 0,
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.headline)?;
+        self.details.iter().try_for_each(|line| write!(f, "\n{line}"))
+    }
+}
+
+/// The report of a rank that names others as missing.
+fn messenger(fact: &Fact) -> Option<&Report> {
+    fact.report.as_ref().filter(|report| !report.missing.is_empty())
+}
+
+/// A failure among the facts it is judged from.
+struct Case<'a> {
+    culprit: &'a Fact,
+    facts: &'a [Fact],
+    epoch: u32,
+}
+
+impl Case<'_> {
+    fn failed(&self) -> String {
+        let fact = self.culprit;
+        let after = seconds(fact.after);
+        let what = match (&fact.report, fact.panic(), &fact.memory) {
+            (_, _, Some(evidence)) => format!("failed: out of memory ({}; {evidence}) after {after}", self.exit()),
+            (_, Some(panic), _) => format!("failed: panicked at {}: {} after {after}", panic.place, panic.message),
+            (Some(report), ..) => format!("gave up: {} after {after}", first_line(&report.message)),
+            (None, None, None) => format!("failed: {} after {after}", self.exit()),
+        };
+        format!("rank {} {what} ({}){}", fact.rank, self.place(), self.others())
+    }
+
+    /// The words for a world that did not come together.
+    fn never_joined(&self, report: &Report) -> String {
+        let (missing, all) = (&report.missing, self.facts.len());
+        let came = all.saturating_sub(missing.len());
+        let states: Vec<String> = missing.iter().map(|rank| self.state_of(*rank)).collect();
+        format!(
+            "{} never joined the world within {}: {came} of {all} ranks came (missing: {}); {} (told by rank {}, epoch {})",
+            named(missing),
+            seconds(self.culprit.after),
+            ranks(missing),
+            states.join(", "),
+            self.culprit.rank,
+            self.epoch,
+        )
+    }
+
+    /// What a missing rank was doing.
+    fn state_of(&self, rank: usize) -> String {
+        let Some(fact) = self.facts.iter().find(|fact| fact.rank == rank) else {
+            return format!("of rank {rank} nothing is known");
+        };
+        let place = format!("host {}, pid {}", fact.host, fact.pid);
+        match fact.state {
+            State::Stopped => format!("rank {rank} was still running ({place})"),
+            State::Ended(exit) => format!("rank {rank} had ended with {exit} after {} ({place})", seconds(fact.after)),
+        }
+    }
+
+    fn exit(&self) -> String {
+        match self.culprit.state {
+            State::Ended(exit @ Exit::Code(126 | 127)) => format!("{exit}, as of a program that cannot be started"),
+            State::Ended(exit) => exit.to_string(),
+            State::Stopped => "stopped".to_owned(),
+        }
+    }
+
+    fn place(&self) -> String {
+        format!("host {}, pid {}, epoch {}", self.culprit.host, self.culprit.pid, self.epoch)
+    }
+
+    fn others(&self) -> String {
+        let failed = self.facts.iter().filter(|fact| fact.has_failed()).count() - 1;
+        let stopped = self.facts.iter().filter(|fact| fact.state == State::Stopped).count();
+        let stopped = match stopped {
+            0 => String::new(),
+            1 => "; 1 other rank was stopped".to_owned(),
+            _ => format!("; {stopped} other ranks were stopped"),
+        };
+        let failed = match failed {
+            0 => String::new(),
+            1 => "; 1 other rank failed after it".to_owned(),
+            _ => format!("; {failed} other ranks failed after it"),
+        };
+        stopped + &failed
+    }
+
+    /// What it printed last, indented, and where the rest is.
+    fn details(&self) -> Vec<String> {
+        let fact = self.culprit;
+        let message =
+            messenger(fact).map(|report| format!("  rank {} says: {}", fact.rank, first_line(&report.message)));
+        let title = match (&fact.log, fact.remains.tail.is_empty()) {
+            (Some(log), true) => Some(format!("  its output is in {}", log.display())),
+            (Some(log), false) => {
+                Some(format!("  rank {} wrote last on standard error ({}):", fact.rank, log.display()))
+            }
+            (None, false) => Some(format!("  rank {} wrote last on standard error:", fact.rank)),
+            (None, true) => None,
+        };
+        let tail = fact.remains.tail.iter().map(|line| format!("    {line}"));
+        message.into_iter().chain(title).chain(tail).collect()
+    }
+}
+
+fn named(missing: &[usize]) -> String {
+    match missing {
+        [rank] => format!("rank {rank}"),
+        _ => format!("ranks {}", ranks(missing)),
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+/// Failures this close together have one cause.
+const AT_ONCE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Verdicts on worlds of four ranks.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::*;
+use crate::run::output::{Panic, Remains};
+
+/// A world in which every rank was stopped, and how it is changed.
+fn world(changes: &[(usize, State, u64)]) -> Vec<Fact> {
+    let fact = |rank: usize| Fact {
+        rank,
+        pid: 4700 + rank as i32,
+        host: "a".to_owned(),
+        state: State::Stopped,
+        after: Duration::from_secs(9),
+        report: None,
+        remains: Remains::default(),
+        memory: None,
+        log: None,
+    };
+    let mut facts: Vec<Fact> = (0..4).map(fact).collect();
+    for &(rank, state, millis) in changes {
+        facts[rank].state = state;
+        facts[rank].after = Duration::from_millis(millis);
+    }
+    facts
+}
+
+fn code(code: i32) -> State {
+    State::Ended(Exit::Code(code))
+}
+
+fn headline(facts: &[Fact]) -> String {
+    judge(facts, 0).unwrap().headline
+}
+
+fn missing(message: &str, missing: &[usize]) -> Option<Report> {
+    Some(Report { message: message.to_owned(), missing: missing.to_vec() })
+}
+
+#[test]
+fn the_first_failure_is_to_blame() {
+    let facts = world(&[(2, code(3), 1204), (1, code(0), 1000), (3, code(1), 1230)]);
+    assert_eq!(
+        headline(&facts),
+        "rank 2 failed: exit code 3 after 1.204 s (host a, pid 4702, epoch 0); 1 other rank was stopped; \
+         1 other rank failed after it"
+    );
+    assert_eq!(judge(&world(&[(0, code(0), 1)]), 0), None);
+}
+
+#[test]
+fn a_signal_is_named_and_so_is_the_evidence_for_its_cause() {
+    let mut facts = world(&[(0, State::Ended(Exit::Signal(9)), 500)]);
+    assert!(headline(&facts).starts_with("rank 0 failed: killed by SIGKILL after 0.500 s (host a"));
+    assert!(headline(&facts).ends_with("; 3 other ranks were stopped"));
+    facts[0].memory = Some("the cgroup's count of such kills rose from 0 to 1".to_owned());
+    assert!(headline(&facts).starts_with(
+        "rank 0 failed: out of memory (killed by SIGKILL; the cgroup's count of such kills rose from 0 to 1) after"
+    ));
+}
+
+#[test]
+fn of_failures_at_once_the_cause_is_to_blame() {
+    let mut facts = world(&[(0, code(1), 500), (1, State::Ended(Exit::Signal(9)), 510), (2, code(1), 520)]);
+    assert!(headline(&facts).starts_with("rank 1 failed: killed by SIGKILL"));
+    facts[1].after = Duration::from_millis(600);
+    assert!(headline(&facts).starts_with("rank 0 failed"));
+    facts[0].report = missing("rank 2 is gone", &[]);
+    assert!(headline(&facts).starts_with("rank 2 failed"));
+}
+
+#[test]
+fn a_panic_is_quoted_only_where_it_was_the_end() {
+    let panic = Panic { place: "src/main.rs:5:9".to_owned(), message: "no".to_owned() };
+    let mut facts = world(&[(1, code(101), 20)]);
+    facts[1].remains.panic = Some(panic);
+    assert!(headline(&facts).starts_with("rank 1 failed: panicked at src/main.rs:5:9: no after 0.020 s"));
+    facts[1].state = code(3);
+    assert!(headline(&facts).starts_with("rank 1 failed: exit code 3"));
+}
+
+#[test]
+fn a_rank_is_quoted_in_its_own_words() {
+    let mut facts = world(&[(1, code(1), 20)]);
+    facts[1].report = missing("ValueError: no\nmore", &[]);
+    assert!(headline(&facts).starts_with("rank 1 gave up: ValueError: no after 0.020 s"));
+}
+
+#[test]
+fn those_who_never_came_are_to_blame_rather_than_who_tells() {
+    let mut facts = world(&[(0, code(1), 5000), (1, code(1), 5001), (3, code(1), 5002)]);
+    for rank in [0, 1, 3] {
+        facts[rank].report = missing("rank 2 is missing", &[2]);
+    }
+    let verdict = judge(&facts, 1).unwrap();
+    assert_eq!(
+        verdict.headline,
+        "rank 2 never joined the world within 5.000 s: 3 of 4 ranks came (missing: 2); rank 2 was still running \
+         (host a, pid 4702) (told by rank 0, epoch 1)"
+    );
+    assert_eq!(verdict.details, ["  rank 0 says: rank 2 is missing"]);
+}
+
+#[test]
+fn who_failed_by_itself_is_to_blame_before_who_never_came() {
+    let mut facts = world(&[(0, code(1), 5000), (2, code(7), 5050)]);
+    facts[0].report = missing("rank 2 is missing", &[2]);
+    assert!(headline(&facts).starts_with("rank 2 failed: exit code 7"));
+    facts[2].state = code(0);
+    assert!(headline(&facts).contains("rank 2 had ended with exit code 0 after 5.050 s"));
+    facts[0].report = missing("two are missing", &[2, 9]);
+    assert!(headline(&facts).starts_with("ranks 2, 9 never joined"));
+    assert!(headline(&facts).contains("of rank 9 nothing is known"));
+}
+
+#[test]
+fn the_last_lines_are_shown_with_the_name_of_the_log() {
+    let mut facts = world(&[(1, code(3), 20)]);
+    facts[1].remains.tail = vec!["one".to_owned(), "two".to_owned()];
+    let text = judge(&facts, 0).unwrap().to_string();
+    assert!(text.ends_with("\n  rank 1 wrote last on standard error:\n    one\n    two"), "{text}");
+    facts[1].log = Some(PathBuf::from("logs/stderr.log"));
+    assert_eq!(judge(&facts, 0).unwrap().details[0], "  rank 1 wrote last on standard error (logs/stderr.log):");
+    facts[1].remains.tail.clear();
+    assert_eq!(judge(&facts, 0).unwrap().details, ["  its output is in logs/stderr.log"]);
+}

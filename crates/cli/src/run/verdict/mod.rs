@@ -1,0 +1,10 @@
+//! One verdict for an epoch: from how each rank ended to who is to blame, in words. Pure: whoever asks brings the facts.
+
+mod facts;
+mod judge;
+mod report;
+mod words;
+
+pub(super) use facts::{Fact, State};
+pub(super) use judge::{Verdict, judge};
+pub(super) use report::Report;

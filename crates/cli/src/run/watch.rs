@@ -1,0 +1,212 @@
+//! The course of one epoch as a state machine: who runs, when the others are asked to end, and when they are killed. It is
+//! told what happens and answers with the signals to send; clocks and processes are the launcher's.
+
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGKILL, SIGTERM};
+
+use super::output::Remains;
+use super::process::exit::Exit;
+use super::process::signals;
+
+/// What wakes the launcher.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A signal came, `SIGCHLD` among them.
+    Signal(i32),
+    /// All output of the epoch was passed on; what remains of each rank's standard error.
+    Drained(Vec<Remains>),
+}
+
+/// What to do to the ranks that still run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Send(pub(super) i32);
+
+/// The ranks of one epoch on this node, as they run and end.
+#[derive(Debug)]
+pub(super) struct Watch {
+    phase: Phase,
+    grace: Duration,
+    ended: Vec<Option<End>>,
+    /// The first signal that asked for the end.
+    interrupt: Option<i32>,
+    was_killed: bool,
+}
+
+/// The end of one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct End {
+    pub(super) exit: Exit,
+    pub(super) at: Instant,
+    /// Whether it was asked to end before.
+    pub(super) was_stopped: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Running,
+    /// One has failed; others may follow by themselves, which tells more than their answer to a signal.
+    Settling(Instant),
+    /// They were asked to end.
+    Stopping(Instant),
+    /// They were killed.
+    Killing(Instant),
+    /// They do not even end when they are killed: the kernel is busy for them.
+    Stuck,
+}
+
+impl Watch {
+    pub(super) fn new(ranks: usize, grace: Duration) -> Watch {
+        Watch { phase: Phase::Running, grace, ended: vec![None; ranks], interrupt: None, was_killed: false }
+    }
+
+    /// A rank has ended.
+    pub(super) fn end(&mut self, local_rank: usize, exit: Exit, now: Instant) {
+        let was_stopped = !matches!(self.phase, Phase::Running | Phase::Settling(_));
+        self.ended[local_rank].get_or_insert(End { exit, at: now, was_stopped });
+        if !exit.is_well() && self.phase == Phase::Running {
+            self.phase = Phase::Settling(now + SETTLE);
+        }
+    }
+
+    /// A signal has come for the launcher.
+    pub(super) fn signal(&mut self, signal: i32, now: Instant) -> Option<Send> {
+        if !signals::is_ending(signal) {
+            return (!self.is_over()).then_some(Send(signal));
+        }
+        let is_first = self.interrupt.is_none();
+        self.interrupt.get_or_insert(signal);
+        match self.phase {
+            Phase::Running | Phase::Settling(_) => Some(self.stop(signal, now)),
+            Phase::Stopping(_) if is_first => None,
+            Phase::Stopping(_) => Some(self.kill(now)),
+            Phase::Killing(_) | Phase::Stuck => None,
+        }
+    }
+
+    /// Nobody is left to wait for: everything ends at once.
+    pub(super) fn abandon(&mut self, now: Instant) -> Send {
+        self.kill(now)
+    }
+
+    /// What the time asks for.
+    pub(super) fn tick(&mut self, now: Instant) -> Option<Send> {
+        match self.phase {
+            _ if self.deadline().is_none_or(|deadline| now < deadline) => None,
+            Phase::Settling(_) => Some(self.stop(SIGTERM, now)),
+            Phase::Stopping(_) => Some(self.kill(now)),
+            Phase::Killing(_) => {
+                self.phase = Phase::Stuck;
+                None
+            }
+            Phase::Running | Phase::Stuck => None,
+        }
+    }
+
+    /// When to look at the time again.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Settling(until) | Phase::Stopping(until) | Phase::Killing(until) => Some(until),
+            Phase::Running | Phase::Stuck => None,
+        }
+    }
+
+    /// Whether all ranks have ended, or there is no more to be done about it.
+    pub(super) fn is_over(&self) -> bool {
+        self.phase == Phase::Stuck || self.ended.iter().all(Option::is_some)
+    }
+
+    pub(super) fn ended(&self, local_rank: usize) -> Option<End> {
+        self.ended[local_rank]
+    }
+
+    pub(super) fn interrupt(&self) -> Option<i32> {
+        self.interrupt
+    }
+
+    /// Whether ranks that had not ended in time were killed.
+    pub(super) fn was_killed(&self) -> bool {
+        self.was_killed
+    }
+
+    fn stop(&mut self, signal: i32, now: Instant) -> Send {
+        self.phase = Phase::Stopping(now + self.grace);
+        Send(signal)
+    }
+
+    fn kill(&mut self, now: Instant) -> Send {
+        self.phase = Phase::Killing(now + PATIENCE);
+        self.was_killed = true;
+        Send(SIGKILL)
+    }
+}
+
+/// How long ranks may follow the first that failed before they are asked to end.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// How long the kernel may take to end what was killed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use signal_hook::consts::{SIGINT, SIGUSR1};
+
+    use super::*;
+
+    const GRACE: Duration = Duration::from_secs(5);
+
+    fn watch() -> (Watch, Instant) {
+        (Watch::new(3, GRACE), Instant::now())
+    }
+
+    #[test]
+    fn all_end_well_without_a_signal() {
+        let (mut watch, now) = watch();
+        (0..3).for_each(|rank| watch.end(rank, Exit::Code(0), now));
+        assert!(watch.is_over());
+        assert_eq!((watch.deadline(), watch.tick(now + GRACE * 100)), (None, None));
+    }
+
+    #[test]
+    fn after_a_failure_the_others_are_asked_then_killed() {
+        let (mut watch, now) = watch();
+        watch.end(1, Exit::Code(3), now);
+        assert_eq!(watch.tick(now), None);
+        watch.end(0, Exit::Code(4), now);
+        assert!(!watch.ended(0).unwrap().was_stopped);
+        let settled = now + SETTLE;
+        assert_eq!(watch.tick(settled), Some(Send(SIGTERM)));
+        assert_eq!(watch.tick(settled), None);
+        assert_eq!(watch.tick(settled + GRACE), Some(Send(SIGKILL)));
+        assert!(watch.was_killed() && !watch.is_over());
+        watch.end(2, Exit::Signal(SIGKILL), settled + GRACE);
+        assert!(watch.is_over() && watch.ended(2).unwrap().was_stopped);
+    }
+
+    #[test]
+    fn one_that_cannot_be_killed_is_not_waited_for() {
+        let (mut watch, now) = watch();
+        watch.abandon(now);
+        assert_eq!(watch.tick(now + PATIENCE), None);
+        assert!(watch.is_over() && watch.deadline().is_none());
+    }
+
+    #[test]
+    fn the_first_interrupt_is_passed_on_and_the_second_kills() {
+        let (mut watch, now) = watch();
+        assert_eq!(watch.signal(SIGUSR1, now), Some(Send(SIGUSR1)));
+        assert_eq!(watch.signal(SIGINT, now), Some(Send(SIGINT)));
+        assert_eq!(watch.signal(SIGUSR1, now), Some(Send(SIGUSR1)));
+        assert_eq!(watch.signal(SIGTERM, now), Some(Send(SIGKILL)));
+        assert_eq!(watch.interrupt(), Some(SIGINT));
+    }
+
+    #[test]
+    fn an_interrupt_while_ranks_stop_after_a_failure_gives_them_their_grace() {
+        let (mut watch, now) = watch();
+        watch.end(0, Exit::Code(1), now);
+        assert_eq!(watch.tick(now + SETTLE), Some(Send(SIGTERM)));
+        assert_eq!(watch.signal(SIGINT, now + SETTLE), None);
+        assert_eq!(watch.signal(SIGINT, now + SETTLE), Some(Send(SIGKILL)));
+    }
+}

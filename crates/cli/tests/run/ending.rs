@@ -1,0 +1,157 @@
+//! How a job ends: exit codes, the verdict, the grace, restarts, signals.
+
+use rustix::process::Signal;
+
+use crate::job::{Job, kill};
+
+/// Runs a script on four ranks that is to fail, and checks that nothing is left.
+fn verdict(flags: &[&str], script: &str) -> (String, String) {
+    let job = Job::new();
+    let ended = job.script(4, flags, script);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    job.assert_nothing_left();
+    (ended.verdict().to_owned(), ended.stderr)
+}
+
+#[test]
+fn ranks_that_end_well_are_a_success() {
+    let job = Job::new();
+    let ended = job.script(3, &[], "exit 0");
+    assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(0), "", ""));
+    job.assert_nothing_left();
+}
+
+#[test]
+fn an_exit_code_is_told_with_the_last_lines() {
+    let (verdict, stderr) =
+        verdict(&[], "[ $RANK = 2 ] || exec sleep 1000; echo first >&2; echo last words >&2; exit 3");
+    assert!(verdict.starts_with("phalanx: rank 2 failed: exit code 3 after 0."), "{verdict}");
+    assert!(verdict.contains(", epoch 0)"), "{verdict}");
+    assert!(verdict.ends_with("; 3 other ranks were stopped"), "{verdict}");
+    let expected = "\n  rank 2 wrote last on standard error:\n    first\n    last words\n";
+    assert!(stderr.ends_with(expected), "{stderr}");
+}
+
+#[test]
+fn a_signal_is_told_by_name() {
+    let (verdict, _) = verdict(&[], "[ $RANK = 1 ] || exec sleep 1000; kill -9 $$");
+    assert!(verdict.starts_with("phalanx: rank 1 failed: killed by SIGKILL after 0."), "{verdict}");
+}
+
+#[test]
+fn a_panic_is_quoted() {
+    let script = "[ $RANK = 0 ] || exec sleep 1000
+        echo \"thread 'main' panicked at src/train.rs:5:9:\" >&2; echo 'index out of bounds' >&2; exit 101";
+    let (verdict, _) = verdict(&[], script);
+    let expected = "phalanx: rank 0 failed: panicked at src/train.rs:5:9: index out of bounds after 0.";
+    assert!(verdict.starts_with(expected), "{verdict}");
+}
+
+#[test]
+fn a_report_is_quoted() {
+    let script = r#"[ $RANK = 3 ] || exec sleep 1000
+        echo '{"message": {"message": "ValueError: no such file", "extraInfo": {}}}' > "$TORCHELASTIC_ERROR_FILE"; exit 1"#;
+    let (verdict, _) = verdict(&[], script);
+    assert!(verdict.starts_with("phalanx: rank 3 gave up: ValueError: no such file after 0."), "{verdict}");
+}
+
+#[test]
+fn a_rank_that_never_joined_is_to_blame_rather_than_those_who_waited() {
+    let script = r#"[ $RANK != 2 ] || exec sleep 1000
+        echo '{"message": {"message": "rank 2 is missing"}, "missing": [2]}' > "$PHALANX_ERROR_FILE"; exit 1"#;
+    let (verdict, stderr) = verdict(&[], script);
+    assert!(verdict.starts_with("phalanx: rank 2 never joined the world within 0."), "{verdict}");
+    assert!(verdict.contains("3 of 4 ranks came (missing: 2); rank 2 was still running"), "{verdict}");
+    assert!(stderr.contains("says: rank 2 is missing"), "{stderr}");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named() {
+    let job = Job::new();
+    let ended = job.run(&["./no-such-program"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.verdict().contains("rank 0 failed: exit code 127, as of a program that cannot be started"));
+    assert!(ended.stderr.contains("cannot start ./no-such-program: No such file"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_rank_that_ignores_the_request_to_end_is_killed() {
+    let script = "mkfifo $TMPDIR/ready 2> $TMPDIR/twice || true
+        if [ $RANK = 0 ]; then trap '' TERM; echo ready > $TMPDIR/ready; exec sleep 1000; fi
+        read line < $TMPDIR/ready; rm -f $TMPDIR/ready $TMPDIR/twice; exit 3";
+    let job = Job::new();
+    let ended = job.script(2, &["--grace", "0.1"], script);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.verdict().starts_with("phalanx: rank 1 failed: exit code 3"), "{}", ended.stderr);
+    job.assert_nothing_left();
+}
+
+#[test]
+fn ranks_may_clean_up_within_the_grace() {
+    let job = Job::new();
+    let script = "trap 'echo cleaned; exit 0' TERM; echo ready; sleep 1000 & wait";
+    let mut running = job.start(2, &["--grace", "60"], script);
+    assert_eq!(running.lines(2), ["[0] ready", "[1] ready"]);
+    kill(running.guard(), Signal::TERM);
+    assert_eq!(running.lines(2), ["[0] cleaned", "[1] cleaned"]);
+    let (job, ended) = running.end();
+    assert_eq!(ended.code, Some(143));
+    assert!(ended.verdict().starts_with("phalanx: ended by SIGTERM: 2 ranks ended, 0."), "{}", ended.stderr);
+    job.assert_nothing_left();
+}
+
+#[test]
+fn a_second_signal_kills_at_once() {
+    let script = "trap '' INT TERM; echo ready; exec sleep 1000";
+    let mut running = Job::new().start(2, &["--grace", "1000"], script);
+    running.lines(2);
+    kill(running.guard(), Signal::INT);
+    // Another signal, so that the two cannot become one on their way.
+    kill(running.guard(), Signal::TERM);
+    let (job, ended) = running.end();
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+    assert!(ended.verdict().contains("2 ranks were killed"), "{}", ended.stderr);
+    job.assert_nothing_left();
+}
+
+#[test]
+fn user_signals_are_passed_on() {
+    let script =
+        "trap 'echo one' USR1; trap 'echo two; exit 0' USR2; echo ready; while :; do sleep 1000 & wait $!; done";
+    let mut running = Job::new().start(2, &[], script);
+    running.lines(2);
+    kill(running.guard(), Signal::USR1);
+    assert_eq!(running.lines(2), ["[0] one", "[1] one"]);
+    kill(running.guard(), Signal::USR2);
+    assert_eq!(running.lines(2), ["[0] two", "[1] two"]);
+    let (job, ended) = running.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    job.assert_nothing_left();
+}
+
+#[test]
+fn a_failed_world_is_started_again() {
+    let script = "echo epoch $PHALANX_EPOCH $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS
+        [ $RANK = 1 ] || exit 0; [ $PHALANX_EPOCH = 2 ] || exit 7";
+    let job = Job::new();
+    let ended = job.script(2, &["--max-restarts", "3"], script);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let told: Vec<&str> = ended.stderr.lines().collect();
+    assert_eq!(told.len(), 2, "{}", ended.stderr);
+    assert!(
+        told[0].contains("rank 1 failed: exit code 7") && told[0].ends_with("starting again, 3 of 3 restarts left")
+    );
+    assert!(told[1].contains("epoch 1)") && told[1].ends_with("starting again, 2 of 3 restarts left"), "{}", told[1]);
+    for epoch in 0..3 {
+        assert!(ended.stdout.contains(&format!("[1] epoch {epoch} {epoch} of 3\n")), "{}", ended.stdout);
+    }
+    job.assert_nothing_left();
+}
+
+#[test]
+fn restarts_come_to_an_end() {
+    let job = Job::new();
+    let ended = job.script(1, &["--max-restarts", "1"], "exit 9");
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 2), "{}", ended.stderr);
+    assert!(ended.stderr.lines().nth(1).unwrap().contains("epoch 1)"), "{}", ended.stderr);
+}

@@ -1,0 +1,85 @@
+//! What a rank finds: torchrun's variables and ours, its cores, an empty standard input.
+
+use std::collections::BTreeMap;
+
+use crate::job::Job;
+
+/// The variables of each rank.
+fn environments(ranks: usize) -> Vec<BTreeMap<String, String>> {
+    let job = Job::new();
+    let flags = ["--job-id", "named", "--max-restarts", "5"];
+    let mut command = job.command(&[&flags[..], &["--nproc-per-node", &ranks.to_string(), "env"]].concat());
+    command.env("PHALANX_KEY", "secret").env_remove("OMP_NUM_THREADS").env_remove("TORCH_NCCL_ASYNC_ERROR_HANDLING");
+    let output = command.output().unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let of_rank = |rank: usize| {
+        let prefix = format!("[{rank}] ");
+        let lines = text.lines().filter_map(|line| line.strip_prefix(&prefix)?.split_once('='));
+        lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    };
+    (0..ranks).map(of_rank).collect()
+}
+
+#[test]
+fn variables_are_those_of_torchrun() {
+    for (rank, variables) in environments(3).iter().enumerate() {
+        let rank = rank.to_string();
+        let expected = [
+            ("RANK", rank.as_str()),
+            ("LOCAL_RANK", &rank),
+            ("ROLE_RANK", &rank),
+            ("WORLD_SIZE", "3"),
+            ("LOCAL_WORLD_SIZE", "3"),
+            ("ROLE_WORLD_SIZE", "3"),
+            ("GROUP_RANK", "0"),
+            ("GROUP_WORLD_SIZE", "1"),
+            ("ROLE_NAME", "default"),
+            ("MASTER_ADDR", "127.0.0.1"),
+            ("TORCHELASTIC_RUN_ID", "named"),
+            ("TORCHELASTIC_RESTART_COUNT", "0"),
+            ("TORCHELASTIC_MAX_RESTARTS", "5"),
+            ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+            ("OMP_NUM_THREADS", "1"),
+            ("PHALANX_JOB", "named"),
+            ("PHALANX_EPOCH", "0"),
+            ("PHALANX_JOIN_TIMEOUT", "300"),
+        ];
+        for (name, value) in expected {
+            assert_eq!(variables.get(name).map(String::as_str), Some(value), "{name}");
+        }
+        assert!(variables["MASTER_PORT"].parse::<u16>().unwrap() > 0);
+        assert!(["True", "False"].contains(&variables["TORCHELASTIC_USE_AGENT_STORE"].as_str()));
+        assert_eq!(variables["TORCHELASTIC_ERROR_FILE"], variables["PHALANX_ERROR_FILE"]);
+        assert!(variables["PHALANX_ERROR_FILE"].ends_with(&format!("/0/{rank}/error.json")));
+        assert!(!variables.contains_key("PHALANX_KEY"), "the key must not be inherited");
+    }
+}
+
+#[test]
+fn standard_input_is_empty_and_the_group_is_its_own() {
+    let job = Job::new();
+    let ended = job.script(2, &[], "cat; [ $(cut -d' ' -f5 /proc/self/stat) = $$ ]");
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
+#[test]
+fn pinned_ranks_keep_to_their_share() {
+    let job = Job::new();
+    let script = "while read name value; do [ $name != Cpus_allowed_list: ] || echo $value; done < /proc/self/status";
+    let alone = job.script(1, &["--pin"], script);
+    let cores = |line: &str| -> Vec<usize> {
+        let ranges = line.split_once(' ').unwrap().1.split(',');
+        let range = |range: &str| match range.split_once('-') {
+            Some((first, last)) => first.parse().unwrap()..=last.parse().unwrap(),
+            None => range.parse().unwrap()..=range.parse().unwrap(),
+        };
+        ranges.flat_map(range).collect()
+    };
+    let all = cores(alone.stdout.lines().next().unwrap());
+    let both = job.script(2, &["--pin"], script);
+    let mut shares: Vec<usize> = both.stdout.lines().flat_map(cores).collect();
+    shares.sort_unstable();
+    let expected = if all.len() == 1 { [&all[..], &all].concat() } else { all };
+    assert_eq!(shares, expected, "{}", both.stdout);
+}

@@ -1,0 +1,75 @@
+//! Nothing is left, whoever is killed and however.
+
+use rustix::process::Signal;
+
+use crate::job::{Job, Running, kill};
+
+/// A job of two ranks, each of which has a child, a daemon that left its session, and a stubborn one.
+fn family() -> Running {
+    let script = "sleep 1000 &
+        setsid sh -c 'sleep 1000 & exec sleep 1000' &
+        sh -c 'trap \"\" TERM INT HUP; exec sleep 1000' &
+        echo ready; wait";
+    let mut running = Job::new().start(2, &["--grace", "1000"], script);
+    running.lines(2);
+    running
+}
+
+#[test]
+fn killing_the_guard_ends_everything() {
+    let mut running = family();
+    kill(running.guard(), Signal::KILL);
+    running.child.wait().unwrap();
+    running.job.assert_nothing_left();
+}
+
+#[test]
+fn killing_the_launcher_ends_everything_and_is_told() {
+    let running = family();
+    kill(running.launcher(), Signal::KILL);
+    let (job, ended) = running.end();
+    assert_eq!(ended.code, Some(137));
+    assert!(ended.verdict().starts_with("phalanx: the launcher was killed by SIGKILL; "), "{}", ended.stderr);
+    // The guard ends only after what it has adopted.
+    assert_eq!(job.census(), []);
+    job.assert_nothing_left();
+}
+
+#[test]
+fn killing_the_group_of_the_guard_ends_everything() {
+    let mut running = family();
+    kill(-running.guard(), Signal::KILL);
+    running.child.wait().unwrap();
+    running.job.assert_nothing_left();
+}
+
+#[test]
+fn what_ranks_leave_behind_is_ended_with_them() {
+    let job = Job::new();
+    // The daemon keeps the pipe open and would keep the launcher waiting.
+    let ended = job.script(2, &[], "setsid sh -c 'echo daemon; sleep 1000 & exec sleep 1000' & exit 0");
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(job.census(), []);
+    job.assert_nothing_left();
+}
+
+#[test]
+fn a_failed_rank_takes_all_families_with_it() {
+    let job = Job::new();
+    let script = "setsid sleep 1000 & [ $RANK = 0 ] && exit 3; sh -c 'trap \"\" TERM; exec sleep 1000' & wait";
+    let ended = job.script(3, &[], script);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert_eq!(job.census(), []);
+    job.assert_nothing_left();
+}
+
+#[test]
+fn orphans_of_running_ranks_are_reaped() {
+    let job = Job::new();
+    // The orphan's new parent is the launcher, which must take note of its end: a zombie would keep its number.
+    let script = "sh -c 'sh -c \"exit 0\" & echo $! > $TMPDIR/orphan.$RANK'
+        while [ -e /proc/$(cat $TMPDIR/orphan.$RANK) ]; do sleep 0.01; done; rm $TMPDIR/orphan.$RANK";
+    let ended = job.script(2, &[], script);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    job.assert_nothing_left();
+}
