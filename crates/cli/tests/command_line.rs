@@ -48,9 +48,35 @@ fn flags_are_the_frozen_list() {
         "--standalone",
         "--tee",
     ];
-    let frozen = [("bench", &bench[..]), ("simulate", &simulate), ("run", &run), ("completions", &["--help"])];
+    let ask = ["--epoch", "--help", "--insecure", "--job-id", "--key-file", "--timeout"];
+    let watch = [&ask[..3], &["--interval"], &ask[3..]].concat();
+    let serve = [
+        "--bind",
+        "--epoch",
+        "--help",
+        "--insecure",
+        "--job-id",
+        "--key-file",
+        "--max-client",
+        "--max-total",
+        "--max-value",
+        "--mint-key",
+    ];
+    let frozen = [
+        ("bench", &bench[..]),
+        ("simulate", &simulate),
+        ("run", &run),
+        ("completions", &["--help"]),
+        ("store", &["--help"]),
+        ("store serve", &serve),
+        ("store get", &ask),
+        ("store set", &ask),
+        ("store keys", &ask),
+        ("store watch", &watch),
+    ];
     for (command, expected) in frozen {
-        let help = phalanx(&[command, "--help"]);
+        let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        let help = phalanx(&words);
         assert!(help.status.success());
         assert_eq!(flags(&stdout(&help)), expected, "{command}");
         assert!(stdout(&help).contains("Examples:"), "{command} --help has no examples");

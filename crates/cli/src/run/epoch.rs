@@ -1,12 +1,13 @@
 //! One epoch of a world on this node: its ranks are started, watched, stopped, swept up after, and what is known of them
 //! afterwards is put together.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, getppid};
+use rustix::process::Pid;
 use signal_hook::consts::{SIGCHLD, SIGKILL};
 
+use super::events::{Events, host};
+use super::node::Judgement;
 use super::output::{Output, Remains};
 use super::plan::Plan;
 use super::process::exit::Exit;
@@ -17,15 +18,6 @@ use super::verdict::{Fact, Report, State};
 use super::watch::{End, Event, Watch};
 use crate::failure::Failure;
 
-/// What wakes the launcher, and who may do so.
-#[derive(Debug)]
-pub(super) struct Events {
-    pub(super) sender: Sender<Event>,
-    pub(super) receiver: Receiver<Event>,
-    /// The guard: once it is gone, nobody is left to work for.
-    pub(super) guard: Option<Pid>,
-}
-
 /// What an epoch came to on this node.
 #[derive(Debug)]
 pub(super) struct Outcome {
@@ -35,12 +27,20 @@ pub(super) struct Outcome {
     /// Whether ranks had to be killed.
     pub(super) was_killed: bool,
     pub(super) took: Duration,
+    /// What was decided elsewhere meanwhile.
+    pub(super) judged: Option<Result<Judgement, String>>,
 }
 
-/// Runs one epoch to its end. No process of it is left when this returns.
-pub(super) fn run(plan: &Plan, recipe: &Recipe, events: &Events, grace: Duration) -> Result<Outcome, Failure> {
+/// Runs one epoch to its end. No process of it is left when this returns. `alarm` is called once there is trouble here.
+pub(super) fn run(
+    plan: &Plan,
+    recipe: &Recipe,
+    events: &Events,
+    grace: Duration,
+    alarm: &dyn Fn(),
+) -> Result<Outcome, Failure> {
     let mut epoch = Epoch::start(plan, recipe, events, grace)?;
-    epoch.supervise(events);
+    epoch.supervise(events, alarm);
     epoch.sweep();
     epoch.drain(events);
     Ok(epoch.outcome(plan, recipe))
@@ -55,6 +55,7 @@ struct Epoch {
     watch: Watch,
     output: Option<Output>,
     remains: Vec<Remains>,
+    judged: Option<Result<Judgement, String>>,
 }
 
 impl Epoch {
@@ -67,6 +68,7 @@ impl Epoch {
             watch: Watch::new(plan.local_ranks, grace),
             output: None,
             remains: vec![Remains::default(); plan.local_ranks],
+            judged: None,
         };
         let mut sources = vec![];
         for local_rank in 0..plan.local_ranks {
@@ -87,31 +89,41 @@ impl Epoch {
     }
 
     /// Passes time and signals on until all ranks have ended.
-    fn supervise(&mut self, events: &Events) {
+    fn supervise(&mut self, events: &Events, alarm: &dyn Fn()) {
+        let mut was_troubled = false;
         while !self.watch.is_over() {
-            let event = match self.watch.deadline() {
-                Some(deadline) => events.receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())),
-                None => events.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
+            let event = events.next(self.watch.deadline());
             let now = Instant::now();
-            let order = match event {
-                Ok(Event::Signal(SIGCHLD)) => self.reap(now),
-                Ok(Event::Signal(_)) | Err(RecvTimeoutError::Disconnected) if events.guard != getppid() => {
-                    Some(self.watch.abandon(now))
-                }
-                Ok(Event::Signal(signal)) => self.watch.signal(signal, now),
-                Ok(Event::Drained(remains)) => self.keep(remains),
-                Err(_) => None,
-            };
-            let order = order.or_else(|| self.watch.tick(now));
+            let order = self.take(event, events, now).or_else(|| self.watch.tick(now));
+            if self.watch.is_troubled() && !was_troubled {
+                was_troubled = true;
+                alarm();
+            }
             if let Some(super::watch::Send(signal)) = order {
                 self.send(signal);
             }
         }
     }
 
+    /// What an event asks for.
+    fn take(&mut self, event: Option<Event>, events: &Events, now: Instant) -> Option<super::watch::Send> {
+        match event? {
+            Event::Signal(SIGCHLD) => self.reap(now),
+            Event::Signal(_) if events.is_orphaned() => return Some(self.watch.abandon(now)),
+            Event::Signal(signal) => return self.watch.signal(signal, now),
+            Event::Elsewhere(_) => return self.watch.elsewhere(now),
+            Event::Drained(remains) => self.remains = remains,
+            Event::Judged(_, judged) => {
+                self.judged = Some(judged);
+                return self.watch.elsewhere(now);
+            }
+            Event::Met(_) => {}
+        }
+        None
+    }
+
     /// Takes note of every child that has ended: ranks, and orphans that became ours.
-    fn reap(&mut self, now: Instant) -> Option<super::watch::Send> {
+    fn reap(&mut self, now: Instant) {
         while let Some((pid, exit)) = descendants::reap() {
             let Some(local_rank) = self.pids.iter().position(|rank| *rank == pid) else {
                 continue;
@@ -124,7 +136,6 @@ impl Epoch {
                 }
             }
         }
-        None
     }
 
     /// Sends a signal to every rank that runs and to what it started in its group.
@@ -144,36 +155,33 @@ impl Epoch {
     /// Waits until all output was passed on, or somebody has had enough of waiting.
     fn drain(&mut self, events: &Events) {
         self.output = None;
-        while let Ok(event) = events.receiver.recv() {
-            match event {
-                Event::Drained(remains) => {
-                    self.keep(remains);
+        loop {
+            match events.next(None) {
+                Some(Event::Drained(remains)) => {
+                    self.remains = remains;
                     return;
                 }
-                Event::Signal(signal) if signals::is_ending(signal) => return self.note(signal),
-                Event::Signal(_) => {}
+                Some(Event::Signal(signal)) if signals::is_ending(signal) => {
+                    // Nothing runs any more that it could be sent to.
+                    let _ = self.watch.signal(signal, Instant::now());
+                    return;
+                }
+                Some(Event::Judged(_, judged)) => self.judged = Some(judged),
+                Some(_) => {}
+                None => return,
             }
         }
     }
 
-    fn note(&mut self, signal: i32) {
-        // Nothing runs any more that it could be sent to.
-        let _ = self.watch.signal(signal, Instant::now());
-    }
-
-    fn keep(&mut self, remains: Vec<Remains>) -> Option<super::watch::Send> {
-        self.remains = remains;
-        None
-    }
-
     fn outcome(self, plan: &Plan, recipe: &Recipe) -> Outcome {
         let host = host();
-        let fact = |local_rank: usize| self.fact(plan, recipe, local_rank, &host);
+        let facts = (0..plan.local_ranks).map(|local_rank| self.fact(plan, recipe, local_rank, &host)).collect();
         Outcome {
-            facts: (0..plan.local_ranks).map(fact).collect(),
+            facts,
             interrupt: self.watch.interrupt(),
             was_killed: self.watch.was_killed(),
             took: self.began.elapsed(),
+            judged: self.judged,
         }
     }
 
@@ -195,11 +203,6 @@ impl Epoch {
             log: recipe.log(plan, local_rank),
         }
     }
-}
-
-/// The name of this machine.
-fn host() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// How long the kernel may take to end what was killed.

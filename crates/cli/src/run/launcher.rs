@@ -1,23 +1,19 @@
 //! The launcher proper: it brings up what a job needs, runs epoch after epoch, and tells the verdict.
 
 use std::path::PathBuf;
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
 
 use clap::Args;
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
-use signal_hook::iterator::Signals;
 
 use super::Options;
-use super::epoch::{self, Events, Outcome};
+use super::company::{Company, Place};
+use super::epoch::{self, Outcome};
+use super::events::Events;
 use super::plan::Plan;
-use super::process::{descendants, signals};
+use super::process::signals;
 use super::scratch::Scratch;
 use super::spawn::Recipe;
-use super::stores::{self, Addresses};
-use super::verdict::{Verdict, judge};
-use super::watch::Event;
+use super::stores::{Addresses, Stores};
+use super::verdict::Verdict;
 use crate::failure::{Failure, tell};
 
 /// What the guard tells the launcher, besides the user's own flags.
@@ -39,29 +35,8 @@ pub(crate) struct LaunchStep {
 pub(crate) fn launch(step: &LaunchStep) -> Result<(), Failure> {
     // The guard removes it too, should this process not come to it.
     let scratch = Scratch::share(&step.scratch);
-    let events = listen(step)?;
-    let launcher = Launcher { options: &step.options, events, scratch };
-    launcher.run()
-}
-
-/// Ties this process to the guard, adopts orphans, and turns signals into events.
-fn listen(step: &LaunchStep) -> Result<Events, Failure> {
-    let stopped = |what: &str, error: std::io::Error| Failure::Stopped(format!("{what}: {error}"));
-    let (sender, receiver) = mpsc::channel();
-    let mut signals = Signals::new(signals::watched()).map_err(|error| stopped("signal handlers", error))?;
-    let told = sender.clone();
-    let forward = move || signals.forever().try_for_each(|signal| told.send(Event::Signal(signal)));
-    let thread = thread::Builder::new().name("phalanx-signals".to_owned()).spawn(forward);
-    thread.map_err(|error| stopped("signal thread", error))?;
-    descendants::adopt().map_err(|error| stopped("child subreaper", error.into()))?;
-    set_parent_process_death_signal(Some(Signal::TERM))
-        .map_err(|error| stopped("parent-death signal", error.into()))?;
-    let guard = Pid::from_raw(step.guard);
-    // A guard that died before the line above sends no signal any more.
-    if getppid() != guard {
-        return Err(Failure::Stopped("the process that was started is gone".to_owned()));
-    }
-    Ok(Events { sender, receiver, guard })
+    let events = Events::listen(step.guard)?;
+    Launcher { options: &step.options, events, scratch }.run()
 }
 
 struct Launcher<'a> {
@@ -72,53 +47,58 @@ struct Launcher<'a> {
 
 impl Launcher<'_> {
     fn run(&self) -> Result<(), Failure> {
-        let recipe = Recipe::new(self.options, None);
-        for epoch in 0.. {
-            let plan = self.plan(epoch)?;
-            let outcome = epoch::run(&plan, &recipe, &self.events, self.options.grace)?;
-            let verdict = judge(&outcome.facts, epoch);
-            if let Some(signal) = outcome.interrupt {
-                return Err(interrupted(signal, &outcome, verdict.as_ref()));
-            }
-            let Some(verdict) = verdict else {
-                return Ok(());
-            };
-            if epoch >= self.options.max_restarts {
-                tell(&verdict.to_string());
-                return Err(Failure::Code(1));
-            }
-            let left = self.options.max_restarts - epoch;
-            tell(&format!(
-                "{}; starting again, {left} of {} restarts left",
-                verdict.headline, self.options.max_restarts
-            ));
+        let mut stores = Stores::start(self.options)?;
+        let key = stores.sealed_key()?.map(|key| (key, KEY_DESCRIPTOR));
+        let recipe = Recipe::new(self.options, key);
+        let mut epoch = 0;
+        while self.run_epoch(epoch, &mut stores, &recipe)? {
+            epoch += 1;
         }
         Ok(())
     }
 
-    fn plan(&self, epoch: u32) -> Result<Plan, Failure> {
-        let local_ranks = self.options.local_ranks();
-        let addresses = Addresses {
-            keyed: None,
-            key_descriptor: None,
-            master_host: "127.0.0.1".to_owned(),
-            master_port: stores::free_port()?,
-            master_is_ours: false,
-        };
-        Ok(Plan {
-            job: self.options.job(),
+    /// Runs one epoch; whether there is to be another.
+    fn run_epoch(&self, epoch: u32, stores: &mut Stores, recipe: &Recipe) -> Result<bool, Failure> {
+        self.events.begin(epoch);
+        let master = stores.begin(epoch)?;
+        let (company, place) = Company::gather(self.options, stores, epoch, master, &self.events)?;
+        let plan = self.plan(epoch, stores, place);
+        let alarm = || company.cry(plan.node);
+        let mut outcome = epoch::run(&plan, recipe, &self.events, self.options.grace, &alarm)?;
+        let judgement = company.judge(self.options, epoch, &mut outcome, &self.events);
+        if let Some(signal) = outcome.interrupt {
+            return Err(interrupted(signal, &outcome, judgement.verdict.as_ref()));
+        }
+        match judgement.verdict {
+            None => Ok(false),
+            Some(verdict) if judgement.again => {
+                let (left, all) = (self.options.max_restarts.saturating_sub(epoch), self.options.max_restarts);
+                tell(&format!("{}; starting again, {left} of {all} restarts left", verdict.headline));
+                Ok(true)
+            }
+            Some(verdict) => {
+                tell(&verdict.to_string());
+                Err(Failure::Code(1))
+            }
+        }
+    }
+
+    fn plan(&self, epoch: u32, stores: &Stores, place: Place) -> Plan {
+        Plan {
+            job: stores.job().as_str().to_owned(),
             epoch,
             max_restarts: self.options.max_restarts,
             node: self.options.node(),
             nodes: self.options.nodes(),
-            local_ranks,
-            first_rank: 0,
-            ranks: local_ranks,
-            addresses,
+            local_ranks: self.options.local_ranks(),
+            first_rank: place.first_rank,
+            ranks: place.ranks,
+            addresses: Addresses { keyed: stores.address().to_string(), master: place.master },
+            key_descriptor: stores.key().map(|_| KEY_DESCRIPTOR),
             join_seconds: self.options.join_timeout.as_secs_f64(),
             insecure: self.options.insecure,
             reports: self.scratch.path().to_owned(),
-        })
+        }
     }
 }
 
@@ -128,11 +108,10 @@ fn interrupted(signal: i32, outcome: &Outcome, verdict: Option<&Verdict>) -> Fai
         tell(&verdict.to_string());
     }
     let how = if outcome.was_killed { "were killed" } else { "ended" };
-    let (ranks, took) = (outcome.facts.len(), outcome.took);
-    tell(&format!("ended by {}: {ranks} ranks {how}, {} s after their start", signals::name(signal), show(took)));
+    let (ranks, took) = (outcome.facts.len(), outcome.took.as_secs_f64());
+    tell(&format!("ended by {}: {ranks} ranks {how}, {took:.3} s after their start", signals::name(signal)));
     Failure::Code(signals::exit_code(signal))
 }
 
-fn show(time: Duration) -> String {
-    format!("{:.3}", time.as_secs_f64())
-}
+/// The number at which every rank finds the job key: high, so that it is in nobody's way.
+const KEY_DESCRIPTOR: i32 = 100;

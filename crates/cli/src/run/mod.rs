@@ -5,10 +5,13 @@
 //! on their output and judges what went wrong. The [`rank step`](become_program) ties a rank's life to the launcher's,
 //! and then becomes the program. Not here: what ranks do once they have met.
 
+mod company;
 mod epoch;
+mod events;
 mod exec;
 mod guard;
 mod launcher;
+mod node;
 mod options;
 mod output;
 mod plan;

@@ -22,6 +22,8 @@ pub(super) struct Plan {
     pub(super) first_rank: usize,
     pub(super) ranks: usize,
     pub(super) addresses: Addresses,
+    /// The descriptor on which a rank finds the job key.
+    pub(super) key_descriptor: Option<i32>,
     pub(super) join_seconds: f64,
     pub(super) insecure: bool,
     /// Where ranks leave what they have to say about their end.
@@ -71,25 +73,25 @@ impl Plan {
             ("ROLE_NAME", "default".into()),
             ("ROLE_RANK", text(&rank)),
             ("ROLE_WORLD_SIZE", text(&ranks)),
-            ("MASTER_ADDR", text(&self.addresses.master_host)),
-            ("MASTER_PORT", text(&self.addresses.master_port)),
+            ("MASTER_ADDR", text(&self.addresses.master.host)),
+            ("MASTER_PORT", text(&self.addresses.master.port)),
             ("TORCHELASTIC_RUN_ID", text(&self.job)),
             ("TORCHELASTIC_RESTART_COUNT", text(&self.epoch)),
             ("TORCHELASTIC_MAX_RESTARTS", text(&self.max_restarts)),
-            ("TORCHELASTIC_USE_AGENT_STORE", if self.addresses.master_is_ours { "True" } else { "False" }.into()),
+            ("TORCHELASTIC_USE_AGENT_STORE", if self.addresses.master.is_ours { "True" } else { "False" }.into()),
             ("TORCHELASTIC_ERROR_FILE", self.report(local_rank).into()),
         ]
     }
 
     fn own(&self, local_rank: usize) -> Vec<(&'static str, OsString)> {
         let mut own = vec![
+            ("PHALANX_STORE", OsString::from(&self.addresses.keyed)),
             ("PHALANX_JOB", OsString::from(&self.job)),
             ("PHALANX_EPOCH", self.epoch.to_string().into()),
             ("PHALANX_JOIN_TIMEOUT", self.join_seconds.to_string().into()),
             ("PHALANX_ERROR_FILE", self.report(local_rank).into()),
         ];
-        own.extend(self.addresses.keyed.iter().map(|address| ("PHALANX_STORE", OsString::from(address))));
-        own.extend(self.addresses.key_descriptor.map(|number| ("PHALANX_KEY_FD", number.to_string().into())));
+        own.extend(self.key_descriptor.map(|number| ("PHALANX_KEY_FD", number.to_string().into())));
         own.extend(self.insecure.then(|| ("PHALANX_INSECURE", OsString::from("1"))));
         own
     }
@@ -102,6 +104,7 @@ pub(super) const WITHHELD: [&str; 5] =
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::stores::Master;
 
     fn plan() -> Plan {
         Plan {
@@ -114,12 +117,10 @@ mod tests {
             first_rank: 4,
             ranks: 7,
             addresses: Addresses {
-                keyed: Some("127.0.0.1:5".to_owned()),
-                key_descriptor: Some(100),
-                master_host: "127.0.0.1".to_owned(),
-                master_port: 6,
-                master_is_ours: true,
+                keyed: "127.0.0.1:5".to_owned(),
+                master: Master { host: "127.0.0.1".to_owned(), port: 6, is_ours: true },
             },
+            key_descriptor: Some(100),
             join_seconds: 2.5,
             insecure: false,
             reports: PathBuf::from("reports"),

@@ -3,8 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use phalanx_core::store::Store;
 use signal_hook::consts::{SIGKILL, SIGTERM};
 
+use super::node::{Card, Judgement};
 use super::output::Remains;
 use super::process::exit::Exit;
 use super::process::signals;
@@ -16,6 +18,12 @@ pub(crate) enum Event {
     Signal(i32),
     /// All output of the epoch was passed on; what remains of each rank's standard error.
     Drained(Vec<Remains>),
+    /// The nodes have met, or could not.
+    Met(Result<(Store, Vec<Card>), String>),
+    /// In this epoch a node is in trouble, or all is over: this one is to stop.
+    Elsewhere(u32),
+    /// What was decided for all nodes in this epoch, or why this one will never hear of it.
+    Judged(u32, Result<Judgement, String>),
 }
 
 /// What to do to the ranks that still run.
@@ -84,6 +92,11 @@ impl Watch {
         }
     }
 
+    /// This node's ranks must end because of what happened on another.
+    pub(super) fn elsewhere(&mut self, now: Instant) -> Option<Send> {
+        matches!(self.phase, Phase::Running | Phase::Settling(_)).then(|| self.stop(SIGTERM, now))
+    }
+
     /// Nobody is left to wait for: everything ends at once.
     pub(super) fn abandon(&mut self, now: Instant) -> Send {
         self.kill(now)
@@ -114,6 +127,11 @@ impl Watch {
     /// Whether all ranks have ended, or there is no more to be done about it.
     pub(super) fn is_over(&self) -> bool {
         self.phase == Phase::Stuck || self.ended.iter().all(Option::is_some)
+    }
+
+    /// Whether something has gone wrong, or somebody has had enough.
+    pub(super) fn is_troubled(&self) -> bool {
+        self.phase != Phase::Running
     }
 
     pub(super) fn ended(&self, local_rank: usize) -> Option<End> {
@@ -208,5 +226,14 @@ mod tests {
         assert_eq!(watch.tick(now + SETTLE), Some(Send(SIGTERM)));
         assert_eq!(watch.signal(SIGINT, now + SETTLE), None);
         assert_eq!(watch.signal(SIGINT, now + SETTLE), Some(Send(SIGKILL)));
+    }
+
+    #[test]
+    fn what_happens_elsewhere_stops_once() {
+        let (mut watch, now) = watch();
+        assert!(!watch.is_troubled());
+        assert_eq!(watch.elsewhere(now), Some(Send(SIGTERM)));
+        assert_eq!(watch.elsewhere(now), None);
+        assert!(watch.is_troubled());
     }
 }

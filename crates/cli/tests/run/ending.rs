@@ -130,6 +130,25 @@ fn user_signals_are_passed_on() {
 }
 
 #[test]
+fn a_signal_that_was_ignored_from_the_start_stays_ignored() {
+    let job = Job::new();
+    let script = "trap 'echo alive' USR1; echo ready; while :; do sleep 1000 & wait $!; done";
+    // As `nohup` does.
+    let nohup = "trap '' HUP; exec \"$PHALANX\" run sh -c \"$0\"";
+    let mut command = job.marked("sh");
+    command.args(["-c", nohup, script]);
+    let mut running = job.spawn(command);
+    running.lines(1);
+    kill(running.guard(), Signal::HUP);
+    kill(running.guard(), Signal::USR1);
+    assert_eq!(running.lines(1), ["[0] alive"]);
+    kill(running.guard(), Signal::TERM);
+    let (job, ended) = running.end();
+    assert_eq!(ended.code, Some(143), "{}", ended.stderr);
+    job.assert_nothing_left();
+}
+
+#[test]
 fn a_failed_world_is_started_again() {
     let script = "echo epoch $PHALANX_EPOCH $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS
         [ $RANK = 1 ] || exit 0; [ $PHALANX_EPOCH = 2 ] || exit 7";

@@ -9,7 +9,10 @@ fn environments(ranks: usize) -> Vec<BTreeMap<String, String>> {
     let job = Job::new();
     let flags = ["--job-id", "named", "--max-restarts", "5"];
     let mut command = job.command(&[&flags[..], &["--nproc-per-node", &ranks.to_string(), "env"]].concat());
-    command.env("PHALANX_KEY", "secret").env_remove("OMP_NUM_THREADS").env_remove("TORCH_NCCL_ASYNC_ERROR_HANDLING");
+    command
+        .env("PHALANX_KEY", "5a".repeat(32))
+        .env_remove("OMP_NUM_THREADS")
+        .env_remove("TORCH_NCCL_ASYNC_ERROR_HANDLING");
     let output = command.output().unwrap();
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
@@ -49,7 +52,7 @@ fn variables_are_those_of_torchrun() {
             assert_eq!(variables.get(name).map(String::as_str), Some(value), "{name}");
         }
         assert!(variables["MASTER_PORT"].parse::<u16>().unwrap() > 0);
-        assert!(["True", "False"].contains(&variables["TORCHELASTIC_USE_AGENT_STORE"].as_str()));
+        assert_eq!(variables["TORCHELASTIC_USE_AGENT_STORE"], "True");
         assert_eq!(variables["TORCHELASTIC_ERROR_FILE"], variables["PHALANX_ERROR_FILE"]);
         assert!(variables["PHALANX_ERROR_FILE"].ends_with(&format!("/0/{rank}/error.json")));
         assert!(!variables.contains_key("PHALANX_KEY"), "the key must not be inherited");
@@ -82,4 +85,31 @@ fn pinned_ranks_keep_to_their_share() {
     shares.sort_unstable();
     let expected = if all.len() == 1 { [&all[..], &all].concat() } else { all };
     assert_eq!(shares, expected, "{}", both.stdout);
+}
+
+#[test]
+fn ranks_meet_in_the_store_with_the_key_they_inherit() {
+    let job = Job::new();
+    let script = r#"store() { verb=$1; shift; "$PHALANX" store $verb $PHALANX_STORE --job-id $PHALANX_JOB --epoch $PHALANX_EPOCH "$@"; }
+        store set from.$RANK "epoch $PHALANX_EPOCH"
+        [ "$(store get from.$((1 - RANK)))" = "epoch $PHALANX_EPOCH" ] || exit 5
+        grep -q PHALANX_KEY= /proc/self/environ && exit 6
+        [ $PHALANX_EPOCH = 1 ]"#;
+    let mut command = job.command(&["--nproc-per-node", "2", "--max-restarts", "1", "sh", "-c", script]);
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert!(stderr.lines().next().unwrap().contains("failed: exit code 1"), "{stderr}");
+    job.assert_nothing_left();
+}
+
+#[test]
+fn a_stranger_without_the_key_is_not_let_in() {
+    let job = Job::new();
+    let script =
+        r#"exec 100<&-; unset PHALANX_KEY_FD; "$PHALANX" store keys $PHALANX_STORE --job-id $PHALANX_JOB --timeout 1"#;
+    let mut command = job.command(&["sh", "-c", script]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.stdout, b"");
 }

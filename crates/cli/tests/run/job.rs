@@ -5,11 +5,14 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT};
+use signal_hook::flag::register_conditional_default;
 
 /// A job, and a directory of its own for temporary files.
 pub(crate) struct Job {
@@ -34,6 +37,8 @@ pub(crate) struct Ended {
 impl Job {
     pub(crate) fn new() -> Job {
         static COUNT: AtomicU32 = AtomicU32::new(0);
+        static HEEDED: Once = Once::new();
+        HEEDED.call_once(heed_signals);
         let mark = format!("phalanx-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(&mark);
         fs::create_dir(&directory).unwrap();
@@ -53,14 +58,32 @@ impl Job {
     pub(crate) fn start(self, ranks: usize, flags: &[&str], script: &str) -> Running {
         let ranks = ranks.to_string();
         let words = [flags, &["--nproc-per-node", &ranks, "sh", "-c", script]].concat();
-        let mut child = self.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let command = self.command(&words);
+        self.spawn(command)
+    }
+
+    /// Starts a command made by [`command`](Job::command).
+    pub(crate) fn spawn(self, mut command: Command) -> Running {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         Running { job: self, child, stdout }
     }
 
+    /// `phalanx run` with these words.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_phalanx"));
-        command.arg("run").args(words).env("PHALANX_TEST_MARK", &self.mark).env("TMPDIR", &self.directory);
+        let mut command = self.marked(env!("CARGO_BIN_EXE_phalanx"));
+        command.arg("run").args(words);
+        command
+    }
+
+    /// A program whose processes are recognised as this job's.
+    pub(crate) fn marked(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("PHALANX_TEST_MARK", &self.mark).env("TMPDIR", &self.directory);
+        command.env("PHALANX", env!("CARGO_BIN_EXE_phalanx"));
+        for name in ["PHALANX_KEY", "PHALANX_KEY_FD", "PHALANX_KEY_FILE"] {
+            command.env_remove(name);
+        }
         command.stdin(Stdio::null()).process_group(0);
         command
     }
@@ -139,6 +162,14 @@ impl From<Output> for Ended {
     fn from(output: Output) -> Ended {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+/// Shells start what runs in the background with SIGINT and SIGQUIT ignored, and jobs would ignore them too. What has a
+/// handler here has its default there; the handler does what the default does.
+fn heed_signals() {
+    for signal in [SIGINT, SIGQUIT, SIGHUP] {
+        register_conditional_default(signal, Arc::new(AtomicBool::new(true))).unwrap();
     }
 }
 

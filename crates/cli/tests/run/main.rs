@@ -3,5 +3,6 @@
 mod ending;
 mod environment;
 mod job;
+mod nodes;
 mod output;
 mod tree;

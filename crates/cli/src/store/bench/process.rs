@@ -64,7 +64,9 @@ pub(super) fn tied(program: &Path) -> Result<Command, Failure> {
     command.args(["__rank", "--launcher", &std::process::id().to_string(), "--"]).arg(program);
     // Servers say what they must; that strangers are sent away is no news here. No key but the one handed over counts.
     command.env("PHALANX_LOG", "error").stdin(Stdio::null());
-    ["PHALANX_KEY_FD", "PHALANX_KEY_FILE", "PHALANX_KEY"].map(|name| command.env_remove(name));
+    for name in ["PHALANX_KEY_FD", "PHALANX_KEY_FILE", "PHALANX_KEY"] {
+        command.env_remove(name);
+    }
     Ok(command)
 }
 

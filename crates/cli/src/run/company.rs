@@ -1,0 +1,151 @@
+//! With whom a launcher runs an epoch: alone, or among those of other nodes. It gathers before and judges after.
+
+use std::collections::BTreeMap;
+use std::process;
+use std::thread;
+
+use super::Options;
+use super::epoch::Outcome;
+use super::events::{Events, host};
+use super::node::{Account, Agent, Card, Court, Judgement, Meeting, decide, meet};
+use super::process::signals;
+use super::stores::{Master, Stores};
+use super::verdict::{Verdict, judge};
+use super::watch::Event;
+use crate::failure::{Failure, tell};
+
+/// The launchers of an epoch.
+#[derive(Debug)]
+pub(super) enum Company {
+    Alone,
+    Nodes(Agent),
+}
+
+/// Where this node's ranks stand in the world.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) first_rank: usize,
+    pub(super) ranks: usize,
+    pub(super) master: Master,
+}
+
+impl Company {
+    /// Comes together for an epoch. `master` is where PyTorch's ranks meet, as node 0 knows it.
+    pub(super) fn gather(
+        options: &Options,
+        stores: &Stores,
+        epoch: u32,
+        master: Option<Master>,
+        events: &Events,
+    ) -> Result<(Company, Place), Failure> {
+        let ranks = options.local_ranks();
+        if let (1, Some(master)) = (options.nodes(), &master) {
+            return Ok((Company::Alone, Place { first_rank: 0, ranks, master: master.clone() }));
+        }
+        let pid = i32::try_from(process::id()).unwrap_or_default();
+        let card = Card { host: host(), pid, ranks, nodes: options.nodes(), master };
+        let meeting = Meeting {
+            address: stores.address().clone(),
+            key: stores.key().cloned(),
+            job: stores.job().clone(),
+            insecure: options.insecure,
+            epoch,
+            node: options.node(),
+            card,
+            timeout: options.join_timeout,
+        };
+        let failed = |error: std::io::Error| Failure::Stopped(format!("thread: {error}"));
+        let (store, cards) = await_meeting(meeting, events)?;
+        let place = place(&cards, options.node())?;
+        let agent = Agent::start(&store, epoch, options.node(), &events.sender).map_err(failed)?;
+        if options.node() == 0 {
+            Court::start(&store, cards, epoch, options.max_restarts, &events.sender).map_err(failed)?;
+        }
+        Ok((Company::Nodes(agent), place))
+    }
+
+    /// Tells the others that there is trouble here.
+    pub(super) fn cry(&self, node: usize) {
+        if let Company::Nodes(agent) = self {
+            agent.cry(&format!("there was trouble on node {node} (host {})", host()));
+        }
+    }
+
+    /// The judgement on an epoch that is over here; among nodes that is once it is over everywhere.
+    pub(super) fn judge(&self, options: &Options, epoch: u32, outcome: &mut Outcome, events: &Events) -> Judgement {
+        match self {
+            Company::Alone => alone(options, epoch, outcome),
+            Company::Nodes(agent) => {
+                let (interrupt, facts) = (outcome.interrupt, outcome.facts.clone());
+                agent.hand_in(&Account { host: host(), interrupt, facts });
+                let judged = outcome.judged.take().or_else(|| self.await_judgement(options, outcome, events));
+                match judged {
+                    Some(Ok(judgement)) => judgement,
+                    Some(Err(why)) => forsaken(epoch, outcome, &why),
+                    None => forsaken(epoch, outcome, "it was not waited for"),
+                }
+            }
+        }
+    }
+
+    /// Waits for the others. A first signal that asks for the end ends their ranks, a second this wait.
+    fn await_judgement(
+        &self,
+        options: &Options,
+        outcome: &mut Outcome,
+        events: &Events,
+    ) -> Option<Result<Judgement, String>> {
+        loop {
+            match events.next(None)? {
+                Event::Judged(_, judged) => return Some(judged),
+                Event::Signal(signal) if signals::is_ending(signal) => {
+                    if events.is_orphaned() || outcome.interrupt.replace(signal).is_some() {
+                        return None;
+                    }
+                    self.cry(options.node());
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn alone(options: &Options, epoch: u32, outcome: &Outcome) -> Judgement {
+    let account = Account { host: host(), interrupt: None, facts: outcome.facts.clone() };
+    let judgement = decide(&BTreeMap::from([(0, account)]), &BTreeMap::new(), None, epoch, options.max_restarts);
+    Judgement { again: judgement.again && outcome.interrupt.is_none(), ..judgement }
+}
+
+/// What can be said without the others.
+fn forsaken(epoch: u32, outcome: &Outcome, why: &str) -> Judgement {
+    let own = judge(&outcome.facts, epoch);
+    let headline = format!("the judgement of node 0 was not heard: {why}");
+    let details = own.map(|verdict| format!("  on this node: {}", verdict.headline)).into_iter().collect();
+    Judgement { verdict: Some(Verdict { headline, details }), again: false }
+}
+
+/// Meets in a thread, so that signals are heard meanwhile.
+fn await_meeting(meeting: Meeting, events: &Events) -> Result<(phalanx_core::store::Store, Vec<Card>), Failure> {
+    let sender = events.sender.clone();
+    let meeting = move || sender.send(Event::Met(meet(&meeting)));
+    let thread = thread::Builder::new().name("phalanx-meeting".to_owned()).spawn(meeting);
+    thread.map_err(|error| Failure::Stopped(format!("thread: {error}")))?;
+    while let Some(event) = events.next(None) {
+        match event {
+            Event::Met(met) => return met.map_err(Failure::Stopped),
+            Event::Signal(signal) if signals::is_ending(signal) => {
+                tell(&format!("ended by {} before the nodes had met", signals::name(signal)));
+                return Err(Failure::Code(signals::exit_code(signal)));
+            }
+            _ => {}
+        }
+    }
+    Err(Failure::Code(1))
+}
+
+fn place(cards: &[Card], node: usize) -> Result<Place, Failure> {
+    let master = cards.first().and_then(|card| card.master.clone());
+    let master = master.ok_or_else(|| Failure::Stopped("node 0 does not say where PyTorch's ranks meet".to_owned()))?;
+    let (firsts, ranks) = super::node::layout(cards);
+    Ok(Place { first_rank: firsts[node], ranks, master })
+}

@@ -1,0 +1,74 @@
+//! What wakes the launcher: one queue for signals, output, and other nodes, so that it waits in one place.
+
+use std::cell::Cell;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use signal_hook::iterator::Signals;
+
+use super::process::{descendants, signals};
+use super::watch::Event;
+use crate::failure::Failure;
+
+/// The queue, and the guard, without whom nobody is left to work for.
+#[derive(Debug)]
+pub(super) struct Events {
+    pub(super) sender: Sender<Event>,
+    receiver: Receiver<Event>,
+    guard: Option<Pid>,
+    /// The epoch that runs: news of another is old.
+    epoch: Cell<u32>,
+}
+
+impl Events {
+    /// Ties this process to the guard, adopts orphans, and turns signals into events.
+    pub(super) fn listen(guard: i32) -> Result<Events, Failure> {
+        let stopped = |what: &str, error: std::io::Error| Failure::Stopped(format!("{what}: {error}"));
+        let (sender, receiver) = mpsc::channel();
+        let mut signals = Signals::new(signals::watched()).map_err(|error| stopped("signal handlers", error))?;
+        let told = sender.clone();
+        let forward = move || signals.forever().try_for_each(|signal| told.send(Event::Signal(signal)));
+        let thread = thread::Builder::new().name("phalanx-signals".to_owned()).spawn(forward);
+        thread.map_err(|error| stopped("signal thread", error))?;
+        descendants::adopt().map_err(|error| stopped("child subreaper", error.into()))?;
+        set_parent_process_death_signal(Some(Signal::TERM))
+            .map_err(|error| stopped("parent-death signal", error.into()))?;
+        let events = Events { sender, receiver, guard: Pid::from_raw(guard), epoch: Cell::new(0) };
+        // A guard that died before the line above sends no signal any more.
+        if events.is_orphaned() {
+            return Err(Failure::Stopped("the process that was started is gone".to_owned()));
+        }
+        Ok(events)
+    }
+
+    /// From now on news of other nodes counts only if it is of this epoch.
+    pub(super) fn begin(&self, epoch: u32) {
+        self.epoch.set(epoch);
+    }
+
+    /// The next event; none once the deadline has passed.
+    pub(super) fn next(&self, deadline: Option<Instant>) -> Option<Event> {
+        loop {
+            let event = match deadline {
+                Some(deadline) => self.receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok(),
+                None => self.receiver.recv().ok(),
+            };
+            match event {
+                Some(Event::Elsewhere(epoch) | Event::Judged(epoch, _)) if epoch != self.epoch.get() => {}
+                event => return event,
+            }
+        }
+    }
+
+    /// Whether the guard is gone.
+    pub(super) fn is_orphaned(&self) -> bool {
+        getppid() != self.guard
+    }
+}
+
+/// The name of this machine.
+pub(super) fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

@@ -1,0 +1,123 @@
+//! Node 0's court: it sees to it that every node lives, collects their accounts, and decides for all.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use phalanx_core::store::{Store, StoreError};
+
+use super::agent::{JUDGEMENT, NODES, OVER, SILENCE, account_key, life_key, named, part};
+use super::card::Card;
+use super::judgement::{Account, Judgement, decide};
+use crate::run::watch::Event;
+
+/// The court of one epoch.
+#[derive(Debug)]
+pub(crate) struct Court {
+    store: Store,
+    cards: Vec<Card>,
+    epoch: u32,
+    max_restarts: u32,
+    accounts: BTreeMap<usize, Account>,
+    lost: BTreeMap<usize, String>,
+    signs: Vec<Sign>,
+}
+
+/// The last sign of life of a node.
+#[derive(Clone, Debug)]
+struct Sign {
+    count: Option<Vec<u8>>,
+    seen: Instant,
+}
+
+impl Court {
+    /// Sits until all nodes have given their accounts or are lost, and sends the judgement as an event.
+    pub(crate) fn start(
+        store: &Store,
+        cards: Vec<Card>,
+        epoch: u32,
+        max_restarts: u32,
+        events: &Sender<Event>,
+    ) -> std::io::Result<()> {
+        let signs = vec![Sign { count: None, seen: Instant::now() }; cards.len()];
+        let (accounts, lost) = (BTreeMap::new(), BTreeMap::new());
+        let court = Court { store: store.clone(), cards, epoch, max_restarts, accounts, lost, signs };
+        let events = events.clone();
+        named("phalanx-court").spawn(move || {
+            let judged = court.sit().map_err(|error| error.to_string());
+            // Nobody listens any more once the launcher is at its end.
+            let _ = events.send(Event::Judged(epoch, judged));
+        })?;
+        Ok(())
+    }
+
+    fn sit(mut self) -> Result<Judgement, StoreError> {
+        while let Some(next) = self.awaited().first().copied() {
+            // An account ends the wait; the signs of life are looked at now and then.
+            match self.store.with_timeout(LOOK).wait(&[&account_key(next)]) {
+                Err(error) if !error.is_timeout() => return Err(error),
+                _ => self.look()?,
+            }
+        }
+        let cry = self.store.find(OVER)?.map(|why| String::from_utf8_lossy(&why).into_owned());
+        let judgement = decide(&self.accounts, &self.lost, cry.as_deref(), self.epoch, self.max_restarts);
+        let heard = self.accounts.len();
+        let (text, heard_text) = (judgement.to_text(), heard.to_string());
+        self.store.multi_set(&[
+            (OVER, b"all is over".as_slice()),
+            (NODES, heard_text.as_bytes()),
+            (JUDGEMENT, text.as_bytes()),
+        ])?;
+        part(&self.store, heard);
+        Ok(judgement)
+    }
+
+    /// Nodes that live and have not given their accounts.
+    fn awaited(&self) -> Vec<usize> {
+        let is_awaited = |node: &usize| !self.accounts.contains_key(node) && !self.lost.contains_key(node);
+        (0..self.cards.len()).filter(is_awaited).collect()
+    }
+
+    fn look(&mut self) -> Result<(), StoreError> {
+        for node in self.awaited() {
+            match self.store.find(&account_key(node))? {
+                Some(text) => self.take(node, &text),
+                None => self.look_for_life(node)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, node: usize, text: &[u8]) {
+        match Account::from_text(text) {
+            Some(account) => drop(self.accounts.insert(node, account)),
+            None => drop(self.lost.insert(node, "it speaks another version of this program".to_owned())),
+        }
+    }
+
+    /// Gives a node up that has shown no sign of life for too long, and tells the others to stop.
+    fn look_for_life(&mut self, node: usize) -> Result<(), StoreError> {
+        let count = self.store.find(&life_key(node))?;
+        let sign = &mut self.signs[node];
+        if count != sign.count {
+            *sign = Sign { count, seen: Instant::now() };
+        } else if sign.seen.elapsed() > SILENCE {
+            let why = self.last_words(node);
+            self.store.compare_set(OVER, "", format!("node {node} was lost"))?;
+            self.lost.insert(node, why);
+        }
+        Ok(())
+    }
+
+    fn last_words(&self, node: usize) -> String {
+        let card = &self.cards[node];
+        let first: usize = self.cards[..node].iter().map(|card| card.ranks).sum();
+        let ranks = match card.ranks {
+            1 => format!("rank {first}"),
+            count => format!("ranks {first}-{}", first + count - 1),
+        };
+        format!("no sign of life for {SILENCE:?} from its launcher (host {}, pid {}) with {ranks}", card.host, card.pid)
+    }
+}
+
+const LOOK: Duration = Duration::from_millis(500);

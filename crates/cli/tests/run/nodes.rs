@@ -1,0 +1,192 @@
+//! Several nodes, each a launcher of its own on this machine: they start together, fail together, and tell the same verdict.
+
+use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::{fs, io::Write};
+
+use rustix::process::Signal;
+
+use crate::job::{Ended, Job, Running, kill};
+
+/// What all nodes of a job share: where they meet, and the key.
+struct Cluster {
+    endpoint: String,
+    key: PathBuf,
+}
+
+impl Cluster {
+    fn new() -> Cluster {
+        // Somebody else may take the port in between; nothing but luck helps against that.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        let key =
+            std::env::temp_dir().join(format!("phalanx-key-{}-{}", std::process::id(), endpoint.replace(':', "-")));
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&key).unwrap();
+        writeln!(file, "{}", "5a".repeat(32)).unwrap();
+        Cluster { endpoint, key }
+    }
+
+    /// Starts a script on one node of `nodes`.
+    fn node(&self, node: usize, nodes: usize, ranks: usize, flags: &[&str], script: &str) -> Running {
+        let (node, nodes) = (node.to_string(), nodes.to_string());
+        let place = ["--nnodes", &nodes, "--node-rank", &node, "--rdzv-endpoint", &self.endpoint];
+        let key = ["--key-file", self.key.to_str().unwrap()];
+        Job::new().start(ranks, &[&place[..], &key, flags].concat(), script)
+    }
+
+    fn both(&self, flags: &[&str], script: &str) -> [Running; 2] {
+        [self.node(0, 2, 2, flags, script), self.node(1, 2, 2, flags, script)]
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.key);
+    }
+}
+
+/// Waits for the end of a node, of which nothing may be left.
+fn end(node: Running) -> Ended {
+    let (job, ended) = node.end();
+    job.assert_nothing_left();
+    ended
+}
+
+#[test]
+fn ranks_are_numbered_over_all_nodes_and_meet_in_one_store() {
+    let cluster = Cluster::new();
+    let script = r#"store() { verb=$1; shift; "$PHALANX" store $verb $PHALANX_STORE --job-id phalanx "$@"; }
+        store set from.$RANK "$LOCAL_RANK of $LOCAL_WORLD_SIZE on $GROUP_RANK of $GROUP_WORLD_SIZE" || exit 5
+        echo "$WORLD_SIZE $TORCHELASTIC_USE_AGENT_STORE $MASTER_ADDR $MASTER_PORT"
+        for rank in 0 1 2; do echo "$rank: $(store get from.$rank)"; done"#;
+    let first = cluster.node(0, 2, 1, &[], script);
+    let second = cluster.node(1, 2, 2, &[], script);
+    let (first, second) = (end(first), end(second));
+    assert_eq!((first.code, second.code), (Some(0), Some(0)), "{}{}", first.stderr, second.stderr);
+    let of_rank = |text: &str, rank: usize| -> Vec<String> {
+        text.lines().filter_map(|line| line.strip_prefix(&format!("[{rank}] "))).map(str::to_owned).collect()
+    };
+    let expected = ["0: 0 of 1 on 0 of 2", "1: 0 of 2 on 1 of 2", "2: 1 of 2 on 1 of 2"];
+    let master = of_rank(&first.stdout, 0)[0].clone();
+    assert!(master.starts_with("3 True 127.0.0.1 "), "{master}");
+    for lines in [of_rank(&first.stdout, 0), of_rank(&second.stdout, 1), of_rank(&second.stdout, 2)] {
+        assert_eq!(lines[0], master);
+        assert_eq!(lines[1..], expected);
+    }
+}
+
+#[test]
+fn a_failure_on_one_node_stops_all_and_every_node_tells_it() {
+    let cluster = Cluster::new();
+    let nodes = cluster.both(&[], "[ $RANK = 3 ] || exec sleep 1000; echo the reason >&2; exit 3");
+    for ended in nodes.map(end) {
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+        assert!(ended.verdict().starts_with("phalanx: rank 3 failed: exit code 3 after 0."), "{}", ended.stderr);
+        assert!(ended.verdict().ends_with("; 3 other ranks were stopped"), "{}", ended.stderr);
+        assert!(ended.stderr.ends_with("    the reason\n"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn all_nodes_start_again_in_step() {
+    let cluster = Cluster::new();
+    let script = "echo epoch $PHALANX_EPOCH; [ $RANK != 2 ] || [ $PHALANX_EPOCH = 2 ] || exit 7";
+    for (node, ended) in cluster.both(&["--max-restarts", "2"], script).map(end).into_iter().enumerate() {
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let told: Vec<&str> = ended.stderr.lines().collect();
+        assert!(told[0].starts_with("phalanx: rank 2 failed: exit code 7"), "{}", ended.stderr);
+        assert!(told.iter().all(|line| line.contains("starting again")), "{}", ended.stderr);
+        for epoch in 0..3 {
+            let line = format!("[{}] epoch {epoch}\n", 2 * node);
+            assert!(ended.stdout.contains(&line), "{}", ended.stdout);
+        }
+    }
+}
+
+#[test]
+fn ranks_that_never_joined_are_named_across_nodes() {
+    let cluster = Cluster::new();
+    let script = r#"[ $RANK != 2 ] || exec sleep 1000
+        echo '{"message": "rank 2 is missing", "missing": [2]}' > "$PHALANX_ERROR_FILE"; exit 1"#;
+    for ended in cluster.both(&[], script).map(end) {
+        let verdict = ended.verdict();
+        assert!(verdict.starts_with("phalanx: rank 2 never joined the world within 0."), "{verdict}");
+        assert!(verdict.contains("3 of 4 ranks came (missing: 2); rank 2 was still running"), "{verdict}");
+    }
+}
+
+#[test]
+fn a_signal_to_one_node_ends_all() {
+    let cluster = Cluster::new();
+    let [mut first, mut second] = cluster.both(&["--max-restarts", "5"], "echo ready; exec sleep 1000");
+    first.lines(2);
+    second.lines(2);
+    kill(second.guard(), Signal::INT);
+    let (first, second) = (end(first), end(second));
+    assert_eq!((first.code, second.code), (Some(1), Some(130)), "{}{}", first.stderr, second.stderr);
+    assert!(first.verdict().starts_with("phalanx: node 1 (host "), "{}", first.stderr);
+    assert!(first.verdict().ends_with(") was ended by SIGINT"), "{}", first.stderr);
+    assert!(second.stderr.contains("ended by SIGINT: 2 ranks ended"), "{}", second.stderr);
+}
+
+#[test]
+fn a_node_that_dies_is_noticed() {
+    let cluster = Cluster::new();
+    let [mut first, mut second] = cluster.both(&[], "echo ready; exec sleep 1000");
+    first.lines(2);
+    second.lines(2);
+    kill(second.launcher(), Signal::KILL);
+    assert_eq!(end(second).code, Some(137));
+    let first = end(first);
+    assert_eq!(first.code, Some(1));
+    assert!(first.verdict().starts_with("phalanx: node 1 was lost: no sign of life for 5s"), "{}", first.stderr);
+    assert!(first.verdict().ends_with("with ranks 2-3 (epoch 0)"), "{}", first.stderr);
+}
+
+#[test]
+fn the_death_of_the_first_node_is_noticed() {
+    let cluster = Cluster::new();
+    let [mut first, mut second] = cluster.both(&[], "echo ready; exec sleep 1000");
+    first.lines(2);
+    second.lines(2);
+    kill(first.launcher(), Signal::KILL);
+    assert_eq!(end(first).code, Some(137));
+    let second = end(second);
+    assert_eq!(second.code, Some(1));
+    assert!(second.stderr.contains("phalanx: the judgement of node 0 was not heard: "), "{}", second.stderr);
+}
+
+#[test]
+fn a_node_that_never_comes_is_named() {
+    let cluster = Cluster::new();
+    let first = end(cluster.node(0, 3, 1, &["--join-timeout", "0.5"], "exit 0"));
+    assert_eq!(first.code, Some(1));
+    assert_eq!(first.stderr, "phalanx: nodes 1, 2 never came within 500ms: 1 of 3 nodes came\n");
+}
+
+#[test]
+fn two_nodes_of_one_number_are_told_apart() {
+    let cluster = Cluster::new();
+    let first = cluster.node(0, 2, 1, &[], "exit 0");
+    let wait = "mkfifo $TMPDIR/fifo; echo ready; read line < $TMPDIR/fifo; rm $TMPDIR/fifo";
+    let mut second = cluster.node(1, 2, 1, &[], wait);
+    second.lines(1);
+    let third = end(cluster.node(1, 2, 1, &[], "exit 0"));
+    assert_eq!(third.code, Some(1));
+    assert!(third.verdict().starts_with("phalanx: --node-rank is 1, which is taken by host "), "{}", third.stderr);
+    fs::write(second.job.directory.join("fifo"), "go\n").unwrap();
+    assert_eq!((end(first).code, end(second).code), (Some(0), Some(0)));
+}
+
+#[test]
+fn without_a_key_several_nodes_are_refused() {
+    let job = Job::new();
+    let flags = ["--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:1"];
+    let ended = job.script(1, &flags, "exit 0");
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.verdict().contains("--key-file"), "{}", ended.stderr);
+    let ended = job.script(1, &[&flags[..2], &["--rdzv-endpoint", "nonsense", "--insecure"]].concat(), "exit 0");
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    job.assert_nothing_left();
+}

@@ -1,0 +1,182 @@
+//! `phalanx store` as a user meets it: served, asked, watched, and closed to strangers.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A command that prints lines for as long as it runs.
+struct Running {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(words: &[&str]) -> Running {
+        let mut child = command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Running { child, stdout }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Ends it as a user would, and returns its exit code.
+    fn end(mut self) -> Option<i32> {
+        self.signal(Signal::TERM);
+        self.child.wait().unwrap().code()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A directory that is removed at the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Directory {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("phalanx-store-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).unwrap();
+        Directory(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_phalanx"));
+    command.arg("store").args(words).stdin(Stdio::null());
+    for name in ["PHALANX_KEY", "PHALANX_KEY_FD", "PHALANX_KEY_FILE"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn store(words: &[&str]) -> Output {
+    command(words).output().unwrap()
+}
+
+fn done(words: &[&str]) -> String {
+    let output = store(words);
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Why it could not be done; its exit code is 1.
+fn refused(words: &[&str]) -> String {
+    let output = store(words);
+    assert_eq!(output.status.code(), Some(1), "{words:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// A server, and where it listens.
+fn serve(words: &[&str]) -> (Running, String) {
+    let mut server = Running::start(&[&["serve"], words].concat());
+    let line = server.line();
+    let address = line.strip_prefix("listening on ").unwrap_or_else(|| {
+        let mut why = String::new();
+        server.child.stderr.take().unwrap().read_to_string(&mut why).unwrap();
+        panic!("{line}: {why}")
+    });
+    let address = address.to_owned();
+    (server, address)
+}
+
+#[test]
+fn what_is_set_is_got_and_listed() {
+    let (server, address) = serve(&[]);
+    done(&["set", &address, "a/lr", "0.001"]);
+    done(&["set", &address, "b", ""]);
+    assert_eq!(done(&["get", &address, "a/lr"]), "0.001");
+    assert_eq!(done(&["get", &address, "b"]), "");
+    assert_eq!(done(&["keys", &address]), "a/lr\nb\n");
+    assert_eq!(done(&["keys", &address, "a/"]), "a/lr\n");
+    let late = refused(&["get", &address, "absent", "--timeout", "0.1"]);
+    assert!(late.contains("absent") && late.contains("100ms"), "{late}");
+    assert_eq!(server.end(), Some(0));
+    assert!(refused(&["keys", &address, "--timeout", "0.1"]).contains(&address));
+}
+
+#[test]
+fn a_minted_key_opens_the_store_and_another_does_not() {
+    let directory = Directory::new();
+    let (key, other) = (directory.path("key"), directory.path("other"));
+    let (server, address) = serve(&["--mint-key", &key, "--job-id", "train"]);
+    let (stranger, _) = serve(&["--mint-key", &other]);
+    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    done(&["set", &address, "k", "v", "--key-file", &key, "--job-id", "train"]);
+    assert_eq!(done(&["get", &address, "k", "--key-file", &key, "--job-id", "train"]), "v");
+    refused(&["get", &address, "k", "--timeout", "1"]);
+    refused(&["get", &address, "k", "--key-file", &other, "--job-id", "train", "--timeout", "1"]);
+    let job = refused(&["get", &address, "k", "--key-file", &key, "--job-id", "else", "--timeout", "1"]);
+    assert!(job.contains("train"), "{job}");
+    assert!(refused(&["serve", "--mint-key", &key]).contains(&key), "a key was overwritten");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(refused(&["serve", "--key-file", &key]).contains("0644"));
+    assert_eq!((server.end(), stranger.end()), (Some(0), Some(0)));
+}
+
+#[test]
+fn other_machines_are_served_only_if_that_was_said() {
+    let why = refused(&["serve", "--bind", "0.0.0.0:0"]);
+    assert!(why.contains("0.0.0.0:0") && why.contains("insecure"), "{why}");
+    let (server, _) = serve(&["--bind", "0.0.0.0:0", "--insecure"]);
+    assert_eq!(server.end(), Some(0));
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let (server, address) = serve(&[]);
+    assert!(refused(&["serve", "--bind", &address]).contains(&address));
+    assert_eq!(server.end(), Some(0));
+}
+
+#[test]
+fn limits_are_kept() {
+    let (server, address) = serve(&["--max-value", "1K"]);
+    done(&["set", &address, "k", &"x".repeat(1024)]);
+    let why = refused(&["set", &address, "k", &"x".repeat(1025)]);
+    assert!(why.contains("1025"), "{why}");
+    assert_eq!(server.end(), Some(0));
+}
+
+#[test]
+fn changes_are_watched() {
+    let (server, address) = serve(&[]);
+    done(&["set", &address, "in/a", "1"]);
+    let mut watch = Running::start(&["watch", &address, "in/", "--interval", "0.02"]);
+    assert_eq!(watch.line(), "in/a = \"1\"");
+    done(&["set", &address, "out", "x"]);
+    done(&["set", &address, "in/a", "2"]);
+    assert_eq!(watch.line(), "in/a = \"2\"");
+    done(&["set", &address, "in/b", "3"]);
+    assert_eq!(watch.line(), "in/b = \"3\"");
+    assert_eq!(watch.end(), Some(0));
+    assert_eq!(server.end(), Some(0));
+}
