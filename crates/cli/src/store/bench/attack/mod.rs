@@ -45,7 +45,8 @@ pub(super) fn run(tries: u32, json: bool) -> Result<(), Failure> {
     let epoch = attempt::EPOCH.to_string();
     let mut server = Server::phalanx(Some(&key), &["--epoch", &epoch])?;
     let mut member = Member::join(server.address(), &key)?;
-    let idle = member.work(|calls| calls < IDLE_CALLS)?;
+    let calls_alone = u64::from(tries / 5).clamp(FEWEST_CALLS, MOST_CALLS);
+    let idle = member.work(|calls| calls < calls_alone)?;
     let before = server.burden()?;
     let began = Instant::now();
     let (tally, attacked) = attack(tries, &server, &key, &mut member)?;
@@ -107,7 +108,9 @@ fn settle(server: &Server, descriptors: usize) -> io::Result<Burden> {
     }
 }
 
-const IDLE_CALLS: u64 = 20_000;
+/// How many calls the member makes alone: as many as matter, but no great deal before few strangers.
+const FEWEST_CALLS: u64 = 2_000;
+const MOST_CALLS: u64 = 20_000;
 const LOWEST_PRIORITY: i32 = 19;
 /// By when the server has let go of the last stranger.
 const SETTLED_WITHIN: Duration = Duration::from_secs(5);
