@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use phalanx_comm::secure::JobKey;
 use phalanx_comm::store::{ClientOptions, ServerOptions, Speech, StoreAddress, StoreServer, TcpStore};
-use phalanx_core::store::{Limits, Refusal, Store, StoreError};
+use phalanx_core::store::{Doubt, Limits, Refusal, Store, StoreError};
 
 /// A server, and a store over it.
 struct Setting {
@@ -15,12 +15,11 @@ struct Setting {
     server: StoreServer,
 }
 
-fn settings() -> Vec<Setting> {
+fn settings(limits: Limits) -> Vec<Setting> {
     let key = JobKey::mint().unwrap();
     let path = std::env::temp_dir().join(format!("phalanx-client-{}-{}", std::process::id(), fastrand::u64(..)));
     let loopback: StoreAddress = "127.0.0.1:0".parse().unwrap();
     let setting = |name, address: &StoreAddress, key: Option<JobKey>, speech| {
-        let limits = Limits::default().value(16 << 20);
         let options = ServerOptions::new(address.clone()).limits(limits);
         let server = StoreServer::start(key.clone().into_iter().fold(options, ServerOptions::key)).unwrap();
         let options = ClientOptions::new(server.address().clone()).speech(speech).timeout(Duration::from_secs(30));
@@ -36,7 +35,7 @@ fn settings() -> Vec<Setting> {
 }
 
 fn everywhere(test: impl Fn(&Store)) {
-    for Setting { name, store, server } in settings() {
+    for Setting { name, store, server } in settings(Limits::default()) {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&store)));
         assert!(outcome.is_ok(), "over {name}");
         drop(server);
@@ -74,12 +73,14 @@ fn every_operation() {
 
 #[test]
 fn large_values() {
-    everywhere(|store| {
-        let value: Vec<u8> = (0..8 << 20).map(|number: u32| number.to_le_bytes()[2]).collect();
+    for Setting { name, store, server: _server } in settings(Limits::default()) {
+        // Without optimisation a cipher takes seconds for the longest value of PyTorch.
+        let len = if name == "encrypted" { 1 << 20 } else { 8 << 20 };
+        let value: Vec<u8> = (0..len).map(|number: u32| number.to_le_bytes()[2]).collect();
         store.set("large", &value).unwrap();
-        assert_eq!(store.get("large").unwrap(), value);
-        assert_eq!(store.multi_get(&["large", "large"]).unwrap(), [value.clone(), value]);
-    });
+        assert!(store.get("large").unwrap() == value, "over {name}");
+        assert!(store.multi_get(&["large", "large"]).unwrap() == [value.clone(), value], "over {name}");
+    }
 }
 
 /// Threads that share a store each have a connection: who waits keeps nobody from what he waits for.
@@ -130,32 +131,52 @@ fn time_is_kept_and_nothing_lost_when_it_ends() {
     });
 }
 
-/// Poppers that give up all the time, and a queue: every value is taken once.
+/// Poppers that give up all the time, and a queue: every value is taken once, and none lost unless it was said.
 #[test]
 fn a_queue_among_hasty_poppers() {
     everywhere(|store| {
-        let (hasty, count) = (store.with_timeout(Duration::from_millis(1)), 300);
+        let (hasty, count) = (store.with_timeout(Duration::from_millis(5)), 200);
         let taken = thread::scope(|scope| {
             let poppers: Vec<_> = (0..3).map(|_| scope.spawn(|| pop_until_told(&hasty))).collect();
             (0..count).for_each(|number: u32| store.push("q", number.to_le_bytes()).unwrap());
-            (0..3).for_each(|_| store.push("q", "stop").unwrap_or_default());
-            poppers.into_iter().flat_map(|popper| popper.join().unwrap()).collect::<Vec<_>>()
+            let ends: Vec<_> = poppers.into_iter().map(|popper| end(store, popper)).collect();
+            ends.into_iter().flatten().collect::<Vec<_>>()
         });
-        let mut taken: Vec<u32> = taken.iter().map(|value| u32::from_le_bytes(value[..].try_into().unwrap())).collect();
+        let doubted = taken.iter().filter(|value| value.is_none()).count();
+        let mut taken: Vec<_> = taken.into_iter().flatten().collect();
+        let all = taken.len();
         taken.sort_unstable();
-        assert_eq!(taken, (0..count).collect::<Vec<_>>());
+        taken.dedup();
+        assert_eq!(taken.len(), all, "nothing is taken twice");
+        assert!(all <= count as usize && all + doubted >= count as usize, "{all} taken, {doubted} perhaps");
     });
 }
 
-fn pop_until_told(store: &Store) -> Vec<Vec<u8>> {
+/// Pops until it is told to stop; nothing stands for what may have been taken or not.
+fn pop_until_told(store: &Store) -> Vec<Option<Vec<u8>>> {
     let mut taken = Vec::new();
     loop {
         match store.pop("q") {
             Ok(value) if value == b"stop" => return taken,
-            Ok(value) => taken.push(value),
-            Err(error) => assert!(error.is_timeout(), "{error}"),
+            Ok(value) => taken.push(Some(value)),
+            Err(error) => {
+                assert!(error.is_timeout(), "{error}");
+                taken.extend((error.doubt() == Doubt::Unknown).then_some(None));
+            }
         }
     }
+}
+
+/// Tells a popper to stop, once more where that may have been lost.
+fn end<T>(store: &Store, popper: thread::ScopedJoinHandle<'_, T>) -> T {
+    let start = Instant::now();
+    while !popper.is_finished() {
+        assert!(start.elapsed() < Duration::from_secs(60), "a popper takes nothing");
+        if store.queue_len("q").unwrap() == 0 {
+            store.push("q", "stop").unwrap();
+        }
+    }
+    popper.join().unwrap()
 }
 
 #[test]
@@ -171,7 +192,7 @@ fn no_time_at_all_asks_once() {
 
 #[test]
 fn refusals_say_why_in_our_frames() {
-    for Setting { name, store, server: _server } in settings() {
+    for Setting { name, store, server: _server } in settings(Limits::default().value(1 << 20).message(2 << 20)) {
         if name == "PyTorch's words" {
             continue;
         }
@@ -187,12 +208,14 @@ fn refusals_say_why_in_our_frames() {
         assert_eq!(refusal(store.add("n", 1).map(|_| ())), overflow);
         let long = refusal(store.set(&"k".repeat(8192), "v"));
         assert!(
-            matches!(&long, Refusal::KeyTooLong { len: 8193, limit: 8192, start } if start.starts_with('k')),
+            matches!(&long, Refusal::KeyTooLong { len: 8192, limit: 8191, start } if start.starts_with('k')),
             "{long}"
         );
-        let limit = 16 << 20;
+        let limit = 1 << 20;
         let value_too_long = Refusal::ValueTooLong { len: limit + 1, limit, key: "k".into() };
         assert_eq!(refusal(store.set("k", vec![0; limit as usize + 1])), value_too_long);
+        let too_long = refusal(store.set("k", vec![0; 3 << 20]));
+        assert!(matches!(too_long, Refusal::MessageTooLong { limit, .. } if limit == 2 << 20), "{too_long}");
         assert_eq!(store.get("text").unwrap(), b"abc", "over {name} the connection goes on");
     }
 }

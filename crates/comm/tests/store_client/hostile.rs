@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use phalanx_comm::store::TcpStore;
@@ -60,7 +61,7 @@ fn a_server_that_never_speaks() {
     let error = server.connect(SHORT).unwrap_err();
     assert!(start.elapsed() <= SHORT + SLACK, "{:?}", start.elapsed());
     assert!(matches!(&error, StoreError::Lost { doubt: Doubt::None, .. }), "{error}");
-    assert!(error.to_string().contains("does not answer the greeting"), "{error}");
+    assert!(error.to_string().contains("it does not answer the greeting"), "{error}");
 }
 
 #[test]
@@ -230,28 +231,32 @@ fn another_program_listens() {
 
 #[test]
 fn any_answer_at_all_is_survived() {
-    let mut random = fastrand::Rng::with_seed(7);
-    for _ in 0..200 {
-        let seed = random.u64(..);
-        let server = Scripted::start(move |number, mut stream| {
-            let mut random = fastrand::Rng::with_seed(seed ^ number as u64);
-            if greet(&mut stream) {
-                let mut bytes = [0; 256];
-                while matches!(stream.read(&mut bytes), Ok(1..)) {
-                    let noise: Vec<u8> = (0..random.usize(..32)).map(|_| random.u8(..3)).collect();
-                    if random.u8(..4) == 0 || !pass(&mut stream, &noise) {
-                        return;
-                    }
-                }
-            }
-        });
-        let store = server.client();
-        let time = Duration::from_millis(20);
-        for request in [set("k", b"v"), get("k"), add("k", 1), push("k"), Request::ListKeys] {
-            let start = Instant::now();
-            let _ = store.ask(request, time);
-            assert!(start.elapsed() <= time + SLACK, "seed {seed}: {:?}", start.elapsed());
+    thread::scope(|scope| {
+        for seed in 0..64 {
+            scope.spawn(move || babble(seed));
         }
+    });
+}
+
+/// A server whose answers are noise: calls end in time, whatever they return.
+fn babble(seed: u64) {
+    let server = Scripted::start(move |number, mut stream| {
+        let mut random = fastrand::Rng::with_seed(seed << 32 | number as u64);
+        greet(&mut stream);
+        let mut bytes = [0; 256];
+        while matches!(stream.read(&mut bytes), Ok(1..)) {
+            let noise: Vec<u8> = (0..random.usize(..32)).map(|_| random.u8(..3)).collect();
+            if random.u8(..4) == 0 || !pass(&mut stream, &noise) {
+                return;
+            }
+        }
+    });
+    let store = server.client();
+    for request in [set("k", b"v"), get("k"), add("k", 1), push("k"), Request::ListKeys] {
+        let start = Instant::now();
+        let _ = store.ask(request, SHORT);
+        // Sixty-four servers and clients at once share the processors.
+        assert!(start.elapsed() <= SHORT + 4 * SLACK, "seed {seed}: {:?}", start.elapsed());
     }
 }
 
@@ -374,7 +379,7 @@ fn what_pytorchs_servers_would_close_on_is_refused_here() {
     };
     store.set(&"k".repeat(8191), b"v").unwrap();
     let start = "k".repeat(31);
-    assert_eq!(refused(store.set(&"k".repeat(8192), b"v")), Refusal::KeyTooLong { len: 8193, limit: 8192, start });
+    assert_eq!(refused(store.set(&"k".repeat(8192), b"v")), Refusal::KeyTooLong { len: 8192, limit: 8191, start });
     let (len, limit) = ((8 << 20) + 1, 8 << 20);
     assert_eq!(refused(store.set("k", vec![0; len as usize])), Refusal::ValueTooLong { len, limit, key: "k".into() });
     let keys = vec!["k"; 131_073];

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use phalanx_comm::store::{FileStore, FileStoreOptions, LocalStore};
+use phalanx_comm::secure::JobKey;
+use phalanx_comm::store::{
+    ClientOptions, FileStore, FileStoreOptions, LocalStore, ServerOptions, Speech, StoreServer, TcpStore,
+};
 use phalanx_core::store::{Limits, Store};
 
 /// A home, as far as the suite knows it.
@@ -54,6 +57,21 @@ pub(crate) fn file(limits: Limits) -> Door {
     let path = TempFile::new();
     let options = FileStoreOptions::new().limits(limits);
     Box::new(move || Store::new(FileStore::open(path.path(), options).expect("a store in a file")))
+}
+
+/// A server on a port of its own.
+pub(crate) fn served(limits: Limits, speech: Speech, encrypted: bool) -> Door {
+    let key = encrypted.then(|| JobKey::mint().expect("random bytes"));
+    // The slash that a key gets on the wire is not the user's.
+    let limits = limits.key(limits.key_byte_len() + 1);
+    let options = ServerOptions::new("127.0.0.1:0".parse().expect("an address")).limits(limits);
+    let options = key.clone().into_iter().fold(options, ServerOptions::key);
+    let server = StoreServer::start(options).expect("a free port");
+    Box::new(move || {
+        let options = ClientOptions::new(server.address().clone()).speech(speech).timeout(TIMEOUT);
+        let options = key.clone().into_iter().fold(options, ClientOptions::key);
+        Store::new(TcpStore::connect(options).expect("a server that runs"))
+    })
 }
 
 impl TempFile {

@@ -88,13 +88,18 @@ fn converse_with(key: Option<&JobKey>, mut flip: impl FnMut(&mut Vec<u8>)) -> Re
     }
 }
 
+/// The bits to flip in a message: all of them, but of a long ciphertext, where each is as good as another, one a byte.
+fn bits_of(len: usize) -> impl Iterator<Item = usize> {
+    (0..8 * len).filter(|bit| bit / 8 < 50 || bit % 8 == bit / 8 % 8)
+}
+
 #[test]
 fn every_bit_of_the_handshake_counts() {
     let key = key(1);
     let lens = [46, 32, 50, 306];
     assert!(converse_with(Some(&key), |_| {}).expect("nothing changed"));
     for (message, len) in lens.into_iter().enumerate() {
-        for bit in 0..8 * len {
+        for bit in bits_of(len) {
             let mut index = 0;
             let end = converse_with(Some(&key), |bytes| {
                 if index == message {
@@ -206,7 +211,7 @@ fn a_hundred_thousand_odd_answers_let_nobody_in() {
     for _ in 0..100_000 {
         let bytes = odd_bytes(&mut random, &recorded.from_server);
         // A client computes with curve points for every whole challenge: only some get that far, for the time it takes.
-        let bytes = &bytes[..bytes.len().min(if random.u8(0..20) == 0 { usize::MAX } else { 31 })];
+        let bytes = &bytes[..bytes.len().min(if random.u8(0..100) == 0 { usize::MAX } else { 31 })];
         let (mut client, mut rest) = (client(Some(&key)), bytes);
         while !rest.is_empty() {
             match client.receive(&rest[..random.usize(1..=rest.len())]) {
