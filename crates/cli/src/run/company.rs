@@ -72,40 +72,41 @@ impl Company {
     }
 
     /// The judgement on an epoch that is over here; among nodes that is once it is over everywhere.
-    pub(super) fn judge(&self, options: &Options, epoch: u32, outcome: &mut Outcome, events: &Events) -> Judgement {
-        match self {
-            Company::Alone => alone(options, epoch, outcome),
-            Company::Nodes(agent) => {
-                let (interrupt, facts) = (outcome.interrupt, outcome.facts.clone());
-                agent.hand_in(&Account { host: host(), interrupt, facts });
-                let judged = outcome.judged.take().or_else(|| self.await_judgement(options, outcome, events));
-                match judged {
-                    Some(Ok(judgement)) => judgement,
-                    Some(Err(why)) => forsaken(epoch, outcome, &why),
-                    None => forsaken(epoch, outcome, "it was not waited for"),
-                }
+    pub(super) fn judge(self, options: &Options, epoch: u32, outcome: &mut Outcome, events: &Events) -> Judgement {
+        let Company::Nodes(agent) = self else {
+            return alone(options, epoch, outcome);
+        };
+        let (interrupt, facts) = (outcome.interrupt, outcome.facts.clone());
+        agent.hand_in(&Account { host: host(), interrupt, facts });
+        let judged = outcome.judged.take().or_else(|| await_judgement(&agent, options, outcome, events));
+        match judged {
+            Some(Ok(judgement)) => {
+                agent.part(options.node());
+                judgement
             }
+            Some(Err(why)) => forsaken(epoch, outcome, &why),
+            None => forsaken(epoch, outcome, "it was not waited for"),
         }
     }
+}
 
-    /// Waits for the others. A first signal that asks for the end ends their ranks, a second this wait.
-    fn await_judgement(
-        &self,
-        options: &Options,
-        outcome: &mut Outcome,
-        events: &Events,
-    ) -> Option<Result<Judgement, String>> {
-        loop {
-            match events.next(None)? {
-                Event::Judged(_, judged) => return Some(judged),
-                Event::Signal(signal) if signals::is_ending(signal) => {
-                    if events.is_orphaned() || outcome.interrupt.replace(signal).is_some() {
-                        return None;
-                    }
-                    self.cry(options.node());
+/// Waits for the others. A first signal that asks for the end ends their ranks, a second this wait.
+fn await_judgement(
+    agent: &Agent,
+    options: &Options,
+    outcome: &mut Outcome,
+    events: &Events,
+) -> Option<Result<Judgement, String>> {
+    loop {
+        match events.next(None)? {
+            Event::Judged(_, judged) => return Some(judged),
+            Event::Signal(signal) if signals::is_ending(signal) => {
+                if events.is_orphaned() || outcome.interrupt.replace(signal).is_some() {
+                    return None;
                 }
-                _ => {}
+                agent.cry(&format!("node {} (host {}) was ended by {}", options.node(), host(), signals::name(signal)));
             }
+            _ => {}
         }
     }
 }

@@ -25,7 +25,7 @@ fn ranks_that_end_well_are_a_success() {
 fn an_exit_code_is_told_with_the_last_lines() {
     let (verdict, stderr) =
         verdict(&[], "[ $RANK = 2 ] || exec sleep 1000; echo first >&2; echo last words >&2; exit 3");
-    assert!(verdict.starts_with("phalanx: rank 2 failed: exit code 3 after 0."), "{verdict}");
+    assert!(verdict.starts_with("phalanx: rank 2 failed: exit code 3 after "), "{verdict}");
     assert!(verdict.contains(", epoch 0)"), "{verdict}");
     assert!(verdict.ends_with("; 3 other ranks were stopped"), "{verdict}");
     let expected = "\n  rank 2 wrote last on standard error:\n    first\n    last words\n";
@@ -35,7 +35,7 @@ fn an_exit_code_is_told_with_the_last_lines() {
 #[test]
 fn a_signal_is_told_by_name() {
     let (verdict, _) = verdict(&[], "[ $RANK = 1 ] || exec sleep 1000; kill -9 $$");
-    assert!(verdict.starts_with("phalanx: rank 1 failed: killed by SIGKILL after 0."), "{verdict}");
+    assert!(verdict.starts_with("phalanx: rank 1 failed: killed by SIGKILL after "), "{verdict}");
 }
 
 #[test]
@@ -43,8 +43,8 @@ fn a_panic_is_quoted() {
     let script = "[ $RANK = 0 ] || exec sleep 1000
         echo \"thread 'main' panicked at src/train.rs:5:9:\" >&2; echo 'index out of bounds' >&2; exit 101";
     let (verdict, _) = verdict(&[], script);
-    let expected = "phalanx: rank 0 failed: panicked at src/train.rs:5:9: index out of bounds after 0.";
-    assert!(verdict.starts_with(expected), "{verdict}");
+    assert!(verdict.starts_with("phalanx: rank 0 failed: panicked at src/train.rs:5:9 after "), "{verdict}");
+    assert!(verdict.contains(" s: index out of bounds (host "), "{verdict}");
 }
 
 #[test]
@@ -52,7 +52,8 @@ fn a_report_is_quoted() {
     let script = r#"[ $RANK = 3 ] || exec sleep 1000
         echo '{"message": {"message": "ValueError: no such file", "extraInfo": {}}}' > "$TORCHELASTIC_ERROR_FILE"; exit 1"#;
     let (verdict, _) = verdict(&[], script);
-    assert!(verdict.starts_with("phalanx: rank 3 gave up: ValueError: no such file after 0."), "{verdict}");
+    assert!(verdict.starts_with("phalanx: rank 3 gave up after "), "{verdict}");
+    assert!(verdict.contains(" s: ValueError: no such file (host "), "{verdict}");
 }
 
 #[test]
@@ -60,7 +61,7 @@ fn a_rank_that_never_joined_is_to_blame_rather_than_those_who_waited() {
     let script = r#"[ $RANK != 2 ] || exec sleep 1000
         echo '{"message": {"message": "rank 2 is missing"}, "missing": [2]}' > "$PHALANX_ERROR_FILE"; exit 1"#;
     let (verdict, stderr) = verdict(&[], script);
-    assert!(verdict.starts_with("phalanx: rank 2 never joined the world within 0."), "{verdict}");
+    assert!(verdict.starts_with("phalanx: rank 2 never joined the world within "), "{verdict}");
     assert!(verdict.contains("3 of 4 ranks came (missing: 2); rank 2 was still running"), "{verdict}");
     assert!(stderr.contains("says: rank 2 is missing"), "{stderr}");
 }
@@ -96,7 +97,7 @@ fn ranks_may_clean_up_within_the_grace() {
     assert_eq!(running.lines(2), ["[0] cleaned", "[1] cleaned"]);
     let (job, ended) = running.end();
     assert_eq!(ended.code, Some(143));
-    assert!(ended.verdict().starts_with("phalanx: ended by SIGTERM: 2 ranks ended, 0."), "{}", ended.stderr);
+    assert!(ended.verdict().starts_with("phalanx: ended by SIGTERM: 2 ranks ended, "), "{}", ended.stderr);
     job.assert_nothing_left();
 }
 

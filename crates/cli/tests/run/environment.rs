@@ -91,8 +91,8 @@ fn pinned_ranks_keep_to_their_share() {
 fn ranks_meet_in_the_store_with_the_key_they_inherit() {
     let job = Job::new();
     let script = r#"store() { verb=$1; shift; "$PHALANX" store $verb $PHALANX_STORE --job-id $PHALANX_JOB --epoch $PHALANX_EPOCH "$@"; }
-        store set from.$RANK "epoch $PHALANX_EPOCH"
-        [ "$(store get from.$((1 - RANK)))" = "epoch $PHALANX_EPOCH" ] || exit 5
+        store set $PHALANX_EPOCH/$RANK "I am $RANK" || exit 4
+        [ "$(store get $PHALANX_EPOCH/$((1 - RANK)))" = "I am $((1 - RANK))" ] || exit 5
         grep -q PHALANX_KEY= /proc/self/environ && exit 6
         [ $PHALANX_EPOCH = 1 ]"#;
     let mut command = job.command(&["--nproc-per-node", "2", "--max-restarts", "1", "sh", "-c", script]);

@@ -3,6 +3,7 @@
 mod ending;
 mod environment;
 mod job;
+mod memory;
 mod nodes;
 mod output;
 mod tree;

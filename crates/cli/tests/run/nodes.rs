@@ -82,7 +82,7 @@ fn a_failure_on_one_node_stops_all_and_every_node_tells_it() {
     let nodes = cluster.both(&[], "[ $RANK = 3 ] || exec sleep 1000; echo the reason >&2; exit 3");
     for ended in nodes.map(end) {
         assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-        assert!(ended.verdict().starts_with("phalanx: rank 3 failed: exit code 3 after 0."), "{}", ended.stderr);
+        assert!(ended.verdict().starts_with("phalanx: rank 3 failed: exit code 3 after "), "{}", ended.stderr);
         assert!(ended.verdict().ends_with("; 3 other ranks were stopped"), "{}", ended.stderr);
         assert!(ended.stderr.ends_with("    the reason\n"), "{}", ended.stderr);
     }
@@ -97,9 +97,10 @@ fn all_nodes_start_again_in_step() {
         let told: Vec<&str> = ended.stderr.lines().collect();
         assert!(told[0].starts_with("phalanx: rank 2 failed: exit code 7"), "{}", ended.stderr);
         assert!(told.iter().all(|line| line.contains("starting again")), "{}", ended.stderr);
-        for epoch in 0..3 {
-            let line = format!("[{}] epoch {epoch}\n", 2 * node);
-            assert!(ended.stdout.contains(&line), "{}", ended.stdout);
+        assert_eq!(told.len(), 2, "{}", ended.stderr);
+        // In the epochs before, ranks may have been stopped before they came to say it.
+        for rank in [2 * node, 2 * node + 1] {
+            assert!(ended.stdout.contains(&format!("[{rank}] epoch 2\n")), "{}", ended.stdout);
         }
     }
 }
@@ -111,7 +112,7 @@ fn ranks_that_never_joined_are_named_across_nodes() {
         echo '{"message": "rank 2 is missing", "missing": [2]}' > "$PHALANX_ERROR_FILE"; exit 1"#;
     for ended in cluster.both(&[], script).map(end) {
         let verdict = ended.verdict();
-        assert!(verdict.starts_with("phalanx: rank 2 never joined the world within 0."), "{verdict}");
+        assert!(verdict.starts_with("phalanx: rank 2 never joined the world within "), "{verdict}");
         assert!(verdict.contains("3 of 4 ranks came (missing: 2); rank 2 was still running"), "{verdict}");
     }
 }
@@ -160,9 +161,9 @@ fn the_death_of_the_first_node_is_noticed() {
 #[test]
 fn a_node_that_never_comes_is_named() {
     let cluster = Cluster::new();
-    let first = end(cluster.node(0, 3, 1, &["--join-timeout", "0.5"], "exit 0"));
+    let first = end(cluster.node(0, 3, 1, &["--join-timeout", "3"], "exit 0"));
     assert_eq!(first.code, Some(1));
-    assert_eq!(first.stderr, "phalanx: nodes 1, 2 never came within 500ms: 1 of 3 nodes came\n");
+    assert_eq!(first.stderr, "phalanx: nodes 1, 2 never came within 3s: 1 of 3 nodes came\n");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use phalanx_core::store::{Store, StoreError};
@@ -14,7 +14,9 @@ use crate::run::watch::Event;
 /// The agent of a node in one epoch. Dropping it ends its signs of life.
 #[derive(Debug)]
 pub(crate) struct Agent {
+    store: Store,
     tasks: Sender<Task>,
+    threads: [JoinHandle<()>; 2],
 }
 
 #[derive(Debug)]
@@ -30,15 +32,27 @@ impl Agent {
     pub(crate) fn start(store: &Store, epoch: u32, node: usize, events: &Sender<Event>) -> std::io::Result<Agent> {
         let (tasks, received) = mpsc::channel();
         let (at_work, told) = (store.clone(), events.clone());
-        named("phalanx-agent").spawn(move || {
+        let work = named("phalanx-agent").spawn(move || {
             if let Err(error) = work(&at_work, node, &received) {
                 // Nobody listens any more once the launcher is at its end.
                 let _ = told.send(Event::Judged(epoch, Err(error.to_string())));
             }
         })?;
-        let (store, events) = (store.clone(), events.clone());
-        named("phalanx-listener").spawn(move || listen(&store, epoch, node, &events))?;
-        Ok(Agent { tasks })
+        let (listening, events) = (store.clone(), events.clone());
+        let listen = named("phalanx-listener").spawn(move || listen(&listening, epoch, node, &events))?;
+        Ok(Agent { store: store.clone(), tasks, threads: [work, listen] })
+    }
+
+    /// Asks nothing more of this epoch's store, once the judgement was heard. Other nodes than the first then wait until it
+    /// has gone on to the next epoch, or away: it sends everybody off, and whoever comes earlier is turned away.
+    pub(crate) fn part(self, node: usize) {
+        drop(self.tasks);
+        // Both end by themselves now, at the latest when their calls to the store do.
+        self.threads.into_iter().for_each(|thread| drop(thread.join()));
+        if node > 0 {
+            let sent_off = self.store.with_timeout(PARTING).barrier(PARTED, usize::MAX);
+            log::debug!("parted: {sent_off:?}");
+        }
     }
 
     /// Tells all nodes to stop.
@@ -68,20 +82,58 @@ pub(super) fn named(name: &str) -> thread::Builder {
 }
 
 /// Waits for `key` for as long as the store answers.
-pub(super) fn await_key(store: &Store, key: &str) -> Result<Vec<u8>, StoreError> {
+fn await_key(store: &Store, key: &str) -> Result<Vec<u8>, StoreError> {
     let patient = store.with_timeout(LISTEN);
+    let mut patience = Patience::new();
     loop {
-        match patient.get(key) {
-            Err(error) if error.is_timeout() => {}
-            other => return other,
+        if let Some(value) = patience.judge(patient.get(key))? {
+            return Ok(value);
         }
     }
 }
 
-/// Everybody who was told comes here before the store goes on to the next epoch, or away.
-pub(super) fn part(store: &Store, nodes: usize) {
-    if let Err(error) = store.with_timeout(PARTING).barrier(PART, nodes) {
-        log::debug!("not all nodes were heard to part: {error}");
+/// How long a store may fail before it is given up. A machine that is busy is slow to let anybody in.
+#[derive(Debug)]
+pub(super) struct Patience {
+    failing: Option<Instant>,
+}
+
+impl Patience {
+    pub(super) fn new() -> Patience {
+        Patience { failing: None }
+    }
+
+    /// The answer, or none if it is to be asked again. That nothing came in time is an answer here.
+    pub(super) fn judge<T>(&mut self, answer: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+        let error = match answer {
+            Ok(answer) => {
+                self.failing = None;
+                return Ok(Some(answer));
+            }
+            Err(error) if error.is_timeout() => {
+                self.failing = None;
+                return Ok(None);
+            }
+            Err(error) => error,
+        };
+        if self.failing.get_or_insert_with(Instant::now).elapsed() > GIVEN_UP {
+            return Err(error);
+        }
+        log::info!("{error}");
+        thread::sleep(PAUSE);
+        Ok(None)
+    }
+}
+
+/// Waits until `nodes` have heard the judgement and ask nothing more, or until they had long enough.
+pub(super) fn await_parting(store: &Store, nodes: usize) {
+    let (deadline, mut pause) = (Instant::now() + PARTING, Duration::from_millis(1));
+    let number = |count: Vec<u8>| std::str::from_utf8(&count).ok()?.parse::<usize>().ok();
+    let has_all = || store.find(PARTED).is_ok_and(|count| count.and_then(number).is_some_and(|count| count >= nodes));
+    // A store tells nobody that a counter has risen.
+    while nodes > 0 && Instant::now() < deadline && !has_all() {
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(100));
     }
 }
 
@@ -108,8 +160,8 @@ fn work(store: &Store, node: usize, tasks: &Receiver<Task>) -> Result<(), StoreE
         }
         match perform(&mut undone, store, node).and_then(|()| store.add(&life, 1)) {
             Ok(_) => answered = Instant::now(),
-            Err(error @ StoreError::Denied { .. }) => return Err(error),
-            Err(error) if answered.elapsed() > SILENCE => return Err(error),
+            // Here a silent store is one that fails.
+            Err(error) if answered.elapsed() > GIVEN_UP => return Err(error),
             Err(error) => log::info!("{error}"),
         }
     }
@@ -131,8 +183,6 @@ fn listen(store: &Store, epoch: u32, node: usize, events: &Sender<Event>) {
     }
     let judged = match heard.and_then(|()| await_key(store, JUDGEMENT)) {
         Ok(text) => {
-            let nodes = store.find(NODES).ok().flatten().and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
-            part(store, nodes.unwrap_or(1));
             Judgement::from_text(&text).ok_or_else(|| "node 0 speaks another version of this program".to_owned())
         }
         Err(error) => Err(error.to_string()),
@@ -143,15 +193,18 @@ fn listen(store: &Store, epoch: u32, node: usize, events: &Sender<Event>) {
 /// Set once anybody is in trouble, or all is over.
 pub(super) const OVER: &str = "over";
 pub(super) const JUDGEMENT: &str = "judgement";
-/// How many nodes hear the judgement.
-pub(super) const NODES: &str = "nodes";
-const PART: &str = "part";
+/// Counts the nodes that ask nothing more.
+const PARTED: &str = "parted";
 
 /// How often a launcher shows that it lives.
 const BEAT: Duration = Duration::from_millis(500);
 
-/// After how long without a sign of life a launcher, or the store, is given up.
+/// After how long without a sign of life a launcher is given up.
 pub(super) const SILENCE: Duration = Duration::from_secs(5);
 
-const LISTEN: Duration = Duration::from_secs(30);
+/// After how long without an answer the store is given up.
+const GIVEN_UP: Duration = Duration::from_secs(8);
+
+const PAUSE: Duration = Duration::from_millis(50);
+const LISTEN: Duration = Duration::from_secs(10);
 const PARTING: Duration = Duration::from_secs(5);

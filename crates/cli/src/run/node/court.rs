@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use phalanx_core::store::{Store, StoreError};
 
-use super::agent::{JUDGEMENT, NODES, OVER, SILENCE, account_key, life_key, named, part};
+use super::agent::{JUDGEMENT, OVER, Patience, SILENCE, account_key, await_parting, life_key, named};
 use super::card::Card;
 use super::judgement::{Account, Judgement, decide};
 use crate::run::watch::Event;
@@ -52,23 +52,20 @@ impl Court {
     }
 
     fn sit(mut self) -> Result<Judgement, StoreError> {
+        let mut patience = Patience::new();
         while let Some(next) = self.awaited().first().copied() {
             // An account ends the wait; the signs of life are looked at now and then.
-            match self.store.with_timeout(LOOK).wait(&[&account_key(next)]) {
-                Err(error) if !error.is_timeout() => return Err(error),
-                _ => self.look()?,
-            }
+            let waited = self.store.with_timeout(LOOK).wait(&[&account_key(next)]);
+            patience.judge(waited)?;
+            patience.judge(self.look())?;
         }
-        let cry = self.store.find(OVER)?.map(|why| String::from_utf8_lossy(&why).into_owned());
+        let cry = persist(|| self.store.find(OVER))?.map(|why| String::from_utf8_lossy(&why).into_owned());
         let judgement = decide(&self.accounts, &self.lost, cry.as_deref(), self.epoch, self.max_restarts);
-        let heard = self.accounts.len();
-        let (text, heard_text) = (judgement.to_text(), heard.to_string());
-        self.store.multi_set(&[
-            (OVER, b"all is over".as_slice()),
-            (NODES, heard_text.as_bytes()),
-            (JUDGEMENT, text.as_bytes()),
-        ])?;
-        part(&self.store, heard);
+        let text = judgement.to_text();
+        let told = [(OVER, b"all is over".as_slice()), (JUDGEMENT, text.as_bytes())];
+        persist(|| self.store.multi_set(&told))?;
+        // All that gave an account, but for this node.
+        await_parting(&self.store, self.accounts.len().saturating_sub(1));
         Ok(judgement)
     }
 
@@ -117,6 +114,16 @@ impl Court {
             count => format!("ranks {first}-{}", first + count - 1),
         };
         format!("no sign of life for {SILENCE:?} from its launcher (host {}, pid {}) with {ranks}", card.host, card.pid)
+    }
+}
+
+/// Asks until there is an answer, or the store is given up.
+fn persist<T>(ask: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    let mut patience = Patience::new();
+    loop {
+        if let Some(answer) = patience.judge(ask())? {
+            return Ok(answer);
+        }
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn meet(meeting: &Meeting) -> Result<(Store, Vec<Card>), String> {
     let deadline = Instant::now() + meeting.timeout;
     let store = meeting.connect(deadline).map_err(|error| error.to_string())?;
     let store = store.scope("launcher").scope(&meeting.epoch.to_string());
-    meeting.put_card(&store).map_err(|error| error.to_string())??;
+    meeting.put_card(&store, deadline).map_err(|error| error.to_string())??;
     let keys: Vec<String> = (0..meeting.card.nodes).map(key).collect();
     let names: Vec<&str> = keys.iter().map(String::as_str).collect();
     let left = deadline.saturating_duration_since(Instant::now());
@@ -37,15 +37,15 @@ pub(crate) fn meet(meeting: &Meeting) -> Result<(Store, Vec<Card>), String> {
 }
 
 impl Meeting {
-    /// Reaches the store. After the first epoch it may still serve the one before for a moment.
+    /// Reaches the store. After the first epoch it may still serve the one before for a moment; and one that is too busy
+    /// to let anybody in looks like one with another key.
     fn connect(&self, deadline: Instant) -> Result<Store, StoreError> {
-        let mut pause = Duration::from_millis(5);
+        let (mut pause, mut denials) = (Duration::from_millis(10), 0);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let connected = TcpStore::connect(self.options().timeout(left));
-            match connected {
+            match TcpStore::connect(self.options().timeout(left)) {
                 Ok(store) => return Ok(Store::new(store).with_timeout(CALL)),
-                Err(StoreError::Denied { .. }) if self.epoch > 0 && left > pause => {}
+                Err(StoreError::Denied { .. }) if left > pause && (self.epoch > 0 || denials < DENIALS) => denials += 1,
                 Err(error) => return Err(error),
             }
             thread::sleep(pause);
@@ -66,10 +66,16 @@ impl Meeting {
         }
     }
 
-    /// Takes this node's place, unless another has it.
-    fn put_card(&self, store: &Store) -> Result<Result<(), String>, StoreError> {
+    /// Takes this node's place, unless another has it. Asking twice does no harm: the card is this node's own.
+    fn put_card(&self, store: &Store, deadline: Instant) -> Result<Result<(), String>, StoreError> {
         let mine = self.card.to_text();
-        let there = store.compare_set(&key(self.node), "", &mine)?;
+        let there = loop {
+            match store.compare_set(&key(self.node), "", &mine) {
+                Ok(there) => break there,
+                Err(StoreError::Timeout { .. } | StoreError::Lost { .. }) if Instant::now() < deadline => {}
+                Err(error) => return Err(error),
+            }
+        };
         if there == mine.as_bytes() {
             return Ok(Ok(()));
         }
@@ -106,6 +112,8 @@ impl Meeting {
 fn key(node: usize) -> String {
     format!("node/{node}")
 }
+
+const DENIALS: usize = 3;
 
 /// How long one call to the store may take, unless it waits for something.
 const CALL: Duration = Duration::from_secs(5);

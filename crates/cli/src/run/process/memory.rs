@@ -1,12 +1,12 @@
 //! Evidence that the kernel killed a process because memory ran out: it tells by a signal only, but it counts.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
 /// The kernel's counts of processes killed for want of memory, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kills {
-    /// In the cgroup of this process and its ranks; absent in the root cgroup and without cgroup v2.
+    /// In the cgroup of this process and its ranks; absent in the root cgroup of version 2.
     cgroup: Option<u64>,
     /// On the whole machine.
     machine: Option<u64>,
@@ -14,9 +14,10 @@ pub(crate) struct Kills {
 
 impl Kills {
     pub(crate) fn now() -> Kills {
-        let cgroup = own_cgroup().and_then(|path| fs::read_to_string(path.join("memory.events")).ok());
+        let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let cgroup = places(&membership).iter().find_map(|path| count(&fs::read_to_string(path).ok()?));
         let machine = fs::read_to_string("/proc/vmstat").ok();
-        Kills { cgroup: cgroup.as_deref().and_then(count), machine: machine.as_deref().and_then(count) }
+        Kills { cgroup, machine: machine.as_deref().and_then(count) }
     }
 
     /// What has risen between `self` and `later`, in words. The machine's count is believed only where there is no
@@ -30,10 +31,20 @@ impl Kills {
     }
 }
 
-fn own_cgroup() -> Option<PathBuf> {
-    let membership = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = membership.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    Some(PathBuf::from("/sys/fs/cgroup").join(path))
+/// Where the cgroup's count may stand, from the text of `/proc/self/cgroup`: in version 2 of cgroups, or in version 1.
+fn places(membership: &str) -> Vec<String> {
+    let place = |line: &str| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        let (root, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.events"),
+            _ if controllers.split(',').any(|controller| controller == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.oom_control")
+            }
+            _ => return None,
+        };
+        Some(Path::new(root).join(path.trim_start_matches('/')).join(file).to_string_lossy().into_owned())
+    };
+    membership.lines().filter_map(place).collect()
 }
 
 /// The value of `oom_kill` among lines of names and numbers.
@@ -50,6 +61,14 @@ mod tests {
         assert_eq!(count("low 0\noom 7\noom_kill 3\noom_group_kill 0\n"), Some(3));
         assert_eq!(count("pgfault 9\noom_kill 12"), Some(12));
         assert_eq!(count("oom_killed 1\noom_kill x"), None);
+    }
+
+    #[test]
+    fn both_versions_of_cgroups_are_looked_into() {
+        let hybrid = "9:name=systemd:/\n4:cpu,memory:/a/b:c\n0::/user.slice\n";
+        let expected = ["/sys/fs/cgroup/memory/a/b:c/memory.oom_control", "/sys/fs/cgroup/user.slice/memory.events"];
+        assert_eq!(places(hybrid), expected);
+        assert_eq!(places("nonsense\n3:cpu:/x"), Vec::<String>::new());
     }
 
     #[test]

@@ -71,9 +71,9 @@ impl Case<'_> {
         let fact = self.culprit;
         let after = seconds(fact.after);
         let what = match (&fact.report, fact.panic(), &fact.memory) {
-            (_, _, Some(evidence)) => format!("failed: out of memory ({}; {evidence}) after {after}", self.exit()),
-            (_, Some(panic), _) => format!("failed: panicked at {}: {} after {after}", panic.place, panic.message),
-            (Some(report), ..) => format!("gave up: {} after {after}", first_line(&report.message)),
+            (_, _, Some(evidence)) => format!("failed: out of memory after {after}: {}, and {evidence}", self.exit()),
+            (_, Some(panic), _) => format!("failed: panicked at {} after {after}: {}", panic.place, panic.message),
+            (Some(report), ..) => format!("gave up after {after}: {}", first_line(&report.message)),
             (None, None, None) => format!("failed: {} after {after}", self.exit()),
         };
         format!("rank {} {what} ({}){}", fact.rank, self.place(), self.others())
