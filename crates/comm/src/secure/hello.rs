@@ -114,14 +114,14 @@ fn check_head(bytes: &[u8]) -> Result<Option<usize>, HandshakeError> {
     }
     let Some(len) = bytes.get(MAGIC.len()..HEAD) else { return Ok(None) };
     let body_len = usize::from(u16::from_le_bytes([len[0], len[1]]));
-    match (FIXED_BODY..=MAX_BODY).contains(&body_len) {
+    match (FIXED_BODY + 1..=MAX_BODY).contains(&body_len) {
         true => Ok(Some(body_len)),
         false => Err(length(HEAD + body_len)),
     }
 }
 
 fn length(len: usize) -> HandshakeError {
-    HandshakeError::Length { message: "hello", len, expected: "41 to 105, as its parts say," }
+    HandshakeError::Length { message: "hello", len, expected: "42 to 105, as its parts say," }
 }
 
 fn number(bytes: &[u8]) -> Option<(u32, &[u8])> {

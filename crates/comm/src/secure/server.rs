@@ -1,6 +1,6 @@
 //! The server's side of the door: it reads a hello, challenges, checks the proof, and hands the claim to whoever decides.
 //!
-//! Of a client that has not proven the key it keeps at most 115 bytes, and reads at most 165. Until then it computes
+//! Of a client that has not proven the key it reads at most 155 bytes. Until then it computes
 //! hashes only, and it says nothing but the challenge.
 
 use snow::HandshakeState;

@@ -75,6 +75,16 @@ impl Limits {
     pub fn message_byte_len(&self) -> usize {
         self.message
     }
+
+    /// The most that entries written by one client may take.
+    pub fn client_byte_len(&self) -> usize {
+        self.client
+    }
+
+    /// The most that all entries together may take.
+    pub fn total_byte_len(&self) -> usize {
+        self.total
+    }
 }
 
 impl Default for Limits {

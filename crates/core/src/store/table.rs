@@ -136,9 +136,8 @@ impl Table {
             // Of a key that comes twice the last value counts.
             pairs = pairs.into_iter().collect::<BTreeMap<Key, Value>>().into_iter().collect();
         }
-        for key in self.contents.put(client, pairs)? {
-            self.value_came(&key);
-        }
+        let fresh = self.contents.put(client, pairs)?;
+        self.values_came(&fresh);
         Ok(Reply::Done)
     }
 
@@ -204,7 +203,7 @@ impl Table {
 
     fn append(&mut self, client: ClientId, key: Key, bytes: Value) -> Result<Reply, Refusal> {
         if self.contents.append(client, key.clone(), bytes)? {
-            self.value_came(&key);
+            self.values_came(&[key]);
         }
         Ok(Reply::Done)
     }
@@ -285,9 +284,11 @@ impl Table {
         }
     }
 
-    /// A value came where there was none.
-    fn value_came(&mut self, key: &Key) {
-        for ticket in self.waiting.value_came(key) {
+    /// Values came under keys where there were none.
+    fn values_came(&mut self, keys: &[Key]) {
+        let mut tickets: Vec<Ticket> = keys.iter().flat_map(|key| self.waiting.value_came(key)).collect();
+        tickets.sort_unstable();
+        for ticket in tickets {
             let Some(waiter) = self.end(ticket) else { continue };
             let answer = if waiter.kind == Kind::Values { self.read(&waiter.keys) } else { Ok(Reply::Done) };
             self.waiting.tell(ticket, waiter, answer);

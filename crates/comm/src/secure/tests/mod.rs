@@ -3,4 +3,5 @@
 pub(crate) mod counted;
 mod honest;
 mod pair;
+mod records;
 mod stranger;

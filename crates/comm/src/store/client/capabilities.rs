@@ -65,7 +65,7 @@ impl Capabilities {
 
     /// The server closed the connection.
     pub(super) fn closed(&self, capability: Capability) {
-        let more = |closed: u8| (closed < CONVINCED).then_some(closed + 1);
+        let more = |closed: u8| (closed < CONVINCED).then(|| closed + 1);
         // At the most it is convinced already.
         let _ = self.knowledge(capability).fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }

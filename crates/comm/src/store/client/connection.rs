@@ -98,6 +98,8 @@ impl Connection {
         mut decode: impl FnMut(&[u8]) -> Result<Option<(T, usize)>, Malformed>,
     ) -> Result<Option<T>, Trouble> {
         loop {
+            // Something may have come while the request was sent.
+            self.open()?;
             if let Some((answer, len)) = decode(&self.inbox)? {
                 self.used(len);
                 return Ok(Some(answer));
@@ -105,7 +107,6 @@ impl Connection {
             if !self.stream.fill(until)? {
                 return Ok(None);
             }
-            self.open()?;
         }
     }
 

@@ -84,7 +84,7 @@ fn fill(stream: &mut Stream, until: Instant) -> Result<(), Trouble> {
 
 fn silent(trouble: Trouble) -> Trouble {
     match trouble {
-        Trouble::Late => Trouble::Unreachable("it does not answer the greeting".to_owned()),
+        Trouble::Late => Trouble::Silent("it does not answer the greeting".to_owned()),
         other => other,
     }
 }

@@ -8,8 +8,8 @@ use phalanx_core::store::{Key, Limits, Refusal, Reply, Request, Value};
 
 use super::capabilities::{Capabilities, Capability, Known};
 use super::connection::Connection;
-use super::time::{Times, instant_after};
-use super::trouble::{Trouble, in_time};
+use super::time::{Pauses, Times, instant_after};
+use super::trouble::Trouble;
 
 /// One call's talk with a server of PyTorch's protocol.
 #[derive(Debug)]
@@ -61,33 +61,35 @@ impl Talk<'_> {
     }
 
     fn wait_for_values(&mut self, keys: &[Key]) -> Result<Reply, Trouble> {
+        let mut pauses = Pauses::short();
         loop {
             self.wait(keys)?;
             if let Some(values) = self.fetch(keys)? {
                 return Ok(Reply::Values(values));
             }
-            self.keep_trying()?;
+            self.keep_trying(&mut pauses)?;
         }
     }
 
-    /// The values of those keys that are there.
+    /// The values of those keys that are there, of one moment as far as these words allow.
     fn find(&mut self, keys: &[Key]) -> Result<Reply, Trouble> {
-        loop {
-            let there = self.check_each(keys)?;
-            let present: Vec<Key> =
-                keys.iter().zip(&there).filter(|(_, there)| **there).map(|(key, _)| key.clone()).collect();
-            if let Some(values) = self.fetch(&present)? {
-                let mut values = values.into_iter();
-                return Ok(Reply::Values(
-                    there.into_iter().map(|there| if there { values.next()? } else { None }).collect(),
-                ));
-            }
-            self.keep_trying()?;
-        }
+        let checked = self.check_each(keys)?;
+        let present = keys.iter().zip(&checked).filter(|(_, there)| **there).map(|(key, _)| key.clone());
+        let mut values = match self.fetch(&present.collect::<Vec<_>>())? {
+            Some(values) => values.into_iter(),
+            None => return self.find_each(keys),
+        };
+        Ok(Reply::Values(checked.into_iter().map(|there| if there { values.next()? } else { None }).collect()))
     }
 
-    /// The values of all `keys`, or nothing where one was deleted meanwhile. Check and read go in one segment, which a server
-    /// reads and answers as one: in between, nobody else has a turn.
+    /// As [`find`](Self::find), where what looked present is not all there.
+    fn find_each(&mut self, keys: &[Key]) -> Result<Reply, Trouble> {
+        let one = |key| Ok(self.fetch(std::slice::from_ref(key))?.and_then(|mut values| values.pop()?));
+        Ok(Reply::Values(keys.iter().map(one).collect::<Result<_, Trouble>>()?))
+    }
+
+    /// The values of all `keys`, or nothing where one is not there. It would read as an empty one, so it is checked before:
+    /// PyTorch's older servers close the connection where nothing is there to read.
     fn fetch(&mut self, keys: &[Key]) -> Result<Option<Vec<Option<Value>>>, Trouble> {
         if keys.is_empty() {
             return Ok(Some(Vec::new()));
@@ -96,11 +98,27 @@ impl Talk<'_> {
         let read = Request::Get { keys: keys.to_vec(), wait: false };
         let message = [encoded(&check), encoded(&read)].concat();
         self.connection.send(&message, 0, self.times.end)?;
-        let there = self.answer(torch::Answer::to(&check))? == Reply::Flag(true);
-        match self.answer(torch::Answer::to(&read))? {
-            Reply::Values(values) if there => Ok(Some(values)),
+        let mut answer = |request| self.answer(torch::Answer::to(request));
+        match (answer(&check)?, answer(&read)?) {
+            (Reply::Flag(true), Reply::Values(values)) if self.are_there(keys, &values)? => Ok(Some(values)),
             _ => Ok(None),
         }
+    }
+
+    /// Whether the empty ones among `values` are there: a queue of that name counts as presence too, and a value may have
+    /// been deleted after the check. A swap of what nobody stored tells, and changes nothing: where there is no value, its
+    /// answer is what was expected.
+    fn are_there(&mut self, keys: &[Key], values: &[Option<Value>]) -> Result<bool, Trouble> {
+        let nonce = Value::from(fastrand::u128(..).to_le_bytes().as_slice());
+        for (key, _) in keys.iter().zip(values).filter(|(_, value)| value.as_ref().is_none_or(|value| value.is_empty()))
+        {
+            let swap = Request::CompareSet { key: key.clone(), expected: nonce.clone(), desired: nonce.clone() };
+            self.connection.send(&encoded(&swap), 0, self.times.end)?;
+            if self.answer(torch::Answer::to(&swap))? == Reply::Values(vec![Some(nonce.clone())]) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn check_each(&mut self, keys: &[Key]) -> Result<Vec<bool>, Trouble> {
@@ -112,6 +130,7 @@ impl Talk<'_> {
 
     fn wait_and_pop(&mut self, key: &Key) -> Result<Reply, Trouble> {
         let pop = Request::Pop { key: key.clone(), wait: false };
+        let mut pauses = Pauses::short();
         loop {
             self.wait(std::slice::from_ref(key))?;
             match self.simple(&pop)? {
@@ -120,7 +139,7 @@ impl Talk<'_> {
             }
             // Somebody was faster, and nothing was taken.
             self.connection.undelivered();
-            self.keep_trying()?;
+            self.keep_trying(&mut pauses)?;
         }
     }
 
@@ -198,9 +217,14 @@ impl Talk<'_> {
         self.connection.receive(until, |bytes| Ok(bytes.first().map(|&byte| (byte, 1))))
     }
 
-    /// Goes on while there is time. Nothing is under way at this point.
-    fn keep_trying(&mut self) -> Result<(), Trouble> {
-        in_time(self.times.wait).inspect_err(|_| self.connection.finish())
+    /// Goes on while there is time, nothing being under way. A value counts as presence of a queue to those who wait, and a
+    /// queue as that of a value, so that the next wait may end at once too: hence the pause.
+    fn keep_trying(&mut self, pauses: &mut Pauses) -> Result<(), Trouble> {
+        if pauses.pause(self.times.wait) {
+            return Ok(());
+        }
+        self.connection.finish();
+        Err(Trouble::Late)
     }
 }
 

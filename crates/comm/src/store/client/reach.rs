@@ -37,7 +37,7 @@ impl Reach {
                 Err(trouble) => tries.judge(trouble)?,
             };
             if !pauses.pause(until) {
-                return Err(Trouble::Unreachable(format!("{detail} ({} tries)", tries.count)));
+                return Err(tries.end(&detail));
             }
         }
     }
@@ -58,7 +58,7 @@ impl Reach {
     }
 
     fn try_place(&self, place: &Place, until: Instant) -> Result<Connection, Trouble> {
-        let socket = Socket::connect(place, until).map_err(|error| Trouble::Unreachable(unconnected(&error)))?;
+        let socket = Socket::connect(place, until).map_err(|error| unconnected(&error))?;
         let (connection, welcome) = self.greeting.greet(Stream::new(socket), until)?;
         if let Some(welcome) = welcome
             && *self.instance.get_or_init(|| welcome.instance) != welcome.instance
@@ -74,29 +74,44 @@ impl Reach {
 struct Tries {
     count: u32,
     unwelcome: u32,
+    /// The last of them ended in silence.
+    silent: bool,
 }
 
 impl Tries {
     /// What was seen, where another try may go better. A server that is not up yet can look like almost anything.
     fn judge(&mut self, trouble: Trouble) -> Result<String, Trouble> {
         self.count += 1;
+        self.silent = matches!(trouble, Trouble::Silent(_));
         match trouble {
             Trouble::Unwelcome(detail) => {
                 self.unwelcome += 1;
                 if self.unwelcome < CONVINCED { Ok(detail) } else { Err(Trouble::Denied(detail)) }
             }
-            Trouble::Closed(detail) | Trouble::Broken(detail) | Trouble::Unreachable(detail) => Ok(detail),
+            Trouble::Closed(detail)
+            | Trouble::Broken(detail)
+            | Trouble::Unreachable(detail)
+            | Trouble::Silent(detail) => Ok(detail),
             decided => Err(decided),
         }
     }
+
+    /// What is said when there is no time for another, and `detail` was seen last.
+    fn end(&self, detail: &str) -> Trouble {
+        let detail = match self.count {
+            1 => detail.to_owned(),
+            count => format!("{detail} ({count} tries)"),
+        };
+        if self.silent { Trouble::Silent(detail) } else { Trouble::Unreachable(detail) }
+    }
 }
 
-fn unconnected(error: &io::Error) -> String {
+fn unconnected(error: &io::Error) -> Trouble {
     match error.kind() {
-        io::ErrorKind::ConnectionRefused => "nothing listens there".to_owned(),
-        io::ErrorKind::NotFound => "there is no such socket".to_owned(),
-        io::ErrorKind::TimedOut => "nothing answers there".to_owned(),
-        _ => error.to_string(),
+        io::ErrorKind::ConnectionRefused => Trouble::Unreachable("nothing listens there".to_owned()),
+        io::ErrorKind::NotFound => Trouble::Unreachable("there is no such socket".to_owned()),
+        io::ErrorKind::TimedOut => Trouble::Silent("nothing answers there".to_owned()),
+        _ => Trouble::Unreachable(error.to_string()),
     }
 }
 

@@ -138,13 +138,20 @@ impl<'a> Call<'a> {
         let verb = self.verb;
         let doubt = if self.repeats || !delivered { Doubt::None } else { Doubt::Unknown };
         match trouble {
-            Trouble::Late => StoreError::Timeout { verb, after: self.timeout, keys: self.keys.clone(), doubt },
+            // Whether it is the connection or the answer that does not come, it is the time that ended.
+            Trouble::Silent(_) | Trouble::Late if verb != Verb::Connect => {
+                StoreError::Timeout { verb, after: self.timeout, keys: self.keys.clone(), doubt }
+            }
+            Trouble::Late => {
+                StoreError::Lost { verb, detail: format!("{}: nothing answers there", self.store.name), doubt }
+            }
             Trouble::Refused(refusal) => StoreError::Refused { verb, refusal },
             Trouble::Denied(detail) => denied(verb, &self.store.name, &detail),
             Trouble::Closed(detail)
             | Trouble::Unwelcome(detail)
             | Trouble::Broken(detail)
-            | Trouble::Unreachable(detail) => {
+            | Trouble::Unreachable(detail)
+            | Trouble::Silent(detail) => {
                 StoreError::Lost { verb, detail: format!("{}: {detail}", self.store.name), doubt }
             }
         }
@@ -191,3 +198,22 @@ const PYTORCH_CLOSES: &str =
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// How often that is believed to be chance.
 const CONVINCED: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{ServerOptions, StoreServer};
+
+    #[test]
+    fn a_forked_process_is_told_to_connect_again() {
+        let server = StoreServer::start(ServerOptions::new("127.0.0.1:0".parse().unwrap())).unwrap();
+        let mut store = TcpStore::connect(ClientOptions::new(server.address().clone())).unwrap();
+        let time = Duration::from_secs(30);
+        assert_eq!(store.ask(Request::Ping, time), Ok(Reply::Done));
+        // What a child sees: its own number is another.
+        store.process ^= 1;
+        let error = store.ask(Request::Ping, time).unwrap_err();
+        assert!(matches!(error, StoreError::Denied { verb: Verb::Ping, .. }), "{error}");
+        assert!(error.to_string().ends_with("was forked: connect again"), "{error}");
+    }
+}

@@ -39,6 +39,11 @@ impl Pauses {
         Pauses { next: FIRST }
     }
 
+    /// Pauses that begin short, where it is others who were faster.
+    pub(super) fn short() -> Pauses {
+        Pauses { next: SHORT }
+    }
+
     /// Sleeps a while, at the most until `until`; whether there is time left after it.
     pub(super) fn pause(&mut self, until: Instant) -> bool {
         let time = self.next.mul_f64(0.5 + fastrand::f64());
@@ -51,6 +56,7 @@ impl Pauses {
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 const GRACE: Duration = Duration::from_millis(150);
 const FIRST: Duration = Duration::from_millis(10);
+const SHORT: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

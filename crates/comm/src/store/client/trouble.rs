@@ -1,7 +1,6 @@
 //! What can go wrong with one try of a call, before it is known whether another try mends it.
 
 use std::io;
-use std::time::Instant;
 
 use phalanx_core::store::Refusal;
 use phalanx_core::store::wire::Malformed;
@@ -21,6 +20,8 @@ pub(super) enum Trouble {
     Broken(String),
     /// The server cannot be reached, although it was tried until then.
     Unreachable(String),
+    /// As that, but nothing was seen that explains it: there was only no answer.
+    Silent(String),
     /// The store does not do it.
     Refused(Refusal),
     /// The server lets nobody like us in.
@@ -54,9 +55,4 @@ impl From<TunnelError> for Trouble {
     fn from(error: TunnelError) -> Trouble {
         Trouble::Broken(format!("the encrypted stream broke: {error}"))
     }
-}
-
-/// Fails once `until` has passed: before each step of something that takes several.
-pub(super) fn in_time(until: Instant) -> Result<(), Trouble> {
-    if Instant::now() < until { Ok(()) } else { Err(Trouble::Late) }
 }

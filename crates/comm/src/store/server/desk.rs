@@ -43,3 +43,28 @@ impl Desk {
         std::mem::take(&mut self.mail)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_answers_come_at_once_and_those_of_others_by_mail() {
+        let mut desk = Desk::new(Limits::default());
+        let wait = || Request::Wait { keys: vec!["k".into()] };
+        let set = Request::Set { pairs: vec![("k".into(), b"v".to_vec().into())] };
+        let (Asked::Waiting(first), None) = desk.ask(ClientId(1), wait()) else { panic!("the key is there") };
+        let (Asked::Waiting(second), None) = desk.ask(ClientId(2), wait()) else { panic!("the key is there") };
+        assert!(desk.take_mail().is_empty());
+        let (asked, own) = desk.ask(ClientId(2), set);
+        assert_eq!(asked, Asked::Answered(Ok(Reply::Done)));
+        assert_eq!(own.map(|letter| (letter.ticket, letter.answer)), Some((second, Ok(Reply::Done))));
+        let mail = desk.take_mail();
+        assert_eq!(
+            mail.iter().map(|letter| (letter.client, letter.ticket)).collect::<Vec<_>>(),
+            [(ClientId(1), first)]
+        );
+        assert!(desk.take_mail().is_empty());
+        assert_eq!(desk.requests, 3);
+    }
+}

@@ -58,7 +58,8 @@ impl Ledger {
     /// Writes a line into the log, unless there were many just now.
     pub(super) fn complain(&mut self, now: Instant, what: &dyn std::fmt::Display) {
         if self.journal.admits(now) {
-            log::warn!("store server: {what}");
+            // Keys and first bytes are others' words: whatever they are, a line stays a line.
+            log::warn!("store server: {}", what.to_string().replace(char::is_control, "?"));
         }
     }
 

@@ -25,8 +25,8 @@ pub(super) struct Line {
     closing: bool,
     ended: bool,
     sealed: Option<Box<Sealed>>,
-    /// When bytes last went, or nothing waited to go.
-    moved: Instant,
+    /// Since when the socket has taken nothing of what is to go.
+    stuck: Option<Instant>,
 }
 
 /// What a sealed line has besides.
@@ -49,7 +49,7 @@ pub(super) enum LineError {
 }
 
 impl Line {
-    pub(super) fn new(socket: Socket, now: Instant) -> Line {
+    pub(super) fn new(socket: Socket) -> Line {
         Line {
             inbox: Inbox::default(),
             outbox: Outbox::default(),
@@ -60,7 +60,7 @@ impl Line {
             closing: false,
             ended: false,
             sealed: None,
-            moved: now,
+            stuck: None,
         }
     }
 
@@ -100,9 +100,9 @@ impl Line {
         self.outbox.byte_len() + self.sealed.as_ref().map_or(0, |sealed| sealed.outbox.unread().len())
     }
 
-    /// Since when bytes have been waiting to go and none went.
-    pub(super) fn stuck_since(&self) -> Instant {
-        self.moved
+    /// Since when the peer has taken nothing of what is to go.
+    pub(super) fn stuck_since(&self) -> Option<Instant> {
+        self.stuck
     }
 
     /// From here on everything goes through `tunnel`.
@@ -143,16 +143,16 @@ impl Line {
         while self.writable && room > 0 && !self.is_flushed() {
             match self.write() {
                 Ok(len) => {
-                    self.moved = now;
+                    self.stuck = None;
                     room = room.saturating_sub(len);
                 }
-                Err(LineError::Socket(error)) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(LineError::Socket(error)) if error.kind() == ErrorKind::WouldBlock => {
+                    self.writable = false;
+                    self.stuck.get_or_insert(now);
+                }
                 Err(LineError::Socket(error)) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-        }
-        if self.is_flushed() {
-            self.moved = now;
         }
         Ok(())
     }
@@ -203,3 +203,111 @@ impl Sealed {
 const TURN: usize = 1 << 20;
 /// How much is sealed at a time.
 const PIECE: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use phalanx_core::store::wire::Sink;
+
+    use super::*;
+    use crate::secure::{Claim, ClientHandshake, ClientStep, JobKey, JobName, Plane, Session};
+    use crate::secure::{ServerHandshake, ServerStep, Welcome};
+
+    /// A line, and its other end, which waits.
+    fn line() -> (Line, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        (Line::new(Socket::Unix(mio::net::UnixStream::from_std(ours))), theirs)
+    }
+
+    /// Both ends of a sealed conversation.
+    fn tunnels() -> (Tunnel, Tunnel) {
+        let key = JobKey::mint().unwrap();
+        let claim = Claim::new(JobName::default(), 0, Session::mint().unwrap());
+        let mut client = ClientHandshake::new(Some(&key), &claim, Plane::Store);
+        let mut server = ServerHandshake::new(Some(&key), Plane::Store);
+        let Ok((_, ServerStep::Send(challenge))) = server.receive(&client.start()) else { panic!("no challenge") };
+        let Ok((_, ClientStep::Send(proof))) = client.receive(&challenge) else { panic!("no proof") };
+        let Ok((_, ServerStep::Claimed(claimant))) = server.receive(&proof) else { panic!("no claim") };
+        let (answer, ours) = claimant.admit(&Welcome { instance: 1, epoch: 0 }).unwrap();
+        let Ok((_, ClientStep::Admitted { tunnel, .. })) = client.receive(&answer) else { panic!("not admitted") };
+        (ours, tunnel)
+    }
+
+    #[test]
+    fn a_sealed_line_opens_what_comes_in_any_cuts() {
+        let (ours, mut theirs) = tunnels();
+        let (mut line, mut peer) = line();
+        line.enter(ours).unwrap();
+        let (mut wire, mut scratch) = (Vec::new(), [0; 512]);
+        let said: Vec<u8> = (0..=255).cycle().take(1000).collect();
+        said.chunks(300).for_each(|part| theirs.seal(part, &mut wire).unwrap());
+        for byte in wire {
+            peer.write_all(&[byte]).unwrap();
+            line.readable = true;
+            line.receive(&mut scratch).unwrap();
+        }
+        assert_eq!(line.inbox.unread(), said);
+        assert_eq!(line.unread_byte_len(), said.len());
+        peer.write_all(&[40, 0]).unwrap();
+        peer.write_all(&[1; 40]).unwrap();
+        line.readable = true;
+        assert!(matches!(line.receive(&mut scratch), Err(LineError::Tunnel(TunnelError::Forged))));
+    }
+
+    #[test]
+    fn the_answer_of_the_handshake_goes_before_what_is_sealed() {
+        let (ours, mut theirs) = tunnels();
+        let (mut line, mut peer) = line();
+        line.outbox.put(b"welcome");
+        line.enter(ours).unwrap();
+        line.outbox.put(&[7; 50_000]);
+        assert!(line.unsent_byte_len() > 50_000 && !line.is_flushed());
+        line.send(Instant::now()).unwrap();
+        assert!(line.is_flushed() && line.unsent_byte_len() == 0);
+        drop(line);
+        let (mut wire, mut opened) = (Vec::new(), Vec::new());
+        peer.read_to_end(&mut wire).unwrap();
+        assert_eq!(&wire[..7], b"welcome");
+        assert_eq!(theirs.open(&wire[7..], &mut opened).unwrap(), wire.len() - 7);
+        assert!(opened == [7; 50_000]);
+    }
+
+    #[test]
+    fn a_line_is_stuck_from_when_nothing_is_taken_until_something_is() {
+        let (mut line, mut peer) = line();
+        let start = Instant::now();
+        line.outbox.put(b"x");
+        line.send(start).unwrap();
+        assert!(line.is_flushed() && line.stuck_since().is_none());
+        line.outbox.put(&vec![0; 4 << 20]);
+        let mut now = start;
+        while line.is_writable() {
+            now = Instant::now();
+            line.send(now).unwrap();
+        }
+        assert_eq!(line.stuck_since(), Some(now));
+        line.writable = true;
+        line.send(Instant::now()).unwrap();
+        assert_eq!(line.stuck_since(), Some(now));
+        peer.read_exact(&mut vec![0; 100_000]).unwrap();
+        line.writable = true;
+        line.send(Instant::now()).unwrap();
+        assert_ne!(line.stuck_since(), Some(now));
+    }
+
+    #[test]
+    fn the_end_is_seen_after_the_last_bytes() {
+        let (mut line, mut peer) = line();
+        peer.write_all(b"last").unwrap();
+        drop(peer);
+        line.closing = true;
+        let mut scratch = [0; 64];
+        line.receive(&mut scratch).unwrap();
+        assert!(line.is_readable() && !line.has_ended());
+        line.receive(&mut scratch).unwrap();
+        assert!(line.has_ended() && !line.is_readable());
+        assert_eq!(line.inbox.unread(), b"last");
+    }
+}

@@ -4,12 +4,11 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mio::event::Source;
-use mio::net::{TcpListener, UnixListener};
+use mio::net::{TcpListener, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
 use phalanx_core::{Error, Result};
 use rustix::net::sockopt;
@@ -176,6 +175,7 @@ fn bind_unix(path: &Path) -> io::Result<(UnixListener, File)> {
 fn is_abandoned(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
     let refused = |error: io::Error| error.kind() == ErrorKind::ConnectionRefused;
+    // This connect never waits, not even for a server that has stopped accepting.
     is_socket && UnixStream::connect(path).is_err_and(refused)
 }
 
@@ -202,6 +202,7 @@ const UNTAKEN: u32 = 60_000;
 #[cfg(test)]
 mod tests {
     use std::net::TcpStream;
+    use std::os::unix::net::UnixStream;
 
     use super::*;
 

@@ -64,6 +64,8 @@ impl Reactor {
             self.admit();
             self.look_around();
         }
+        // What was answered before the end goes as far as it can.
+        self.guests.values_mut().for_each(|guest| drop(guest.line.send(self.house.now)));
     }
 
     /// Ends the server after this turn.
@@ -74,7 +76,9 @@ impl Reactor {
     /// Begins another epoch: nobody of the old one is served any more.
     pub(super) fn advance(&mut self, epoch: u32, world: u32) {
         self.house.gate.roster.advance(epoch, world);
-        for token in self.guests.keys().copied().collect::<Vec<_>>() {
+        // Who has not claimed anything yet may belong to the new one.
+        let old = self.guests.iter().filter(|(_, guest)| guest.is_known()).map(|(token, _)| *token);
+        for token in old.collect::<Vec<_>>() {
             self.part(token);
         }
     }
@@ -210,7 +214,7 @@ impl Reactor {
             let now = self.house.now;
             let accepted = self.entrance.accept(self.poll.registry(), now, &mut self.ledger);
             let Some((token, socket, peer)) = accepted else { return };
-            let guest = Connection::new(ClientId(token.0 as u64), Line::new(socket, now), peer);
+            let guest = Connection::new(ClientId(token.0 as u64), Line::new(socket), peer);
             self.guests.insert(token, guest);
             self.queue(token);
             if let Some(token) = self.entrance.surplus(now) {
@@ -237,7 +241,7 @@ impl Reactor {
 
     /// Ends those who hold answers and take none, while too many answers are held.
     fn end_stuck(&mut self, now: Instant) {
-        let is_stuck = |guest: &Connection| !guest.line.is_flushed() && guest.line.stuck_since() + STUCK <= now;
+        let is_stuck = |guest: &Connection| guest.line.stuck_since().is_some_and(|since| since + STUCK <= now);
         let stuck = self.guests.iter().filter(|(_, guest)| is_stuck(guest)).map(|(token, _)| *token);
         for token in stuck.collect::<Vec<_>>() {
             self.reject(token, Rejection::Stalled, "");

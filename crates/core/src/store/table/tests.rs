@@ -1,6 +1,9 @@
 //! What requests mean, row by row; who is woken, and in which order; limits; and a model that is written differently.
 
+mod limits;
 mod meaning;
+mod model;
+mod order;
 
 use super::*;
 

@@ -130,14 +130,13 @@ impl Waiting {
         self.spots.range(from..=to).map(|&(_, _, ticket)| ticket)
     }
 
-    /// A value came where there was none. Returns who misses nothing any more, longest wait first.
+    /// A value came where there was none. Returns who misses nothing any more, in no order.
     pub(super) fn value_came(&mut self, key: &Key) -> Vec<Ticket> {
         let seen: Vec<Ticket> = self.at(key, Kind::Seen).collect();
         for &ticket in &seen {
             self.spots.remove(&(key.clone(), Kind::Seen, ticket));
         }
         let mut tickets: Vec<Ticket> = self.at(key, Kind::Values).chain(seen).collect();
-        tickets.sort_unstable();
         tickets.retain(|&ticket| self.misses_one_less(ticket));
         tickets
     }

@@ -21,9 +21,11 @@ pub fn refused_from_wire(mut refusal: Refusal) -> Refusal {
         Refusal::ValueTooLong { key, .. } | Refusal::NotANumber { key, .. } | Refusal::Overflow { key, .. } => {
             *key = user_key(key).unwrap_or_else(|| key.clone());
         }
-        Refusal::KeyTooLong { start, .. } => {
+        Refusal::KeyTooLong { len, limit, start } => {
+            // The slash takes one of the bytes that are allowed.
             if let Some(rest) = start.strip_prefix('/') {
                 *start = rest.to_owned();
+                (*len, *limit) = (len.saturating_sub(1), limit.saturating_sub(1));
             }
         }
         _ => {}
@@ -62,6 +64,6 @@ mod tests {
         let refusal = Refusal::NotANumber { key: "/ctr".into(), start: "abc".into() };
         assert_eq!(refused_from_wire(refusal), Refusal::NotANumber { key: "ctr".into(), start: "abc".into() });
         let refusal = Refusal::KeyTooLong { len: 9, limit: 8, start: "/abc".into() };
-        assert_eq!(refused_from_wire(refusal), Refusal::KeyTooLong { len: 9, limit: 8, start: "abc".into() });
+        assert_eq!(refused_from_wire(refusal), Refusal::KeyTooLong { len: 8, limit: 7, start: "abc".into() });
     }
 }
