@@ -1,0 +1,196 @@
+//! One program, unchanged, becomes a world however it is started: by our launcher, by PyTorch's, by `mpirun`, by hand.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// Four ranks, each of which says who it is: `rank 2 of 4 ...`.
+const SIZE: usize = 4;
+
+#[test]
+fn phalanx_run_makes_a_world() {
+    let mut launcher = Command::new(env!("CARGO_BIN_EXE_phalanx"));
+    launcher.args(["run", "--standalone", "--nproc-per-node", "4", "--"]).arg(program());
+    assert_a_world(&launcher.output().expect("phalanx runs"), "Phalanx");
+}
+
+#[test]
+fn two_launchers_make_a_world_of_two_nodes() {
+    let directory = Directory::new("two-nodes");
+    let key = directory.0.join("key");
+    let mint = phalanx(&["store", "mint-key"]).arg(&key).output().expect("phalanx runs");
+    assert!(mint.status.success(), "{}", text(&mint.stderr));
+
+    let endpoint = format!("127.0.0.1:{}", free_port());
+    let launchers: Vec<_> = (0..2)
+        .map(|node| {
+            phalanx(&["run", "--nnodes", "2", "--nproc-per-node", "2", "--rdzv-endpoint", &endpoint])
+                .args(["--node-rank", &node.to_string(), "--key-file"])
+                .arg(&key)
+                .arg("--")
+                .arg(program())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("phalanx runs")
+        })
+        .collect();
+    let outputs: Vec<Output> = launchers.into_iter().map(|child| child.wait_with_output().expect("it ends")).collect();
+    let mut all = Output { status: outputs[0].status, stdout: Vec::new(), stderr: Vec::new() };
+    for output in &outputs {
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        all.stdout.extend(&output.stdout);
+        all.stderr.extend(&output.stderr);
+    }
+    assert_a_world(&all, "Phalanx");
+}
+
+#[test]
+fn plain_variables_make_a_world() {
+    let port = free_port().to_string();
+    let ranks: Vec<_> = (0..SIZE)
+        .map(|rank| {
+            clean(Command::new(program()))
+                .env("RANK", rank.to_string())
+                .env("WORLD_SIZE", SIZE.to_string())
+                .env("MASTER_ADDR", "127.0.0.1")
+                .env("MASTER_PORT", &port)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("the program runs")
+        })
+        .collect();
+    let mut all = None;
+    for rank in ranks {
+        let output = rank.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let all = all.get_or_insert_with(|| Output { stdout: Vec::new(), ..output.clone() });
+        all.stdout.extend(output.stdout);
+    }
+    assert_a_world(&all.expect("four ranks"), "variables");
+}
+
+#[test]
+#[ignore = "needs Open MPI: interop/run"]
+fn mpirun_makes_a_world() {
+    let mut mpirun = clean(Command::new("mpirun"));
+    mpirun.args(["--oversubscribe", "--allow-run-as-root", "-np", "4"]).arg(program());
+    assert_a_world(&mpirun.output().expect("mpirun runs"), "Open MPI");
+}
+
+#[test]
+#[ignore = "needs PyTorch: interop/run"]
+fn torchrun_makes_a_world() {
+    let python = std::env::var("PHALANX_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let mut torchrun = clean(Command::new(python));
+    torchrun
+        .args(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", "--no-python"])
+        .arg(program());
+    assert_a_world(&torchrun.output().expect("torchrun runs"), "torchrun");
+}
+
+#[test]
+#[ignore = "needs PyTorch: interop/run"]
+fn a_pytorch_script_runs_unchanged_under_phalanx_run() {
+    let directory = Directory::new("script");
+    let script = directory.0.join("train.py");
+    std::fs::write(&script, SCRIPT).expect("a file");
+    let python = std::env::var("PHALANX_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let output = phalanx(&["run", "--standalone", "--nproc-per-node", "4", "--"])
+        .arg(python)
+        .arg(&script)
+        .output()
+        .expect("phalanx runs");
+    assert_a_world(&output, "gloo");
+}
+
+/// Every rank said once who it is, and by whom it was recognised.
+fn assert_a_world(output: &Output, recognised: &str) {
+    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{}\n{said}\n{errors}", output.status);
+    let greeting = |line: &str| line.find("rank ").map(|at| line[at..].to_owned());
+    let greetings: Vec<String> = said.lines().filter_map(greeting).collect();
+    let expected: BTreeSet<String> = (0..SIZE).map(|rank| format!("rank {rank} of {SIZE}")).collect();
+    let heard = greetings.iter().map(|line| line.split_whitespace().take(4).collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(expected, heard, "{said}\n{errors}");
+    assert_eq!(greetings.len(), SIZE, "each rank speaks once: {said}");
+    assert!(greetings.iter().all(|line| line.contains(recognised)), "{said}");
+}
+
+/// The example of the front, built as it stands.
+fn program() -> PathBuf {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM
+        .get_or_init(|| {
+            let build = Command::new(env!("CARGO"))
+                .args(["build", "--quiet", "-p", "phalanx", "--example", "hello_world", "--message-format", "json"])
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .output()
+                .expect("cargo runs");
+            assert!(build.status.success(), "{}", text(&build.stderr));
+            let messages = text(&build.stdout);
+            let built = |line: &str| {
+                let message: serde_json::Value = serde_json::from_str(line).ok()?;
+                message["executable"].as_str().map(PathBuf::from)
+            };
+            messages.lines().find_map(built).expect("cargo names the program")
+        })
+        .clone()
+}
+
+fn phalanx(arguments: &[&str]) -> Command {
+    let mut command = clean(Command::new(env!("CARGO_BIN_EXE_phalanx")));
+    command.args(arguments);
+    command
+}
+
+/// Without any launcher's variables that these tests themselves may run under.
+fn clean(mut command: Command) -> Command {
+    let foreign = ["PHALANX_", "OMPI_", "PMI", "SLURM_", "TORCHELASTIC_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_"];
+    for (name, _) in std::env::vars() {
+        if foreign.iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// A port that was free a moment ago. Ranks that are started by hand have to be told one.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("bound").port()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A directory of this test alone, removed at its end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Directory {
+        let path = std::env::temp_dir().join(format!("phalanx-launchers-{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).expect("a new directory");
+        Directory(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const SCRIPT: &str = "\
+import torch, torch.distributed as dist
+dist.init_process_group('gloo')
+total = torch.tensor([dist.get_rank() + 1.0])
+dist.all_reduce(total)
+assert total.item() == 10.0, total
+print(f'rank {dist.get_rank()} of {dist.get_world_size()} by gloo', flush=True)
+dist.destroy_process_group()
+";
