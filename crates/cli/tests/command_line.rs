@@ -62,6 +62,7 @@ fn flags_are_the_frozen_list() {
         "--max-value",
         "--mint-key",
     ];
+    let store_bench = ["--attack", "--beside-pytorch", "--clients", "--help", "--json", "--keyed", "--repeats"];
     let frozen = [
         ("bench", &bench[..]),
         ("simulate", &simulate),
@@ -73,6 +74,7 @@ fn flags_are_the_frozen_list() {
         ("store set", &ask),
         ("store keys", &ask),
         ("store watch", &watch),
+        ("store bench", &store_bench),
     ];
     for (command, expected) in frozen {
         let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();

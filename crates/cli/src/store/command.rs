@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::{ask, serve, watch};
+use super::{ask, bench, serve, watch};
 use crate::failure::Failure;
 
 /// Serve a store, or look into one
@@ -26,6 +26,7 @@ enum Command {
     /// List the keys of all values, one a line
     Keys(Keys),
     Watch(watch::Options),
+    Bench(bench::Options),
 }
 
 #[derive(Args, Debug)]
@@ -93,6 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         Command::Set(set) => ask::set(&set.target, &set.key, &set.value),
         Command::Keys(keys) => ask::keys(&keys.target, &keys.prefix),
         Command::Watch(options) => watch::run(options),
+        Command::Bench(options) => bench::run(options),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `phalanx store`: a store served by itself, and one looked into from outside.
 
 mod ask;
+mod bench;
 mod command;
 mod content;
 mod serve;
