@@ -1,18 +1,23 @@
 //! Host memory of Phalanx: the one home of host-memory `unsafe`.
 //!
 //! A [`Buffer`] is memory of one rank that an operation takes and hands back. A `Segment` is memory that processes of one
-//! host share; a [`ring`] passes bytes through it and a [`board`] shows them in place, both also between threads.
+//! host share; a [`ring`] passes bytes through it and a [`board`] shows them in place, both also between threads. Small
+//! facts stand in `Cells`, whole under a sequence lock ([`record`]), or once and for all ([`first`]).
 //!
-//! Under `--cfg loom` there are no segments: rings and boards are model-checked on the heap.
+//! Under `--cfg loom` there are no segments: what is lock-free is model-checked on the heap.
 
 mod allocation;
 pub mod board;
 mod buffer;
 #[cfg(not(loom))]
+mod cells;
+#[cfg(not(loom))]
 mod claims;
+pub mod first;
 #[cfg(not(loom))]
 #[cfg_attr(not(target_os = "linux"), path = "no_memfd.rs")]
 mod memfd;
+pub mod record;
 mod region;
 pub mod ring;
 #[cfg(not(loom))]
@@ -23,6 +28,8 @@ mod words;
 
 pub use allocation::OutOfMemory;
 pub use buffer::{Buffer, CastError, SplitError};
+#[cfg(not(loom))]
+pub use cells::{Cells, Word};
 pub use region::{LINE, PlaceError};
 #[cfg(not(loom))]
 pub use segment::{Segment, SegmentError};
