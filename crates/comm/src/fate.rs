@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use phalanx_core::{Error, PeerReason, Result};
-use phalanx_mem::{Cells, LINE, first};
+use phalanx_mem::{Cells, LINE, PlaceError, first};
 
 use crate::bell::Bell;
-use crate::roll::Roll;
+use crate::roll::{self, Roll};
 use crate::verdict;
 
 /// What became of a group. The first failure wins, and every rank reports it.
@@ -30,6 +30,12 @@ pub(crate) fn words(size: usize) -> usize {
 }
 
 impl Fate {
+    /// The fate of ranks that are threads of this process.
+    pub(crate) fn of_threads(bells: Vec<Arc<Bell>>) -> Result<Fate, PlaceError> {
+        let roll = Roll::new(Cells::on_heap(roll::words(bells.len()))?);
+        Ok(Fate::new(Cells::on_heap(words(bells.len()))?, bells, roll))
+    }
+
     /// The fate in these cells, [`words`] of them, shared by the ranks with these bells.
     pub(crate) fn new(cells: Cells<AtomicU64>, bells: Vec<Arc<Bell>>, roll: Roll) -> Fate {
         Fate { cells, known: Mutex::new(None), bells, roll }
@@ -98,12 +104,10 @@ const UNREADABLE: &str = "the group failed of something that cannot be read";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::roll;
 
     fn fate(size: usize) -> Fate {
         let bells = (0..size).map(|_| Arc::new(Bell::new().expect("memory"))).collect();
-        let roll = Roll::new(Cells::on_heap(roll::words(size)).expect("memory"));
-        Fate::new(Cells::on_heap(words(size)).expect("memory"), bells, roll)
+        Fate::of_threads(bells).expect("memory")
     }
 
     fn dead(rank: usize) -> Error {

@@ -5,13 +5,12 @@ use std::thread;
 
 use phalanx_core::schedule::Algorithm;
 use phalanx_core::{Error, Group, GroupOptions, Layout, Result};
-use phalanx_mem::{Cells, board, ring};
+use phalanx_mem::{board, ring};
 
 use crate::bell::Bell;
 use crate::equipment::{Equipment, Links, OFFER_BYTE_LEN, RING_BYTE_LEN, Style};
-use crate::fate::{self, Fate};
+use crate::fate::Fate;
 use crate::memory::{BoardWindows, MemoryLink};
-use crate::roll::{self, Roll};
 
 /// A world of threads, for tests, examples and programs that share one process.
 ///
@@ -85,11 +84,9 @@ impl Threads {
     /// One group a rank, all of one world, to be handed to threads of the caller's own.
     pub fn groups(&self) -> Result<Vec<Group>> {
         let size = self.hosts.len();
-        let shared = |error| Error::setup("shared memory", error);
-        let bells: Vec<Arc<Bell>> =
-            (0..size).map(|_| Bell::new().map(Arc::new)).collect::<Result<_, _>>().map_err(shared)?;
-        let roll = Roll::new(Cells::on_heap(roll::words(size)).map_err(shared)?);
-        let fate = Fate::new(Cells::on_heap(fate::words(size)).map_err(shared)?, bells.clone(), roll);
+        let bells = (0..size).map(|_| Bell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>();
+        let bells = bells.map_err(|error| Error::setup("bells", error))?;
+        let fate = Fate::of_threads(bells.clone()).map_err(|error| Error::setup("fate", error))?;
         let fate = Arc::new(fate);
         let (meshes, posts) = (links(&bells)?, links(&bells)?);
         let mut windows = self.seats(&bells)?.into_iter();

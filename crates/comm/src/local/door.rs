@@ -19,7 +19,7 @@ use rustix::process::{Pid, geteuid};
 /// The place where the ranks of one host meet.
 ///
 /// The lowest rank opens the door, the others come through it. Only processes of the same user are let in, and only with
-/// the group's token.
+/// the group's token. All must see each other's process numbers, as they do unless containers keep them apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Door {
     place: Place,

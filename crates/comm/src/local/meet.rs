@@ -211,9 +211,9 @@ impl<'a> Gathering<'a> {
         } else if self.guests.iter().any(|guest| guest.rank == rank) {
             Answer::Taken
         } else {
-            // One that has ended meanwhile is not missed before it is waited for.
-            if let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) {
-                self.guests.push(Guest { rank, socket, process });
+            match pidfd_open(pid, PidfdFlags::empty()) {
+                Ok(process) => self.guests.push(Guest { rank, socket, process }),
+                Err(errno) => self.refused = Some(format!("rank {rank} cannot be watched: {errno}")),
             }
             return;
         };

@@ -6,6 +6,8 @@ mod join;
 mod map;
 mod meet;
 mod packet;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 pub use door::Door;

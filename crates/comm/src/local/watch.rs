@@ -114,8 +114,7 @@ mod tests {
 
     use super::*;
     use crate::bell::Bell;
-    use crate::roll::{self, Roll};
-    use crate::{fate, patience::Patience};
+    use crate::patience::Patience;
 
     fn process() -> (Child, OwnedFd) {
         let child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat");
@@ -125,8 +124,7 @@ mod tests {
 
     fn stay() -> (Stay, Vec<Child>, Arc<Bell>, Arc<Fate>) {
         let bells: Vec<_> = (0..3).map(|_| Arc::new(Bell::new().expect("memory"))).collect();
-        let roll = Roll::new(Cells::on_heap(roll::words(3)).expect("memory"));
-        let fate = Arc::new(Fate::new(Cells::on_heap(fate::words(3)).expect("memory"), bells.clone(), roll));
+        let fate = Arc::new(Fate::of_threads(bells.clone()).expect("memory"));
         let departures = Cells::on_heap(LINE).expect("memory");
         let (children, processes): (Vec<_>, Vec<_>) = (0..2).map(|_| process()).unzip();
         let peers = processes.into_iter().enumerate().map(|(at, process)| (at + 1, process)).collect();
