@@ -14,14 +14,15 @@ use super::Options;
 use super::process::descendants;
 use super::process::exit::Exit;
 use super::process::signals;
-use super::scratch::Scratch;
+use super::scratch::{self, Scratch};
 use crate::failure::{Failure, tell};
 
 /// Runs the launcher and returns as it did.
 pub(crate) fn guard(options: &Options) -> Result<(), Failure> {
     options.check()?;
     descendants::adopt().map_err(|error| Failure::Stopped(format!("child subreaper: {error}")))?;
-    let scratch = Scratch::make()?;
+    // Made by the launcher, which notices when this process ends; there must be no moment in which nobody removes it.
+    let scratch = Scratch::share(scratch::name());
     let mut signals =
         Signals::new(signals::watched()).map_err(|error| Failure::Stopped(format!("signal handlers: {error}")))?;
     let launcher = start(&scratch)?;

@@ -33,9 +33,9 @@ pub(crate) struct LaunchStep {
 
 /// Runs the job. Nothing of it is left when this returns.
 pub(crate) fn launch(step: &LaunchStep) -> Result<(), Failure> {
-    // The guard removes it too, should this process not come to it.
-    let scratch = Scratch::share(&step.scratch);
     let events = Events::listen(step.guard)?;
+    // The guard removes it too, should this process not come to it.
+    let scratch = Scratch::make(&step.scratch)?;
     Launcher { options: &step.options, events, scratch }.run()
 }
 

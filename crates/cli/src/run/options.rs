@@ -130,8 +130,11 @@ impl Options {
         self.node_rank
     }
 
-    /// Where several nodes meet.
+    /// Where nodes meet; several have to say, and one may.
     pub(super) fn endpoint(&self) -> Option<String> {
+        if self.standalone {
+            return None;
+        }
         let from_master = || self.master_addr.as_ref().map(|host| format!("{}:{}", bracketed(host), self.master_port));
         self.rdzv_endpoint.clone().or_else(from_master)
     }

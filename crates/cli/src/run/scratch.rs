@@ -4,7 +4,6 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use crate::failure::Failure;
 
@@ -12,23 +11,23 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(super) struct Scratch(PathBuf);
 
+/// A name for such a directory, which is nobody's.
+pub(super) fn name() -> PathBuf {
+    std::env::temp_dir().join(format!("phalanx-{}-{:032x}", std::process::id(), fastrand::u128(..)))
+}
+
 impl Scratch {
-    /// Makes a directory that nobody else may enter.
-    pub(super) fn make() -> Result<Scratch, Failure> {
-        let directory = std::env::temp_dir();
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let name = |attempt: u32| format!("phalanx-{}-{}-{attempt}", std::process::id(), now.subsec_nanos());
-        let tried = (0..ATTEMPTS).map(|attempt| create(directory.join(name(attempt))));
-        // A name that is taken, perhaps by somebody who wants to be written into, is left alone.
-        let mut tried =
-            tried.skip_while(|made| made.as_ref().is_err_and(|why| why.kind() == io::ErrorKind::AlreadyExists));
-        let made = tried.next().unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()));
-        made.map(Scratch).map_err(|error| Failure::Stopped(format!("{}: {error}", directory.display())))
+    /// Makes the directory, which nobody else may enter. A name that is taken, perhaps by somebody who wants to be written
+    /// into, is refused.
+    pub(super) fn make(path: &Path) -> Result<Scratch, Failure> {
+        let made = DirBuilder::new().mode(0o700).create(path);
+        made.map_err(|error| Failure::Stopped(format!("{}: {error}", path.display())))?;
+        Ok(Scratch(path.to_owned()))
     }
 
-    /// Takes over a directory that another process made, with the duty to remove it.
-    pub(super) fn share(path: &Path) -> Scratch {
-        Scratch(path.to_owned())
+    /// Takes over a directory that another process makes, with the duty to remove it.
+    pub(super) fn share(path: PathBuf) -> Scratch {
+        Scratch(path)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -44,10 +43,3 @@ impl Drop for Scratch {
         }
     }
 }
-
-fn create(path: PathBuf) -> io::Result<PathBuf> {
-    DirBuilder::new().mode(0o700).create(&path)?;
-    Ok(path)
-}
-
-const ATTEMPTS: u32 = 16;

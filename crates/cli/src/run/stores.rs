@@ -115,8 +115,8 @@ fn key(options: &Options) -> Result<Option<JobKey>, Failure> {
 
 fn address(options: &Options) -> Result<StoreAddress, Failure> {
     match options.endpoint() {
-        Some(endpoint) if options.nodes() > 1 => endpoint.parse().map_err(|error| Failure::Usage(format!("{error}"))),
-        _ => Ok(StoreAddress::tcp(Ipv4Addr::LOCALHOST.to_string(), 0)),
+        Some(endpoint) => endpoint.parse().map_err(|error| Failure::Usage(format!("{error}"))),
+        None => Ok(StoreAddress::tcp(Ipv4Addr::LOCALHOST.to_string(), 0)),
     }
 }
 

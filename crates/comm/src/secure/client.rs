@@ -84,7 +84,9 @@ impl ClientHandshake {
             (State::Challenge(_), _) => {
                 "the server closed the connection without a challenge: it has no key, or speaks another version"
             }
-            (State::Answer { .. }, Some(_)) => "the server closed the connection: it has another key",
+            (State::Answer { .. }, Some(_)) => {
+                "the server closed the connection: it has another key, or no time for newcomers"
+            }
             (State::Answer { .. }, None) => {
                 "the server closed the connection: it asks for a key, or speaks another version"
             }

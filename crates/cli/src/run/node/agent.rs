@@ -149,7 +149,7 @@ impl Task {
 
 /// Does what is asked, and shows in between that the launcher lives. A store that fails for too long is gone.
 fn work(store: &Store, node: usize, tasks: &Receiver<Task>) -> Result<(), StoreError> {
-    let life = life_key(node);
+    let (life, brief) = (life_key(node), store.with_timeout(SIGN));
     let mut answered = Instant::now();
     let mut undone = VecDeque::new();
     loop {
@@ -158,7 +158,7 @@ fn work(store: &Store, node: usize, tasks: &Receiver<Task>) -> Result<(), StoreE
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
-        match perform(&mut undone, store, node).and_then(|()| store.add(&life, 1)) {
+        match perform(&mut undone, store, node).and_then(|()| brief.add(&life, 1)) {
             Ok(_) => answered = Instant::now(),
             // Here a silent store is one that fails.
             Err(error) if answered.elapsed() > GIVEN_UP => return Err(error),
@@ -204,6 +204,9 @@ pub(super) const SILENCE: Duration = Duration::from_secs(5);
 
 /// After how long without an answer the store is given up.
 const GIVEN_UP: Duration = Duration::from_secs(8);
+
+/// How long one sign of life may take.
+const SIGN: Duration = Duration::from_secs(2);
 
 const PAUSE: Duration = Duration::from_millis(50);
 const LISTEN: Duration = Duration::from_secs(10);

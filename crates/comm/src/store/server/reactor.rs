@@ -294,11 +294,11 @@ pub(super) const ORDERS: Token = Token(1);
 
 /// The most events taken at once.
 const EVENTS: usize = 1024;
-/// The most known, unknown and new connections that have a turn each time. Of those that are not known few, because a client
-/// that comes back for more waits for all of them.
+/// The most known, unknown and new connections that have a turn each time. Of those that are not known one, because a client
+/// that comes back for more waits for it: to answer one who proved the key takes longer than to answer many requests.
 const SERVED: usize = 256;
-const GREETED: usize = 8;
-const ADMITTED: usize = 8;
+const GREETED: usize = 1;
+const ADMITTED: usize = 1;
 /// How often clients that do not take their answers are looked for, and how long they may take none.
 const INSPECTION: Duration = Duration::from_secs(1);
 const STUCK: Duration = Duration::from_secs(5);
