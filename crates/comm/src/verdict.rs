@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use phalanx_core::{Aborted, Desync, Error, Fingerprint, OpKind, Peer, PeerReason, Setup, Stuck, Timeout, Waiting};
+use phalanx_core::{Aborted, Desync, Error, Fingerprint, OpKind, Peer, PeerReason, Stuck, Timeout, Waiting};
 
 /// The words of a failure.
 pub(crate) const WORDS: usize = 96;
@@ -112,7 +112,7 @@ impl Eye<'_> {
             PEER => self.peer(),
             DESYNC => self.desync(),
             TIMEOUT => self.timeout(),
-            SETUP => Some(Error::Setup(Box::new(Setup { what: self.text()?, why: self.text()? }))),
+            SETUP => Some(Error::setup(self.text()?, self.text()?)),
             ABORTED => Some(Error::Aborted(Box::new(Aborted { why: self.text()?, cause: None }))),
             _ => None,
         }
