@@ -77,5 +77,5 @@ fn what_cannot_be_measured_is_named() {
     let limited = "ulimit -n 200 && exec \"$0\" store bench --clients 1000";
     let output = Command::new("sh").args(["-c", limited, env!("CARGO_BIN_EXE_phalanx")]).output().expect("it runs");
     assert_eq!(output.status.code(), Some(1));
-    assert!(told(&output).contains("--clients is 1000, which needs 1064 open files"), "{}", told(&output));
+    assert!(told(&output).contains("--clients 1000 needs 1064 open files"), "{}", told(&output));
 }

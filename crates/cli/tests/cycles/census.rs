@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Everything that is there and should not be, in words.
-pub type Leftovers = BTreeSet<String>;
+pub(crate) type Leftovers = BTreeSet<String>;
 
 /// Where to look.
 #[derive(Debug)]
-pub struct Census<'a> {
+pub(crate) struct Census<'a> {
     /// A variable, `NAME=value`, that every process of the test has in its environment.
-    pub mark: &'a str,
+    pub(crate) mark: &'a str,
     /// The directory for temporary files of those processes.
-    pub directory: &'a Path,
+    pub(crate) directory: &'a Path,
     /// The port that they listen on.
-    pub port: u16,
+    pub(crate) port: u16,
     /// Where they may have sockets with a path.
-    pub runtime: &'a Path,
+    pub(crate) runtime: &'a Path,
 }
 
 impl Census<'_> {
     /// Everything that is there now.
-    pub fn take(&self) -> Leftovers {
+    pub(crate) fn take(&self) -> Leftovers {
         let mut found = Leftovers::new();
         for process in self.processes() {
             found.insert(format!("process {process}: {}", command_line(process)));
@@ -38,7 +38,7 @@ impl Census<'_> {
     }
 
     /// What is left when `patience` is over, or as soon as nothing is.
-    pub fn settle(&self, patience: Duration) -> Leftovers {
+    pub(crate) fn settle(&self, patience: Duration) -> Leftovers {
         let deadline = Instant::now() + patience;
         loop {
             let found = self.take();

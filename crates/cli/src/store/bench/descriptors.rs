@@ -14,12 +14,12 @@ pub(super) fn raise() -> Result<(), Failure> {
     raised.map_err(|error| Failure::Stopped(format!("limit of open files (ulimit -n): {error}")))
 }
 
-/// Fails unless `count` connections fit the limit of open files.
-pub(super) fn check(argument: &str, count: usize) -> Result<(), Failure> {
+/// Fails unless `count` connections, which `what` brings with it, fit the limit of open files.
+pub(super) fn check(what: &str, count: usize) -> Result<(), Failure> {
     let (need, limit) = (count as u64 + SPARE, getrlimit(Resource::Nofile).current);
     match limit {
         Some(limit) if limit < need => Err(Failure::Stopped(format!(
-            "{argument} is {count}, which needs {need} open files, where the hard limit (ulimit -Hn) is {limit}"
+            "{what} needs {need} open files, where the hard limit (ulimit -Hn) is {limit}"
         ))),
         _ => Ok(()),
     }

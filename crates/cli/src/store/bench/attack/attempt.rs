@@ -26,7 +26,7 @@ pub(super) struct Arsenal {
 pub(super) struct Attempt {
     kind: Kind,
     manner: Manner,
-    /// Bytes that whoever says this much is sent, none of which tells anything: the challenge.
+    /// Bytes that whoever says this much may be sent, because they tell nothing: the challenge, the sealed answer.
     allowed: usize,
     heard: usize,
     admitted: bool,
@@ -70,7 +70,7 @@ impl Arsenal {
             Kind::Drip => {
                 let mut hello = self.hello()?;
                 hello.reverse();
-                (Manner::Drip(hello), 0)
+                (Manner::Drip(hello), CHALLENGE)
             }
         };
         Ok(Attempt { kind, manner, allowed, heard: 0, admitted: false, told: false })
@@ -193,3 +193,80 @@ const CHALLENGE: usize = 32;
 const ANSWER: usize = 2 + 32 + 256 + 16;
 const HELLO_LENGTH: usize = 8;
 const JOB_LENGTH: usize = 12;
+
+#[cfg(test)]
+mod tests {
+    use phalanx_comm::secure::{Claimant, Denial, ServerHandshake, ServerStep, Welcome};
+
+    use super::*;
+
+    fn arsenal() -> Arsenal {
+        let mint = || JobKey::mint().expect("a key");
+        let mut arsenal =
+            Arsenal { key: mint(), other: mint(), captured: Vec::new(), random: fastrand::Rng::with_seed(1) };
+        arsenal.captured = arsenal.hello().expect("a hello");
+        arsenal.captured.extend([0; 50]);
+        arsenal
+    }
+
+    /// What a try comes to before a server that answers as `decide` says to whoever has proven the key.
+    fn outcome(arsenal: &mut Arsenal, kind: Kind, decide: fn(Claimant) -> Vec<u8>) -> Outcome {
+        let mut server = ServerHandshake::new(Some(&arsenal.key), Plane::Store);
+        let mut attempt = arsenal.attempt(kind).expect("a try");
+        let mut said = Vec::new();
+        attempt.begin(&mut said);
+        while let Some(bytes) = (!said.is_empty()).then(|| std::mem::take(&mut said)) {
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let Ok((len, step)) = server.receive(rest) else { return attempt.outcome() };
+                rest = &rest[len..];
+                match step {
+                    ServerStep::More => attempt.drip(&mut said),
+                    ServerStep::Send(bytes) => attempt.receive(&bytes, &mut said),
+                    ServerStep::Claimed(claimant) => attempt.receive(&decide(*claimant), &mut said),
+                }
+            }
+        }
+        attempt.outcome()
+    }
+
+    fn deny(claimant: Claimant) -> Vec<u8> {
+        claimant.deny(&Denial::Full { why: "closed".to_owned() }).expect("random bytes")
+    }
+
+    fn admit(claimant: Claimant) -> Vec<u8> {
+        claimant.admit(&Welcome { instance: 1, epoch: EPOCH }).expect("random bytes").0
+    }
+
+    #[test]
+    fn a_good_server_tells_only_those_who_have_the_key() {
+        let mut arsenal = arsenal();
+        for kind in Kind::ALL {
+            // Of bombs there are several.
+            for _ in 0..20 {
+                let expected = Outcome { admitted: false, told: kind.has_key(), disclosed: 0 };
+                assert_eq!(outcome(&mut arsenal, kind, deny), expected, "{kind}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_that_lets_strangers_in_is_found_out() {
+        let mut arsenal = arsenal();
+        for kind in [Kind::TakenRank, Kind::OldEpoch] {
+            assert!(outcome(&mut arsenal, kind, admit).admitted, "{kind}");
+        }
+    }
+
+    #[test]
+    fn every_byte_too_many_is_counted() {
+        let mut arsenal = arsenal();
+        for (kind, allowed) in [(Kind::NoKey, 0), (Kind::RandomBytes, 0), (Kind::Replay, 32), (Kind::WrongKey, 32)] {
+            let mut attempt = arsenal.attempt(kind).expect("a try");
+            attempt.receive(&vec![0; allowed], &mut Vec::new());
+            assert_eq!(attempt.outcome().disclosed, 0, "{kind}");
+            attempt.receive(&[0; 5], &mut Vec::new());
+            assert_eq!(attempt.outcome().disclosed, 5, "{kind}");
+        }
+    }
+}

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::burden::Burden;
 use super::process::{Process, hand_over, tied_ourselves};
 use super::server::Server;
-use super::{progress_bar, system};
+use super::{descriptors, progress_bar, system};
 use crate::failure::Failure;
 use member::{Latencies, Member};
 use strangers::Strangers;
@@ -41,6 +41,7 @@ struct Siege {
 
 /// Measures a member alone, then among strangers; finds fault when anything was given away, or not let go.
 pub(super) fn run(tries: u32, json: bool) -> Result<(), Failure> {
+    descriptors::check("--attack", strangers::AT_ONCE.iter().sum())?;
     let key = JobKey::mint().map_err(system("job key"))?;
     let epoch = attempt::EPOCH.to_string();
     let mut server = Server::phalanx(Some(&key), &["--epoch", &epoch])?;

@@ -124,8 +124,51 @@ fn ratio(siege: &Siege, share: f64) -> f64 {
 }
 
 /// A server closes after two seconds; the rest is for a machine that is busy.
-const HELD_LIMIT: Duration = Duration::from_millis(2500);
+const HELD_LIMIT: Duration = Duration::from_secs(3);
 const MAY_GROW: u64 = 32 << 20;
 
 const HEAD: &str = "\
 strangers               tries  refused  told why  admitted  disclosed  longest s";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::bench::attack::attempt::Outcome;
+    use crate::store::bench::attack::tally::Tally;
+    use crate::store::bench::burden::Burden;
+
+    fn siege(tell: impl Fn(&mut Tally)) -> Siege {
+        let mut tally = Tally::default();
+        tell(&mut tally);
+        let burden = Burden { descriptors: 9, ..Burden::default() };
+        let (idle, attacked) = (Latencies::default(), Latencies::default());
+        Siege { idle, attacked, tally, elapsed: Duration::from_secs(1), before: burden, after: burden }
+    }
+
+    fn seen(kind: Kind, outcome: Outcome, held: Duration, is_closed: bool) -> Vec<String> {
+        faults(&siege(|tally| tally.add(kind, outcome, held, is_closed)))
+    }
+
+    #[test]
+    fn whoever_was_sent_away_in_time_is_no_fault() {
+        let told = Outcome { told: true, ..Outcome::default() };
+        assert!(seen(Kind::OldEpoch, told, Duration::from_secs(2), true).is_empty());
+        assert!(seen(Kind::Drip, Outcome::default(), Duration::from_secs(2), true).is_empty());
+    }
+
+    #[test]
+    fn everything_else_is() {
+        let none = Outcome::default();
+        let (short, long) = (Duration::from_millis(1), Duration::from_secs(4));
+        let admitted = seen(Kind::TakenRank, Outcome { admitted: true, ..none }, short, true);
+        assert_eq!(admitted, ["claimed rank: 1 were let in"]);
+        assert_eq!(seen(Kind::NoKey, Outcome { disclosed: 7, ..none }, short, true).len(), 1);
+        assert_eq!(seen(Kind::WrongKey, Outcome { told: true, ..none }, short, true).len(), 1);
+        assert_eq!(seen(Kind::Drip, none, long, true).len(), 1);
+        assert_eq!(seen(Kind::Drip, none, long, false).len(), 2);
+        assert_eq!(faults(&siege(|tally| tally.add_unreached(Kind::Replay))).len(), 1);
+        let mut grown = siege(|_| {});
+        grown.after = Burden { descriptors: 10, resident: 64 << 20, ..Burden::default() };
+        assert_eq!(faults(&grown).len(), 2);
+    }
+}

@@ -31,6 +31,8 @@ pub(super) struct Strangers {
     begun: u64,
     /// How many quick and slow ones are underway.
     underway: [usize; 2],
+    /// When the system last told, and the time before, which connections had been closed.
+    told: [Instant; 2],
     tally: Tally,
 }
 
@@ -60,6 +62,7 @@ impl Strangers {
             drips: VecDeque::new(),
             begun: 0,
             underway: [0; 2],
+            told: [Instant::now(); 2],
             tally: Tally::default(),
         })
     }
@@ -120,6 +123,7 @@ impl Strangers {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             polled => polled?,
         }
+        self.told = [Instant::now(), self.told[0]];
         let ready: Vec<usize> = self.events.iter().map(|event| event.token().0).collect();
         ready.into_iter().for_each(|slot| self.serve(slot));
         Ok(())
@@ -131,18 +135,18 @@ impl Strangers {
         let Try { line, attempt, since, .. } = stranger;
         let was_connected = line.is_connected();
         let flushed = line.flush();
-        if !line.is_connected() {
-            return if flushed.is_err() { self.end(slot, false) } else { () };
-        }
-        if !was_connected {
+        if line.is_connected() && !was_connected {
             *since = Instant::now();
         }
         // Also after a failure to send: what was said before the end counts.
         let end = line.read(|bytes, out| attempt.receive(bytes, out));
-        if matches!(end, Ok(End::Open)) && line.flush().is_ok() {
-            return;
+        let goes_on = match line.is_connected() {
+            true => matches!(end, Ok(End::Open)) && line.flush().is_ok(),
+            false => flushed.is_ok(),
+        };
+        if !goes_on {
+            self.end(slot, true);
         }
-        self.end(slot, true);
     }
 
     fn drip(&mut self, now: Instant) {
@@ -159,7 +163,8 @@ impl Strangers {
 
     /// Ends tries that the server should have ended long ago.
     fn give_up(&mut self) {
-        let is_late = |stranger: &Try| stranger.since.elapsed() > GIVE_UP;
+        let told = self.told[0];
+        let is_late = |stranger: &Try| told.saturating_duration_since(stranger.since) > GIVE_UP;
         for slot in 0..self.slots.len() {
             if self.slots[slot].as_ref().is_some_and(is_late) {
                 self.end(slot, false);
@@ -167,12 +172,14 @@ impl Strangers {
         }
     }
 
+    /// What is closed now was open when the system told before. That counts: strangers may be slow to look.
     fn end(&mut self, slot: usize, is_closed: bool) {
         let Some(Try { attempt, line, since, .. }) = self.slots[slot].take() else { return };
+        let held = self.told[usize::from(is_closed)].saturating_duration_since(since);
         self.free.push(slot);
         self.underway[pace(attempt.kind())] -= 1;
         match line.is_connected() {
-            true => self.tally.add(attempt.kind(), attempt.outcome(), since.elapsed(), is_closed),
+            true => self.tally.add(attempt.kind(), attempt.outcome(), held, is_closed),
             false => self.tally.add_unreached(attempt.kind()),
         }
     }
@@ -215,11 +222,11 @@ fn pace(kind: Kind) -> usize {
 }
 
 /// How many quick and slow tries are underway at once.
-const AT_ONCE: [usize; 2] = [64, 512];
+pub(super) const AT_ONCE: [usize; 2] = [64, 512];
 /// The time between two bytes of a slow try: they never come to the end of a hello within any patience.
 const DRIP: Duration = Duration::from_millis(200);
 /// How long a server may keep a stranger before the stranger stops waiting to be sent away.
-pub(super) const GIVE_UP: Duration = Duration::from_secs(5);
+const GIVE_UP: Duration = Duration::from_secs(5);
 const SWEEP: Duration = Duration::from_millis(250);
 const TURN: Duration = Duration::from_millis(10);
 /// The same tries in every run.

@@ -195,7 +195,7 @@ impl Member {
 }
 
 /// How many clients connect at a time: fewer than a server lets wait at its door.
-const IN_FLIGHT: usize = 128;
+const IN_FLIGHT: usize = 64;
 /// How long one client may wait to be greeted.
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
 /// How long all together may take for the barrier, and for leaving.

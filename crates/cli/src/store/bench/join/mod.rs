@@ -48,7 +48,7 @@ struct Round {
 /// Measures and prints; finds fault when a client did not get through.
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
     let clients = options.clients as usize;
-    descriptors::check("--clients", clients)?;
+    descriptors::check(&format!("--clients {clients}"), clients)?;
     let mut contenders = contenders(options.keyed, options.beside_pytorch.as_deref())?;
     let progress = progress_bar(u64::from(options.repeats) * contenders.len() as u64);
     // In turns, so that a change in the machine's mood meets all of them.

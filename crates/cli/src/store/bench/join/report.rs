@@ -49,7 +49,7 @@ fn table(out: &mut impl Write, contenders: &[Contender], clients: usize) -> io::
 
 fn row(name: &str, clients: usize, medians: &Medians) -> String {
     format!(
-        "{name:<20}{:>11.1}{:>11.1}{:>10.1}{:>10.1}{:>10.0}{:>10.1}{:>12.1}{:>10.2}",
+        "{name:<20}{:>11.1}{:>11.1}{:>10.1}{:>10.1}{:>10.0}{:>10.1}{:>13.1}{:>10.2}",
         medians.connect * 1e3,
         medians.barrier * 1e3,
         medians.leave * 1e3,
@@ -65,7 +65,7 @@ fn row(name: &str, clients: usize, medians: &Medians) -> String {
 fn row_of_ratios(ours: &Medians, theirs: &Medians) -> String {
     let ratio = |figure: fn(&Medians) -> f64| figure(ours) / figure(theirs);
     format!(
-        "{:<20}{:>11.2}{:>11.2}{:>10.2}{:>10.2}{:>10.2}{:>10.2}{:>12.2}{:>10.2}",
+        "{:<20}{:>11.2}{:>11.2}{:>10.2}{:>10.2}{:>10.2}{:>10.2}{:>13.2}{:>10.2}",
         "ratio",
         ratio(|medians| medians.connect),
         ratio(|medians| medians.barrier),
