@@ -124,8 +124,10 @@ fn program() -> PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM
         .get_or_init(|| {
+            // As `cargo test --workspace` has built it already.
             let build = Command::new(env!("CARGO"))
-                .args(["build", "--quiet", "-p", "phalanx", "--example", "hello_world", "--message-format", "json"])
+                .args(["build", "--quiet", "--workspace", "--profile", "test", "--example", "hello_world"])
+                .args(["--message-format", "json"])
                 .current_dir(env!("CARGO_MANIFEST_DIR"))
                 .output()
                 .expect("cargo runs");
