@@ -1,49 +1,165 @@
 //! The fate of a group: the first failure, known to all its ranks, and the bells that tell them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use phalanx_core::{Error, Result};
+use phalanx_core::{Error, PeerReason, Result};
+use phalanx_mem::{Cells, LINE, PlaceError, first};
 
 use crate::bell::Bell;
-use crate::roll::Roll;
+use crate::roll::{self, Roll};
+use crate::verdict;
 
 /// What became of a group. The first failure wins, and every rank reports it.
+///
+/// In a segment each process has a fate of its own over the same cells. A rank writes its failure down before it tries to
+/// be the first, so there is none that is known to exist and cannot be read, however a rank may die.
 #[derive(Debug)]
 pub(crate) struct Fate {
-    failed: AtomicBool,
-    first: Mutex<Option<Error>>,
+    cells: Cells<AtomicU64>,
+    /// The first failure as this process reports it: once read, nobody can change it any more.
+    known: Mutex<Option<Error>>,
     bells: Vec<Arc<Bell>>,
     /// What each rank has begun.
     pub(crate) roll: Roll,
 }
 
+/// How many words the fate of `size` ranks takes.
+pub(crate) fn words(size: usize) -> usize {
+    LINE_WORDS + size * verdict::WORDS
+}
+
 impl Fate {
-    /// The fate shared by the ranks with these bells.
-    pub(crate) fn new(bells: Vec<Arc<Bell>>) -> Fate {
-        Fate { failed: AtomicBool::new(false), first: Mutex::new(None), roll: Roll::new(bells.len()), bells }
+    /// The fate of ranks that are threads of this process.
+    pub(crate) fn of_threads(bells: Vec<Arc<Bell>>) -> Result<Fate, PlaceError> {
+        let roll = Roll::new(Cells::on_heap(roll::words(bells.len()))?);
+        Ok(Fate::new(Cells::on_heap(words(bells.len()))?, bells, roll))
     }
 
-    /// Seals the group's fate unless it is sealed already, and returns what the caller reports: the failure itself when
-    /// it is the first, otherwise that the group was aborted and by what.
-    pub(crate) fn seal(&self, error: Error) -> Error {
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(first) = &*first {
-            return Error::aborted_by(first.clone());
+    /// The fate in these cells, [`words`] of them, shared by the ranks with these bells.
+    pub(crate) fn new(cells: Cells<AtomicU64>, bells: Vec<Arc<Bell>>, roll: Roll) -> Fate {
+        Fate { cells, known: Mutex::new(None), bells, roll }
+    }
+
+    /// Seals the group's fate for `rank` unless it is sealed already, and returns what the caller reports: the failure
+    /// itself when it is the first, otherwise that the group was aborted and by what.
+    pub(crate) fn seal(&self, rank: usize, error: Error) -> Error {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever holds the lock and finds nothing said writes cells that nobody reads yet.
+        let is_first = !first::is_said(self.winner())
+            && first::say(self.winner(), self.slot(rank), rank, &verdict::encode(&error));
+        if !is_first {
+            return Error::aborted_by(self.learn(&mut known));
         }
-        *first = Some(error.clone());
-        drop(first);
-        self.failed.store(true, Ordering::Release);
-        self.bells.iter().for_each(|bell| bell.ring());
+        *known = Some(error.clone());
+        drop(known);
+        self.tell();
         error
     }
 
     /// That the group still stands.
     pub(crate) fn check(&self) -> Result<()> {
-        if !self.failed.load(Ordering::Acquire) {
+        if !first::is_said(self.winner()) {
             return Ok(());
         }
-        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        first.clone().map_or(Ok(()), |first| Err(Error::aborted_by(first)))
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        Err(Error::aborted_by(self.learn(&mut known)))
+    }
+
+    /// Wakes all ranks, so that they look.
+    pub(crate) fn tell(&self) {
+        self.bells.iter().for_each(|bell| bell.ring());
+    }
+
+    /// The first failure, which was said.
+    fn learn(&self, known: &mut Option<Error>) -> Error {
+        known.get_or_insert_with(|| self.read()).clone()
+    }
+
+    fn read(&self) -> Error {
+        match first::speaker(self.winner()) {
+            Some(rank) if rank < self.bells.len() => {
+                let slot = self.slot(rank);
+                let words = std::array::from_fn(|at| slot[at].load(Ordering::Relaxed));
+                verdict::decode(&words).unwrap_or_else(|| Error::peer(rank, PeerReason::Corrupt, UNREADABLE))
+            }
+            _ => Error::aborted(UNREADABLE),
+        }
+    }
+
+    fn winner(&self) -> &AtomicU64 {
+        &self.cells[0]
+    }
+
+    fn slot(&self, rank: usize) -> &[AtomicU64] {
+        let start = LINE_WORDS + rank * verdict::WORDS;
+        &self.cells[start..start + verdict::WORDS]
+    }
+}
+
+/// The winner has a line of its own, because everybody looks at it all the time.
+const LINE_WORDS: usize = LINE / size_of::<u64>();
+const UNREADABLE: &str = "the group failed of something that cannot be read";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fate(size: usize) -> Fate {
+        let bells = (0..size).map(|_| Arc::new(Bell::new().expect("memory"))).collect();
+        Fate::of_threads(bells).expect("memory")
+    }
+
+    fn dead(rank: usize) -> Error {
+        Error::peer(rank, PeerReason::Dead, "planted")
+    }
+
+    #[test]
+    fn the_first_failure_is_everybodys() {
+        let fate = fate(3);
+        assert_eq!(fate.check(), Ok(()));
+        assert_eq!(fate.seal(1, dead(0)), dead(0));
+        assert_eq!(fate.seal(2, dead(1)), Error::aborted_by(dead(0)));
+        assert_eq!(fate.check(), Err(Error::aborted_by(dead(0))));
+    }
+
+    #[test]
+    fn a_fate_that_lies_is_told_as_such_and_does_not_change() {
+        let liar = fate(3);
+        liar.cells[0].store(3, Ordering::Release);
+        let told = Error::aborted_by(Error::peer(2, PeerReason::Corrupt, UNREADABLE));
+        assert_eq!(liar.check(), Err(told.clone()));
+        liar.cells[0].store(0, Ordering::Release);
+        assert_eq!(liar.check(), Ok(()));
+        liar.cells[0].store(1, Ordering::Release);
+        assert_eq!(liar.check(), Err(told));
+        for speaker in [4, u64::MAX] {
+            let liar = fate(3);
+            liar.cells[0].store(speaker, Ordering::Release);
+            assert_eq!(liar.check(), Err(Error::aborted(UNREADABLE)));
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn two_processes_agree_on_the_first() {
+        use phalanx_mem::Segment;
+
+        let byte_len = words(2) * size_of::<u64>();
+        let segment = Segment::create(byte_len).expect("memfd");
+        let view = || {
+            let view = Segment::open(segment.fd().try_clone_to_owned().expect("free")).expect("sealed");
+            Fate { cells: Cells::in_segment(Arc::new(view), 0, words(2)).expect("free"), ..fate(2) }
+        };
+        let views = [view(), view()];
+        let said: Vec<Error> = std::thread::scope(|scope| {
+            let say = |rank: usize| views[rank].seal(rank, dead(rank));
+            let ranks = [0, 1].map(|rank| scope.spawn(move || say(rank)));
+            ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+        });
+        let winner = said.iter().position(|error| *error == dead(0) || *error == dead(1)).expect("a first");
+        assert_eq!(said[winner], dead(winner));
+        assert_eq!(said[1 - winner], Error::aborted_by(dead(winner)));
+        assert!(views.iter().all(|view| view.check() == Err(Error::aborted_by(dead(winner)))));
     }
 }

@@ -1,7 +1,10 @@
 //! The backend of ranks whose bytes this process moves itself: blocking calls on the caller's thread, others on a
 //! driver thread that starts with the first of them.
 
+use std::convert::Infallible;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,7 +27,26 @@ use crate::stage::Stage;
 #[derive(Debug)]
 pub(crate) struct Host {
     inner: Arc<Inner>,
+    /// Disconnected when the driver has ended.
+    driver: Mutex<Option<Receiver<Infallible>>>,
+    /// How long a drop waits for the driver, which would not outlive the process.
+    linger: Duration,
 }
+
+/// What a host is made of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) rank: usize,
+    pub(crate) stage: Stage,
+    pub(crate) post: Post,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) fate: Arc<Fate>,
+    /// What says that this rank is here, until it is dropped.
+    pub(crate) presence: Option<Box<dyn Presence>>,
+}
+
+/// What is dropped when a rank has left for good: after its links and windows.
+pub(crate) trait Presence: fmt::Debug + Send + Sync {}
 
 #[derive(Debug)]
 struct Inner {
@@ -36,13 +58,18 @@ struct Inner {
     fate: Arc<Fate>,
     began: Instant,
     is_driven: AtomicBool,
+    // The last field: links and windows are closed before it goes.
+    _presence: Option<Box<dyn Presence>>,
 }
 
 impl Host {
-    pub(crate) fn new(rank: usize, stage: Stage, post: Post, bell: Arc<Bell>, fate: Arc<Fate>) -> Host {
+    pub(crate) fn new(parts: Parts) -> Host {
+        let Parts { rank, stage, post, bell, fate, presence } = parts;
+        let linger = if presence.is_some() { LINGER } else { Duration::ZERO };
         let (stage, post) = (Mutex::new(stage), Mutex::new(post));
         let (lane, began, is_driven) = (Lane::default(), Instant::now(), AtomicBool::new(false));
-        Host { inner: Arc::new(Inner { rank, lane, stage, post, bell, fate, began, is_driven }) }
+        let inner = Inner { rank, lane, stage, post, bell, fate, began, is_driven, _presence: presence };
+        Host { inner: Arc::new(inner), driver: Mutex::new(None), linger }
     }
 
     /// Starts the driver, unless it runs.
@@ -51,7 +78,14 @@ impl Host {
             return Ok(());
         }
         let inner = Arc::clone(&self.inner);
-        let started = thread::Builder::new().name("phalanx-lane".to_owned()).spawn(move || inner.drive());
+        let (end, ended) = mpsc::channel::<Infallible>();
+        let driver = move || {
+            inner.drive();
+            drop(inner);
+            drop(end);
+        };
+        *self.driver.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+        let started = thread::Builder::new().name("phalanx-lane".to_owned()).spawn(driver);
         started.map(drop).map_err(|error| {
             self.inner.is_driven.store(false, Ordering::Release);
             Error::setup("driver thread", error)
@@ -106,6 +140,10 @@ impl Drop for Host {
         }
         self.inner.lane.close();
         self.inner.bell.ring();
+        let driver = self.driver.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(ended) = driver.filter(|_| !self.linger.is_zero()) {
+            let _ = ended.recv_timeout(self.linger);
+        }
     }
 }
 
@@ -298,7 +336,7 @@ impl Inner {
 
     /// Ends the group: seals its fate, ends every message, lets nobody in any more. Returns what the caller reports.
     fn fail(&self, error: Error) -> Error {
-        let reported = self.fate.seal(error);
+        let reported = self.fate.seal(self.rank, error);
         self.lane.break_off();
         self.post().close(&Error::aborted_by(reported.clone()), self.now());
         reported
@@ -306,7 +344,7 @@ impl Inner {
 
     /// The same for an asynchronous message that took too long, which reports that itself.
     fn fail_late(&self, ticket: Ticket, error: Error) {
-        let reported = self.fate.seal(error);
+        let reported = self.fate.seal(self.rank, error);
         self.post().end(ticket, &reported, self.now());
         self.fail(reported);
     }
@@ -318,3 +356,5 @@ impl Inner {
 
 /// How long the driver sleeps when there is nothing to do; whatever comes wakes it earlier.
 const IDLE: Duration = Duration::from_secs(3600);
+/// How long a process that leaves stays for what it has queued.
+const LINGER: Duration = Duration::from_secs(5);

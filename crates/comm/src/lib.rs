@@ -1,16 +1,24 @@
 //! How Phalanx moves bytes on the CPU: links and windows, waiting, and the lane that plays operations in order.
 //!
-//! Today it holds the in-process world, whose ranks are threads: [`Threads`], the door that keeps strangers out of a
-//! job: [`secure`], and how ranks that share a store become a world: [`rendezvous`].
+//! Today it holds the worlds of one host: ranks that are threads ([`Threads`]), and ranks that are processes (`Processes`,
+//! on Linux); the door that keeps strangers out of a job: [`secure`]; and how ranks that share a store become a world:
+//! [`rendezvous`].
 #![forbid(unsafe_code)]
 
 mod bell;
+mod equipment;
 mod fate;
+#[cfg_attr(not(target_os = "linux"), path = "no_futex.rs")]
+mod futex;
 mod host;
 mod lane;
+#[cfg(target_os = "linux")]
+mod local;
 mod memory;
 mod patience;
 mod post;
+#[cfg(target_os = "linux")]
+mod processes;
 pub mod rendezvous;
 mod roll;
 pub mod secure;
@@ -18,5 +26,10 @@ mod slot;
 mod stage;
 pub mod store;
 mod threads;
+mod verdict;
 
+#[cfg(target_os = "linux")]
+pub use local::Door;
+#[cfg(target_os = "linux")]
+pub use processes::Processes;
 pub use threads::Threads;

@@ -1,6 +1,7 @@
 //! Links and windows of ranks that share memory: rings and a board, with a bell rung after every move.
 //!
-//! Ranks of one process only ever leave: one that fails or panics seals the group's fate before its links close.
+//! A closed ring or seat means that its rank left: one that fails or panics seals the group's fate before its links close,
+//! and one whose process dies closes nothing.
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ pub(crate) struct Patience<'a> {
     bell: &'a Bell,
     deadline: Option<Instant>,
     idle: u32,
-    armed: Option<u64>,
+    armed: Option<u32>,
 }
 
 impl<'a> Patience<'a> {
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn patience_ends_at_the_deadline_and_not_before() {
-        let (bell, began, limit) = (Bell::default(), Instant::now(), Duration::from_millis(20));
+        let (bell, began, limit) = (Bell::new().unwrap(), Instant::now(), Duration::from_millis(20));
         let mut patience = Patience::new(&bell, limit);
         while patience.wait() {}
         assert!(began.elapsed() >= limit);

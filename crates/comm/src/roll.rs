@@ -4,48 +4,51 @@
 //! nobody looks at what a second root of a broadcast offers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
-use phalanx_core::{Fingerprint, Result};
+use phalanx_core::{Error, Fingerprint, PeerReason, Result};
+use phalanx_mem::{Cells, record};
 
-/// The last collectives of every rank, by their numbers.
+/// The last collectives of every rank, by their numbers. Ranks of several processes share it in a segment.
 ///
 /// A rank writes its own entry before it reads the others', all in one order: of two ranks that look, the later one sees
 /// the earlier one's entry. Ranks look when they have waited for long, and at once where one may be done without waiting.
 #[derive(Debug)]
 pub(crate) struct Roll {
-    ranks: Vec<Page>,
+    cells: Cells<AtomicU64>,
 }
 
 /// The entries of one rank, on cache lines of its own.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Page {
+struct Page<'a> {
     /// Each entry in short, which is all that is looked at while all agree.
-    digests: [AtomicU64; KEPT],
-    entries: Mutex<[Option<Fingerprint>; KEPT]>,
+    digests: &'a [AtomicU64],
+    entries: &'a [AtomicU64],
+}
+
+/// How many words the roll of `size` ranks takes.
+pub(crate) fn words(size: usize) -> usize {
+    size * PAGE
 }
 
 impl Roll {
-    /// A roll of this many ranks that have begun nothing yet.
-    pub(crate) fn new(size: usize) -> Roll {
-        let page = || Page { digests: std::array::from_fn(|_| AtomicU64::new(0)), entries: Mutex::new([None; KEPT]) };
-        Roll { ranks: (0..size).map(|_| page()).collect() }
+    /// The roll in these cells, [`words`] of them.
+    pub(crate) fn new(cells: Cells<AtomicU64>) -> Roll {
+        Roll { cells }
     }
 
     /// Writes down that `rank` begins a collective.
     pub(crate) fn begin(&self, rank: usize, print: &Fingerprint) {
-        let (place, page) = (print.sequence as usize % KEPT, &self.ranks[rank]);
-        page.entries.lock().unwrap_or_else(PoisonError::into_inner)[place] = Some(*print);
+        let (place, page) = (print.sequence as usize % KEPT, self.page(rank));
+        record::write(page.entry(place), words_of(print));
         page.digests[place].store(digest(print), Ordering::SeqCst);
     }
 
     /// That no other rank began another collective under the same number.
     pub(crate) fn compare(&self, rank: usize, print: &Fingerprint) -> Result<()> {
         let (place, digest) = (print.sequence as usize % KEPT, digest(print));
-        for (peer, page) in self.ranks.iter().enumerate() {
+        for peer in 0..self.size() {
+            let page = self.page(peer);
             let theirs = page.digests[place].load(Ordering::SeqCst);
-            if theirs != digest && theirs >> 32 == digest >> 32 {
+            if theirs != NOTHING && theirs != digest && theirs >> 32 == digest >> 32 {
                 page.compare(peer, rank, print)?;
             }
         }
@@ -54,36 +57,117 @@ impl Roll {
 
     /// The ranks that have not come to a number yet.
     pub(crate) fn absent(&self, sequence: u32) -> Vec<usize> {
-        (0..self.ranks.len()).filter(|&rank| !self.ranks[rank].has_begun(sequence)).collect()
+        (0..self.size()).filter(|&rank| !self.page(rank).has_begun(sequence)).collect()
+    }
+
+    fn size(&self) -> usize {
+        self.cells.len() / PAGE
+    }
+
+    fn page(&self, rank: usize) -> Page<'_> {
+        let (digests, entries) = self.cells[rank * PAGE..(rank + 1) * PAGE].split_at(KEPT);
+        Page { digests, entries }
     }
 }
 
-impl Page {
+impl<'a> Page<'a> {
+    fn entry(&self, place: usize) -> &'a [AtomicU64] {
+        &self.entries[place * ENTRY..(place + 1) * ENTRY]
+    }
+
     fn has_begun(&self, sequence: u32) -> bool {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let digest = self.digests[sequence as usize % KEPT].load(Ordering::SeqCst);
         // Numbers wrap, and an entry may have given way to one of a rank far ahead.
-        entries[sequence as usize % KEPT].is_some_and(|entry| entry.sequence.wrapping_sub(sequence) <= u32::MAX / 2)
+        digest != NOTHING && ((digest >> 32) as u32).wrapping_sub(sequence) <= u32::MAX / 2
     }
 
-    /// Compares the entry of `peer`, if it has come to the number at all.
+    /// Compares the entry of `peer`, if it has come to the number at all. One that is just being written tells nothing
+    /// yet, and one that says nothing in our words is no entry of a rank of ours.
     fn compare(&self, peer: usize, rank: usize, print: &Fingerprint) -> Result<()> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let theirs = entries[print.sequence as usize % KEPT].filter(|theirs| theirs.sequence == print.sequence);
-        theirs.and_then(|theirs| print.disagreement(&theirs, rank, peer, true)).map_or(Ok(()), Err)
+        let Some(words) = record::read(self.entry(print.sequence as usize % KEPT)) else {
+            return Ok(());
+        };
+        let theirs = print_of(words)
+            .map_err(|bad| Error::peer(peer, PeerReason::Corrupt, format!("an entry in the roll is {bad}")))?;
+        let differs = || print.disagreement(&theirs, rank, peer, true);
+        (theirs.sequence == print.sequence).then(differs).flatten().map_or(Ok(()), Err)
     }
 }
 
-/// A fingerprint in short: its number above, a hash of the rest below, never 0. Fingerprints that differ have other hashes
+/// A fingerprint in short: its number above, a hash of the rest below, never [`NOTHING`]. Fingerprints that differ have other hashes
 /// but for one chance in 2^31, and then frames and offers still tell.
 fn digest(print: &Fingerprint) -> u64 {
-    let bytes = print.encode();
-    let word = |bytes: &[u8]| bytes.iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
-    let mixed = bytes
-        .chunks_exact(8)
-        .map(word)
+    let mixed = words_of(print)
+        .into_iter()
         .fold(1, |mixed: u64, word| (mixed ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29));
     u64::from(print.sequence) << 32 | mixed >> 32 | 1
 }
 
+fn words_of(print: &Fingerprint) -> [u64; PRINT] {
+    let bytes = print.encode();
+    let (words, _) = bytes.as_chunks();
+    std::array::from_fn(|at| u64::from_le_bytes(words[at]))
+}
+
+fn print_of(words: [u64; PRINT]) -> Result<Fingerprint, phalanx_core::BadFingerprint> {
+    let mut bytes = [0; Fingerprint::BYTE_LEN];
+    let (chunks, _) = bytes.as_chunks_mut();
+    chunks.iter_mut().zip(words).for_each(|(chunk, word)| *chunk = word.to_le_bytes());
+    Fingerprint::decode(&bytes)
+}
+
+/// The digest of a place in which nothing was begun.
+const NOTHING: u64 = 0;
 /// How far a rank that only gives may run ahead of the others and still be compared with them.
 const KEPT: usize = 64;
+/// The words of a fingerprint, of its record, and of a page, which is whole lines.
+const PRINT: usize = Fingerprint::BYTE_LEN / size_of::<u64>();
+const ENTRY: usize = record::cells(PRINT);
+const PAGE: usize = (KEPT * (1 + ENTRY)).next_multiple_of(phalanx_mem::LINE / size_of::<u64>());
+
+#[cfg(test)]
+mod tests {
+    use phalanx_core::{DType, Op, ReduceOp};
+
+    use super::*;
+
+    fn roll() -> Roll {
+        Roll::new(Cells::on_heap(words(3)).expect("memory"))
+    }
+
+    fn print(sequence: u32, count: usize) -> Fingerprint {
+        Fingerprint::of(&Op::AllReduce { count, reduce: ReduceOp::Sum }, DType::F32, 3, 7, sequence)
+    }
+
+    #[test]
+    fn words_hold_a_print() {
+        assert_eq!(print_of(words_of(&print(9, 100))), Ok(print(9, 100)));
+        assert!(print_of([0; PRINT]).is_err());
+    }
+
+    #[test]
+    fn a_disagreement_is_told_by_whoever_looks_later() {
+        let roll = roll();
+        roll.begin(0, &print(5, 100));
+        assert_eq!(roll.compare(0, &print(5, 100)), Ok(()));
+        assert_eq!(roll.absent(5), [1, 2]);
+        roll.begin(2, &print(5, 101));
+        let error = roll.compare(2, &print(5, 101)).expect_err("another count");
+        assert_eq!(error.to_string(), "operation 5: rank 2 called with count 101, rank 0 with count 100");
+        assert_eq!(roll.absent(5), [1]);
+        assert_eq!(roll.absent(5_u32.wrapping_sub(KEPT as u32)), [1], "rank 0 and 2 are far ahead");
+    }
+
+    #[test]
+    fn a_writer_that_died_or_lies_neither_hangs_nor_panics() {
+        let roll = roll();
+        roll.begin(1, &print(0, 8));
+        let page = roll.page(1);
+        page.entry(0)[0].fetch_add(1, Ordering::Relaxed);
+        assert_eq!(roll.compare(0, &print(0, 9)), Ok(()), "half written tells nothing");
+        page.entry(0)[0].fetch_add(1, Ordering::Relaxed);
+        page.entry(0)[1].store(u64::MAX, Ordering::Relaxed);
+        let error = roll.compare(0, &print(0, 9)).expect_err("no entry");
+        assert!(error.to_string().starts_with("rank 1 sent corrupt data: an entry in the roll"), "{error}");
+    }
+}

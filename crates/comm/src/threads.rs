@@ -3,18 +3,14 @@
 use std::sync::Arc;
 use std::thread;
 
-use phalanx_core::link::{Link, Mesh};
-use phalanx_core::mail::Mail;
-use phalanx_core::schedule::{Algorithm, Ground};
-use phalanx_core::{Error, Fingerprint, Group, GroupOptions, Layout, Result};
+use phalanx_core::schedule::Algorithm;
+use phalanx_core::{Error, Group, GroupOptions, Layout, Result};
 use phalanx_mem::{board, ring};
 
 use crate::bell::Bell;
+use crate::equipment::{Equipment, Links, OFFER_BYTE_LEN, RING_BYTE_LEN, Style};
 use crate::fate::Fate;
-use crate::host::Host;
 use crate::memory::{BoardWindows, MemoryLink};
-use crate::post::Post;
-use crate::stage::Stage;
 
 /// A world of threads, for tests, examples and programs that share one process.
 ///
@@ -31,17 +27,13 @@ use crate::stage::Stage;
 #[derive(Clone, Debug)]
 pub struct Threads {
     hosts: Vec<u32>,
-    options: GroupOptions,
-    wish: Option<Algorithm>,
-    windows: bool,
-    checksum: bool,
+    style: Style,
 }
 
 impl Threads {
     /// A world of `size` ranks on one host.
     pub fn new(size: usize) -> Threads {
-        let hosts = vec![0; size];
-        Threads { hosts, options: GroupOptions::default(), wish: None, windows: true, checksum: false }
+        Threads { hosts: vec![0; size], style: Style::default() }
     }
 
     /// Pretends that rank `i` lives on host `hosts[i]`: algorithms choose as if it did, and windows are off.
@@ -52,25 +44,25 @@ impl Threads {
 
     /// How the group behaves.
     pub fn options(mut self, options: GroupOptions) -> Threads {
-        self.options = options;
+        self.style.options = options;
         self
     }
 
     /// The algorithm to use wherever it can play the operation.
     pub fn algorithm(mut self, wish: Algorithm) -> Threads {
-        self.wish = Some(wish);
+        self.style.wish = Some(wish);
         self
     }
 
     /// Whether ranks may read each other's windows; on by default. Off, everything goes over links.
     pub fn windows(mut self, windows: bool) -> Threads {
-        self.windows = windows;
+        self.style.windows = windows;
         self
     }
 
     /// Whether frames carry a checksum; off by default, because memory does not corrupt them.
     pub fn checksum(mut self, checksum: bool) -> Threads {
-        self.checksum = checksum;
+        self.style.checksum = checksum;
         self
     }
 
@@ -91,44 +83,31 @@ impl Threads {
 
     /// One group a rank, all of one world, to be handed to threads of the caller's own.
     pub fn groups(&self) -> Result<Vec<Group>> {
-        let bells: Vec<Arc<Bell>> = self.hosts.iter().map(|_| Arc::default()).collect();
-        let fate = Arc::new(Fate::new(bells.clone()));
-        let mut meshes = self.meshes(&bells)?;
-        let mut posts = links(&bells)?;
-        let group = |rank: usize| {
-            let layout = Layout::new(rank, self.hosts.clone())?;
-            let mesh = Mesh::new(std::mem::take(&mut posts[rank])).with_checksum(self.checksum);
-            let post = Post::new(Mail::new(rank, layout.size(), self.options.current_epoch()), mesh);
-            let mesh = std::mem::replace(&mut meshes[rank], Mesh::new(vec![]));
-            let stage = Stage::new(mesh, layout.clone(), self.ground(), self.wish);
-            let host = Host::new(rank, stage, post, Arc::clone(&bells[rank]), Arc::clone(&fate));
-            Ok(Group::new(layout, Arc::new(host), self.options.clone()))
-        };
-        (0..self.hosts.len()).map(group).collect()
+        let size = self.hosts.len();
+        let bells = (0..size).map(|_| Bell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>();
+        let bells = bells.map_err(|error| Error::setup("bells", error))?;
+        let fate = Fate::of_threads(bells.clone()).map_err(|error| Error::setup("fate", error))?;
+        let fate = Arc::new(fate);
+        let (meshes, posts) = (links(&bells)?, links(&bells)?);
+        let mut windows = self.seats(&bells)?.into_iter();
+        let ranks = meshes.into_iter().zip(posts).enumerate();
+        ranks
+            .map(|(rank, (links, post))| {
+                let layout = Layout::new(rank, self.hosts.clone())?;
+                let (bell, fate, windows) = (Arc::clone(&bells[rank]), Arc::clone(&fate), windows.next());
+                Ok(self.style.group(layout, Equipment { links, windows, post, bell, fate, presence: None }))
+            })
+            .collect()
     }
 
-    fn meshes(&self, bells: &[Arc<Bell>]) -> Result<Vec<Mesh>> {
-        let meshes = links(bells)?.into_iter().map(|links| Mesh::new(links).with_checksum(self.checksum));
-        if !self.has_windows() {
-            return Ok(meshes.collect());
+    fn seats(&self, bells: &[Arc<Bell>]) -> Result<Vec<BoardWindows>> {
+        if !self.style.has_windows(&self.hosts) {
+            return Ok(vec![]);
         }
-        let seats = board::seats(bells.len(), SLOT_BYTE_LEN + Fingerprint::BYTE_LEN)
-            .map_err(|error| Error::setup("windows", error))?;
-        let windows = |seat| Box::new(BoardWindows { seat, bells: bells.to_vec() });
-        Ok(meshes.zip(seats).map(|(mesh, seat)| mesh.with_windows(windows(seat))).collect())
-    }
-
-    fn has_windows(&self) -> bool {
-        self.windows && !self.hosts.is_empty() && self.hosts.iter().all(|host| *host == self.hosts[0])
-    }
-
-    fn ground(&self) -> Ground {
-        Ground { slot_byte_len: if self.has_windows() { SLOT_BYTE_LEN } else { 0 }, ..Ground::default() }
+        let seats = board::seats(bells.len(), OFFER_BYTE_LEN).map_err(|error| Error::setup("windows", error))?;
+        Ok(seats.into_iter().map(|seat| BoardWindows { seat, bells: bells.to_vec() }).collect())
     }
 }
-
-/// The links of one rank, by peer.
-type Links = Vec<Option<Box<dyn Link>>>;
 
 /// The links between all ranks: `links[a][b]` is rank `a`'s to rank `b`.
 fn links(bells: &[Arc<Bell>]) -> Result<Vec<Links>> {
@@ -150,7 +129,3 @@ fn pair([first, second]: [&Arc<Bell>; 2]) -> Result<[MemoryLink; 2]> {
     let link = |out, into, peer: &Arc<Bell>| MemoryLink { out, into, peer: Arc::clone(peer) };
     Ok([link(out_second, into_second, first), link(out_first, into_first, second)])
 }
-
-/// Small enough that what is published is still in the second-level cache when the peers read it.
-const SLOT_BYTE_LEN: usize = 64 << 10;
-const RING_BYTE_LEN: usize = 64 << 10;

@@ -1,4 +1,5 @@
-//! What a world leaves behind when it ends: no thread. In a process of its own, because it counts them.
+//! What a world leaves behind when it ends: no thread, and no shared memory. In a process of its own, because it counts
+//! them.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -6,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use phalanx_comm::Threads;
+use phalanx_comm::{Door, Processes, Threads};
 use phalanx_core::{Group, GroupOptions, ReduceOp};
 
 /// What a rank does before its world ends.
@@ -62,26 +63,60 @@ const ENDS: &[(&str, End)] = &[
 ];
 
 #[test]
-fn no_thread_outlives_its_world() {
+fn no_thread_and_no_segment_outlives_its_world() {
     for (what, end) in ENDS {
         for windows in [true, false] {
             // Operations may take an hour: no thread ends because its time is up.
             let options = GroupOptions::default().timeout(Duration::from_secs(3600));
             let world = Threads::new(3).windows(windows).options(options);
             let _ = catch_unwind(AssertUnwindSafe(|| world.run(end)));
-            let began = Instant::now();
-            while drivers() > 0 {
-                assert!(began.elapsed() < Duration::from_secs(10), "{} threads stay: {what}", drivers());
-                thread::yield_now();
-            }
+            nothing_stays(what);
         }
+    }
+    for (number, (what, end)) in ENDS.iter().enumerate() {
+        in_a_segment(number, *end);
+        nothing_stays(what);
     }
 }
 
-/// The driver threads of this process.
-fn drivers() -> usize {
+/// Lets each rank of a world meet the others and end, as processes do.
+fn in_a_segment(world: usize, end: End) {
+    let door = Door::named(format!("phalanx-leaks-{}-{world}", std::process::id()));
+    let rank = |rank| {
+        let options = GroupOptions::default().timeout(Duration::from_secs(3600));
+        let group = Processes::new(rank, 3, door.clone(), [1; 16]).options(options).join(Duration::from_secs(30));
+        let group = group.expect("a world");
+        let _ = catch_unwind(AssertUnwindSafe(|| end(group)));
+    };
+    thread::scope(|scope| {
+        let rank = &rank;
+        (0..3).for_each(|number| drop(scope.spawn(move || rank(number))));
+    });
+}
+
+fn nothing_stays(what: &str) {
+    let began = Instant::now();
+    while threads() + mappings() > 0 {
+        assert!(
+            began.elapsed() < Duration::from_secs(10),
+            "{} threads and {} segments stay: {what}",
+            threads(),
+            mappings()
+        );
+        thread::yield_now();
+    }
+}
+
+/// The shared segments that this process maps.
+fn mappings() -> usize {
+    let maps = fs::read_to_string("/proc/self/maps").expect("the mappings of this process");
+    maps.lines().filter(|line| line.contains("memfd:phalanx")).count()
+}
+
+/// The threads of worlds in this process.
+fn threads() -> usize {
     let tasks = fs::read_dir("/proc/self/task").expect("the threads of this process");
     // A thread may end between the list and the look at it.
     let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
-    names.filter(|name| name.trim_end() == "phalanx-lane").count()
+    names.filter(|name| ["phalanx-lane", "phalanx-watch"].contains(&name.trim_end())).count()
 }

@@ -57,6 +57,10 @@ impl Fingerprint {
     /// Bytes on the wire.
     pub const BYTE_LEN: usize = 32;
 
+    /// The names of the fields in which two can differ, for those who pass a [`Desync`] on in numbers. The order stays.
+    pub const FIELDS: [&str; 10] =
+        ["epoch", "op", "sequence", "dtype", "reduce", "tag", "root", "count", "split table", "call site"];
+
     /// What a rank says about `op`, number `sequence` of its group's `epoch`.
     pub fn of(op: &Op, dtype: DType, size: usize, epoch: u32, sequence: u32) -> Fingerprint {
         let (count, splits) = numbers(op, size);

@@ -13,6 +13,8 @@ use std::ops::Range;
 pub(crate) enum Purpose {
     /// One atomic word, shared by any number of users.
     Word,
+    /// A row of this many words, each of this many bits.
+    Cells { count: usize, bits: usize },
     /// A ring of this capacity.
     Ring { capacity: usize },
     /// A board of these dimensions.
@@ -32,7 +34,7 @@ struct Claimed {
 }
 
 impl Claims {
-    /// Whether the range may be copied in or out by words: it touches no ring and no board.
+    /// Whether the range may be copied in or out by words: it touches no row of cells, no ring and no board.
     pub(crate) fn allow_copy(&self, range: Range<usize>) -> bool {
         self.overlapping(range).all(|claimed| claimed.purpose == Purpose::Word)
     }

@@ -1,21 +1,26 @@
 //! Host memory of Phalanx: the one home of host-memory `unsafe`.
 //!
 //! A [`Buffer`] is memory of one rank that an operation takes and hands back. A `Segment` is memory that processes of one
-//! host share; a [`ring`] passes bytes through it and a [`board`] shows them in place, both also between threads. A
-//! [`Secret`] is memory for key material, kept out of core files and wiped in the end.
+//! host share; a [`ring`] passes bytes through it and a [`board`] shows them in place, both also between threads. Small
+//! facts stand in `Cells`, whole under a sequence lock ([`record`]), or once and for all ([`first`]). A [`Secret`] is memory
+//! for key material, kept out of core files and wiped in the end.
 //!
-//! Under `--cfg loom` there are no segments: rings and boards are model-checked on the heap.
+//! Under `--cfg loom` there are no segments: what is lock-free is model-checked on the heap.
 
 mod allocation;
 pub mod board;
 mod buffer;
 #[cfg(not(loom))]
+mod cells;
+#[cfg(not(loom))]
 mod claims;
+pub mod first;
 #[cfg(not(loom))]
 #[cfg_attr(not(target_os = "linux"), path = "no_memfd.rs")]
 mod memfd;
 #[cfg_attr(any(not(target_os = "linux"), miri), path = "no_page.rs")]
 mod page;
+pub mod record;
 mod region;
 pub mod ring;
 mod secret;
@@ -27,6 +32,8 @@ mod words;
 
 pub use allocation::OutOfMemory;
 pub use buffer::{Buffer, CastError, SplitError};
+#[cfg(not(loom))]
+pub use cells::{Cells, Word};
 pub use region::{LINE, PlaceError};
 pub use secret::Secret;
 #[cfg(not(loom))]

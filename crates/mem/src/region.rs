@@ -57,6 +57,13 @@ impl Region {
         Ok(Region { start: claim.start(), byte_len: range.len(), home: Home::Segment(claim) })
     }
 
+    /// The first byte, aligned to a line. The whole length is initialised and stays while this region lives.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
     /// The word at `offset`, where there is never payload.
     #[cfg(not(loom))]
     #[inline]
@@ -140,7 +147,7 @@ unsafe impl Send for Region {}
 // SAFETY: as for `Send`; a shared reference can do no more.
 unsafe impl Sync for Region {}
 
-/// Why a ring or a board could not be made or joined.
+/// Why a row of cells, a ring or a board could not be made or joined.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlaceError {

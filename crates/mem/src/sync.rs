@@ -1,16 +1,16 @@
-//! The synchronisation that rings and boards are made of: that of `std`, or under `--cfg loom` that of the model checker.
+//! The synchronisation that rings, boards and records are made of: that of `std`, or under `--cfg loom` that of the model checker.
 //! Nothing else in this crate is model-checked.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicU64, Ordering, fence},
 };
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicU64, Ordering, fence},
 };
 
 #[cfg(not(loom))]

@@ -13,6 +13,8 @@ mod soak;
 
 use phalanx_comm::Threads;
 use phalanx_core::schedule::Algorithm;
+#[cfg(target_os = "linux")]
+use setting::joined;
 use setting::{Setting, interleaved, rows};
 
 /// The suite for each setting, as a module of its name.
@@ -47,6 +49,12 @@ conformance! {
     checksums => |size, options| Threads::new(size).windows(false).checksum(true).options(options).groups(),
     hosts_in_rows => |size, options| Threads::new(size).hosts(rows(size)).options(options).groups(),
     hosts_interleaved => |size, options| Threads::new(size).hosts(interleaved(size)).options(options).groups(),
+}
+
+#[cfg(target_os = "linux")]
+conformance! {
+    shm => |size, options| joined(size, |rank| rank.options(options.clone())),
+    shm_links => |size, options| joined(size, |rank| rank.windows(false).options(options.clone())),
 }
 
 /// Collectives by each algorithm wherever it can play them, not only where it would be chosen.

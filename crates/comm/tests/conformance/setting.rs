@@ -1,8 +1,12 @@
 //! Worlds as the suite needs them: how a backend makes them, and one thread for each rank.
 
+#[cfg(target_os = "linux")]
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+#[cfg(target_os = "linux")]
+use phalanx_comm::{Door, Processes};
 use phalanx_core::{Group, GroupOptions, Result};
 
 /// A backend, as far as the suite knows it.
@@ -23,6 +27,20 @@ impl Setting {
             ends.into_iter().map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
         })
     }
+}
+
+/// A world that is made as by processes: each rank meets the others and has a mapping of its own.
+#[cfg(target_os = "linux")]
+pub(crate) fn joined(size: usize, style: impl Fn(Processes) -> Processes + Sync) -> Result<Vec<Group>> {
+    static WORLDS: AtomicU64 = AtomicU64::new(0);
+    let world = WORLDS.fetch_add(1, Ordering::Relaxed);
+    let door = Door::named(format!("phalanx-conformance-{}-{world}", std::process::id()));
+    let rank = |rank| style(Processes::new(rank, size, door.clone(), [5; 16])).join(TIMEOUT);
+    thread::scope(|scope| {
+        let rank = &rank;
+        let ranks: Vec<_> = (0..size).map(|number| scope.spawn(move || rank(number))).collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    })
 }
 
 /// Two ranks on each host, the last one perhaps alone.

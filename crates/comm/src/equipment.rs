@@ -1,0 +1,82 @@
+//! What one rank needs of its world to become a group, and how that is put together: the same for threads and processes.
+
+use std::sync::Arc;
+
+use phalanx_core::link::{Link, Mesh};
+use phalanx_core::mail::Mail;
+use phalanx_core::schedule::{Algorithm, Ground};
+use phalanx_core::{Fingerprint, Group, GroupOptions, Layout};
+
+use crate::bell::Bell;
+use crate::fate::Fate;
+use crate::host::{Host, Parts, Presence};
+use crate::memory::BoardWindows;
+use crate::post::Post;
+use crate::stage::Stage;
+
+/// The links of one rank, by peer.
+pub(crate) type Links = Vec<Option<Box<dyn Link>>>;
+
+/// One rank's ways to its peers.
+pub(crate) struct Equipment {
+    /// For collectives.
+    pub(crate) links: Links,
+    pub(crate) windows: Option<BoardWindows>,
+    /// For messages.
+    pub(crate) post: Links,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) fate: Arc<Fate>,
+    pub(crate) presence: Option<Box<dyn Presence>>,
+}
+
+/// How the groups of a world behave. All ranks have the same style.
+#[derive(Clone, Debug)]
+pub(crate) struct Style {
+    pub(crate) options: GroupOptions,
+    /// The algorithm to use wherever it can play the operation.
+    pub(crate) wish: Option<Algorithm>,
+    pub(crate) windows: bool,
+    pub(crate) checksum: bool,
+}
+
+impl Default for Style {
+    fn default() -> Style {
+        Style { options: GroupOptions::default(), wish: None, windows: true, checksum: false }
+    }
+}
+
+impl Style {
+    /// Whether ranks on these hosts read each other's windows.
+    pub(crate) fn has_windows(&self, hosts: &[u32]) -> bool {
+        self.windows && !hosts.is_empty() && hosts.iter().all(|host| *host == hosts[0])
+    }
+
+    /// The group of the rank at `layout`.
+    pub(crate) fn group(&self, layout: Layout, equipment: Equipment) -> Group {
+        let Equipment { links, windows, post, bell, fate, presence } = equipment;
+        let (rank, size) = (layout.rank(), layout.size());
+        let ground = self.ground(&layout);
+        let post = Mesh::new(post).with_checksum(self.checksum);
+        let post = Post::new(Mail::new(rank, size, self.options.current_epoch()), post);
+        let mesh = Mesh::new(links).with_checksum(self.checksum);
+        let mesh = match windows {
+            Some(windows) => mesh.with_windows(Box::new(windows)),
+            None => mesh,
+        };
+        let stage = Stage::new(mesh, layout.clone(), ground, self.wish);
+        let host = Host::new(Parts { rank, stage, post, bell, fate, presence });
+        Group::new(layout, Arc::new(host), self.options.clone())
+    }
+
+    fn ground(&self, layout: &Layout) -> Ground {
+        let slot_byte_len = if self.has_windows(layout.hosts()) { SLOT_BYTE_LEN } else { 0 };
+        Ground { slot_byte_len, ..Ground::default() }
+    }
+}
+
+/// The longest offer: what is published, behind its fingerprint.
+pub(crate) const OFFER_BYTE_LEN: usize = SLOT_BYTE_LEN + Fingerprint::BYTE_LEN;
+/// Room for what is under way on a link.
+pub(crate) const RING_BYTE_LEN: usize = 64 << 10;
+/// Small enough that what is published is still in the second-level cache when the peers read it.
+const SLOT_BYTE_LEN: usize = 64 << 10;

@@ -1,0 +1,272 @@
+//! The meeting of the ranks of one host: the lowest hands the segment out, and all begin together or none does.
+//!
+//! Each comes through the door with the group's token and its numbers. Once all have come, each is given the segment and
+//! a descriptor of every rank's process, takes its place and says so; once all have said so, all are told to go.
+//!
+//! # Why a descriptor is of the right process
+//!
+//! The system says which process connected, and its descriptor is opened while it is waited for. A number could have been
+//! reused before that only if the process had ended; but then it could not say afterwards that it is ready.
+
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use phalanx_core::{Error, Result};
+use phalanx_mem::Segment;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+
+use super::door::{Door, OpenDoor};
+use super::packet::{self, Answer, GO, Hello, READY};
+
+/// What the ranks of a host must agree on, and which one this is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) rank: usize,
+    pub(crate) size: usize,
+    pub(crate) epoch: u32,
+    pub(crate) token: [u8; 16],
+    /// The hash of the segment's map.
+    pub(crate) map: u64,
+    pub(crate) byte_len: usize,
+}
+
+/// What a rank has after all have come.
+#[derive(Debug)]
+pub(crate) struct Met {
+    pub(crate) segment: Segment,
+    /// The processes of the other ranks.
+    pub(crate) peers: Vec<(usize, OwnedFd)>,
+    ties: Ties,
+}
+
+/// The connections to those who must still say that they are ready.
+#[derive(Debug)]
+pub(crate) enum Ties {
+    Host(Vec<Guest>),
+    Guest(OwnedFd),
+}
+
+/// A rank that has come.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    rank: usize,
+    socket: OwnedFd,
+    process: OwnedFd,
+}
+
+/// Waits for all other ranks and hands the segment out.
+pub(crate) fn host(door: &Door, terms: &Terms, segment: Segment, deadline: Instant) -> Result<Met> {
+    let guests = if terms.size == 1 { vec![] } else { Gathering::new(door, terms)?.gather(deadline)? };
+    let own = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|errno| Error::setup("own process", errno))?;
+    let processes = std::iter::once(&own).chain(guests.iter().map(|guest| &guest.process));
+    let fds: Vec<BorrowedFd<'_>> = std::iter::once(segment.fd()).chain(processes.map(AsFd::as_fd)).collect();
+    let welcome = Answer::Welcome { token: terms.token }.encode();
+    for guest in &guests {
+        packet::send(&guest.socket, &welcome, &fds).map_err(|errno| left(guest.rank, errno))?;
+    }
+    let process = |guest: &Guest| guest.process.try_clone().map(|process| (guest.rank, process));
+    let peers = guests.iter().map(process).collect::<Result<_, _>>().map_err(|error| Error::setup("process", error))?;
+    Ok(Met { segment, peers, ties: Ties::Host(guests) })
+}
+
+/// Comes to the meeting and receives the segment.
+pub(crate) fn attend(door: &Door, terms: &Terms, deadline: Instant) -> Result<Met> {
+    let socket = door.enter(deadline)?;
+    let (rank, size) = (terms.rank as u32, terms.size as u32);
+    let hello = Hello { token: terms.token, rank, size, epoch: terms.epoch, map: terms.map };
+    packet::send(&socket, &hello.encode(), &[]).map_err(|errno| left(HOST, errno))?;
+    let (bytes, fds) = packet::recv(&socket, deadline + GRACE).map_err(|errno| refused(door, errno))?;
+    let failed = |why: String| Err(Error::setup("local ranks", why));
+    match Answer::decode(&bytes) {
+        Some(Answer::Welcome { token }) if token == terms.token => received(terms, socket, fds),
+        Some(Answer::Missing(ranks)) => failed(format!("{} did not come to {door}", list(ranks))),
+        Some(Answer::Stranger) => {
+            let Terms { rank, size, epoch, .. } = terms;
+            failed(format!("rank 0 has another group than rank {rank} of {size} in epoch {epoch}"))
+        }
+        Some(Answer::Taken) => failed(format!("rank {} came to {door} before", terms.rank)),
+        _ => failed(format!("what rank 0 said at {door} is not understood")),
+    }
+}
+
+/// What was handed over: the segment first, then the process of each rank, this one's too.
+fn received(terms: &Terms, socket: OwnedFd, fds: Vec<OwnedFd>) -> Result<Met> {
+    if fds.len() != 1 + terms.size {
+        let why = format!("{} descriptors came where {} are due", fds.len(), 1 + terms.size);
+        return Err(Error::setup("local ranks", why));
+    }
+    let mut fds = fds.into_iter();
+    let segment = fds.next().map(|fd| Segment::open_sized(fd, terms.byte_len));
+    let segment = segment.ok_or_else(|| Error::setup("shared segment", "it did not come"))?;
+    let segment = segment.map_err(|error| Error::setup("shared segment", error))?;
+    let peers = fds.enumerate().filter(|(rank, _)| *rank != terms.rank).collect();
+    Ok(Met { segment, peers, ties: Ties::Guest(socket) })
+}
+
+impl Met {
+    /// The segment, the other ranks' processes, and what is left to do once this rank has its place.
+    pub(crate) fn into_parts(self) -> (Segment, Vec<(usize, OwnedFd)>, Ties) {
+        (self.segment, self.peers, self.ties)
+    }
+}
+
+impl Ties {
+    /// Says that this rank has its place, and waits until all have.
+    pub(crate) fn confirm(self, deadline: Instant) -> Result<()> {
+        match self {
+            Ties::Host(guests) => {
+                for guest in &guests {
+                    expect(&guest.socket, READY, deadline).map_err(|errno| left(guest.rank, errno))?;
+                }
+                for guest in &guests {
+                    packet::send(&guest.socket, &[GO], &[]).map_err(|errno| left(guest.rank, errno))?;
+                }
+                Ok(())
+            }
+            Ties::Guest(socket) => {
+                packet::send(&socket, &[READY], &[]).map_err(|errno| left(HOST, errno))?;
+                expect(&socket, GO, deadline + GRACE).map_err(|errno| left(HOST, errno))
+            }
+        }
+    }
+}
+
+fn expect(socket: &OwnedFd, word: u8, deadline: Instant) -> Result<(), Errno> {
+    let (bytes, _) = packet::recv(socket, deadline)?;
+    if bytes == [word] { Ok(()) } else { Err(Errno::PROTO) }
+}
+
+/// The lowest rank at its open door.
+struct Gathering<'a> {
+    name: &'a Door,
+    terms: &'a Terms,
+    door: OpenDoor,
+    /// Connected, but nothing said yet.
+    strangers: Vec<(OwnedFd, Pid)>,
+    guests: Vec<Guest>,
+    /// Why the last one was sent away.
+    refused: Option<String>,
+}
+
+impl<'a> Gathering<'a> {
+    fn new(name: &'a Door, terms: &'a Terms) -> Result<Gathering<'a>> {
+        let door = name.open(MOST_STRANGERS)?;
+        Ok(Gathering { name, terms, door, strangers: vec![], guests: vec![], refused: None })
+    }
+
+    /// Waits until all have come. The guests are in the order of their ranks.
+    fn gather(mut self, deadline: Instant) -> Result<Vec<Guest>> {
+        while self.guests.len() + 1 < self.terms.size {
+            if !self.wait(deadline).map_err(|errno| Error::setup(self.name.to_string(), errno))? {
+                return Err(self.missed());
+            }
+            while let Some(stranger) = self.door.admit() {
+                self.strangers.push(stranger);
+                if self.strangers.len() > MOST_STRANGERS {
+                    self.strangers.remove(0);
+                }
+            }
+            self.hear();
+        }
+        self.guests.sort_by_key(|guest| guest.rank);
+        Ok(self.guests)
+    }
+
+    fn wait(&self, deadline: Instant) -> Result<bool, Errno> {
+        let strangers = self.strangers.iter().map(|(socket, _)| socket);
+        let guests = self.guests.iter().map(|guest| &guest.socket);
+        let all = std::iter::once(&self.door.socket).chain(strangers).chain(guests);
+        let mut polled: Vec<PollFd<'_>> = all.map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
+        packet::wait(&mut polled, deadline)
+    }
+
+    /// Hears everybody who says something. A guest has nothing more to say: it is gone, and may come again.
+    fn hear(&mut self) {
+        self.guests.retain(|guest| packet::try_recv(&guest.socket).err() == Some(Errno::AGAIN));
+        for (socket, pid) in std::mem::take(&mut self.strangers) {
+            match packet::try_recv(&socket) {
+                Err(Errno::AGAIN) => self.strangers.push((socket, pid)),
+                Ok((bytes, _)) => self.greet(socket, pid, Hello::decode(&bytes)),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Who does not know the token is told nothing.
+    fn greet(&mut self, socket: OwnedFd, pid: Pid, hello: Option<Hello>) {
+        let Some(hello) = hello.filter(|hello| hello.token == self.terms.token) else {
+            self.refused = Some(format!("process {pid} has not the group's token"));
+            return;
+        };
+        let rank = hello.rank as usize;
+        let answer = if !self.is_ours(&hello) {
+            let Hello { rank, size, epoch, .. } = hello;
+            self.refused = Some(format!("rank {rank} came as one of {size} in epoch {epoch}"));
+            Answer::Stranger
+        } else if self.guests.iter().any(|guest| guest.rank == rank) {
+            Answer::Taken
+        } else {
+            match pidfd_open(pid, PidfdFlags::empty()) {
+                Ok(process) => self.guests.push(Guest { rank, socket, process }),
+                Err(errno) => self.refused = Some(format!("rank {rank} cannot be watched: {errno}")),
+            }
+            return;
+        };
+        let _ = packet::send(&socket, &answer.encode(), &[]);
+    }
+
+    fn is_ours(&self, hello: &Hello) -> bool {
+        let Terms { size, epoch, map, .. } = *self.terms;
+        let of_ranks = 1..size as u32;
+        of_ranks.contains(&hello.rank) && (hello.size as usize, hello.epoch, hello.map) == (size, epoch, map)
+    }
+
+    /// Tells those who came who did not.
+    fn missed(&self) -> Error {
+        let came = self.guests.iter().fold(1, |came: u64, guest| came | 1 << guest.rank);
+        let missing = (0..self.terms.size).filter(|rank| came & 1 << rank == 0).fold(0, |bits, rank| bits | 1 << rank);
+        for guest in &self.guests {
+            let _ = packet::send(&guest.socket, &Answer::Missing(missing).encode(), &[]);
+        }
+        let refused = self.refused.as_ref().map_or(String::new(), |refused| format!("; {refused}"));
+        Error::setup("local ranks", format!("{} did not come to {}{refused}", list(missing), self.name))
+    }
+}
+
+/// The connection to a rank ended, or it said nothing in time.
+fn left(rank: usize, errno: Errno) -> Error {
+    let why = match errno {
+        Errno::TIMEDOUT => format!("rank {rank} did not take its place in time"),
+        Errno::CONNRESET | Errno::PIPE => format!("rank {rank} left before all had come"),
+        other => format!("rank {rank}: {other}"),
+    };
+    Error::setup("local ranks", why)
+}
+
+fn refused(door: &Door, errno: Errno) -> Error {
+    let why = match errno {
+        Errno::TIMEDOUT => format!("rank 0 still waited for others at {door}"),
+        Errno::CONNRESET => format!("rank 0 sent this rank away from {door}: it has another token, or gave up"),
+        other => format!("rank 0 at {door}: {other}"),
+    };
+    Error::setup("local ranks", why)
+}
+
+/// The ranks of these bits, in words.
+fn list(ranks: u64) -> String {
+    let numbers: Vec<String> =
+        (0..64).filter(|rank| ranks & 1 << rank != 0).map(|rank: u32| rank.to_string()).collect();
+    let noun = if numbers.len() == 1 { "rank" } else { "ranks" };
+    format!("{noun} {}", numbers.join(", "))
+}
+
+const HOST: usize = 0;
+/// How much longer a guest waits than its host, who can say more about what is missing.
+const GRACE: Duration = Duration::from_millis(200);
+/// How many may be at the door without a word; the oldest goes first.
+const MOST_STRANGERS: usize = 256;

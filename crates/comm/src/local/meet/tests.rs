@@ -1,0 +1,148 @@
+//! Meetings that go well, and those where somebody is missing, wrong or a stranger.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use super::*;
+use crate::local::map::SegmentMap;
+
+fn door() -> Door {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    Door::named(format!("phalanx-meet-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+fn soon(limit: Duration) -> Instant {
+    Instant::now() + limit
+}
+
+fn terms(rank: usize, size: usize) -> (Terms, SegmentMap) {
+    let map = SegmentMap::new(size, 1, 0).expect("a size");
+    (Terms { rank, size, epoch: 0, token: [3; 16], map: map.hash(), byte_len: map.byte_len }, map)
+}
+
+/// One rank's part, until all have said that they are ready.
+fn meet(door: &Door, terms: &Terms, limit: Duration) -> Result<(Segment, Vec<usize>)> {
+    let met = match terms.rank {
+        0 => host(door, terms, Segment::create(terms.byte_len).expect("memfd"), soon(limit))?,
+        _ => attend(door, terms, soon(limit))?,
+    };
+    let (segment, peers, ties) = met.into_parts();
+    ties.confirm(soon(limit))?;
+    Ok((segment, peers.into_iter().map(|(rank, _)| rank).collect()))
+}
+
+fn all(door: &Door, ranks: &[Terms], limit: Duration) -> Vec<Result<(Segment, Vec<usize>)>> {
+    thread::scope(|scope| {
+        let ranks: Vec<_> = ranks.iter().map(|terms| scope.spawn(move || meet(door, terms, limit))).collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    })
+}
+
+fn told(end: &Result<(Segment, Vec<usize>)>) -> String {
+    end.as_ref().expect_err("no meeting").to_string()
+}
+
+#[test]
+fn all_get_the_same_memory_and_all_processes() {
+    for size in [1, 2, 5, 64] {
+        let ranks: Vec<Terms> = (0..size).map(|rank| terms(rank, size).0).collect();
+        let ends = all(&door(), &ranks, LONG);
+        for (rank, end) in ends.iter().enumerate() {
+            let (segment, peers) = end.as_ref().expect("a meeting");
+            assert_eq!(*peers, (0..size).filter(|peer| *peer != rank).collect::<Vec<_>>());
+            segment.copy_in(rank, &[rank as u8 + 1]).expect("in range");
+        }
+        let mut written = vec![0; size];
+        ends[size - 1].as_ref().expect("a meeting").0.copy_out(0, &mut written).expect("in range");
+        assert_eq!(written, (1..=size as u8).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn whoever_does_not_come_is_named_to_those_who_did() {
+    let door = door();
+    let ends = all(&door, &[terms(0, 4).0, terms(2, 4).0], SHORT);
+    for end in &ends {
+        assert_eq!(told(end), format!("local ranks: ranks 1, 3 did not come to {door}"));
+    }
+    assert_eq!(told(&meet(&door, &terms(1, 2).0, SHORT)), format!("local ranks: rank 0 did not open {door}"));
+}
+
+#[test]
+fn another_token_is_told_nothing() {
+    let door = door();
+    let ends = all(&door, &[terms(0, 2).0, Terms { token: [4; 16], ..terms(1, 2).0 }], SHORT);
+    let pid = getpid();
+    let expected = format!("local ranks: rank 1 did not come to {door}; process {pid} has not the group's token");
+    assert_eq!(told(&ends[0]), expected);
+    assert!(told(&ends[1]).contains("sent this rank away"), "{}", told(&ends[1]));
+}
+
+#[test]
+fn other_numbers_and_second_comers_are_sent_away() {
+    let door = door();
+    let odd = Terms { epoch: 1, ..terms(1, 3).0 };
+    let ends = all(&door, &[terms(0, 3).0, terms(1, 3).0, odd, terms(2, 3).0], LONG);
+    assert!([0, 1, 3].iter().all(|&rank| ends[rank].is_ok()), "{ends:?}");
+    assert_eq!(told(&ends[2]), "local ranks: rank 0 has another group than rank 1 of 3 in epoch 1");
+
+    let ends = all(&door, &[terms(0, 3).0, terms(1, 3).0, terms(1, 3).0], SHORT);
+    assert_eq!(told(&ends[0]), format!("local ranks: rank 2 did not come to {door}"));
+    let sent_away = format!("local ranks: rank 1 came to {door} before");
+    assert_eq!(ends[1..].iter().filter(|end| told(end) == sent_away).count(), 1, "{ends:?}");
+}
+
+#[test]
+fn silent_and_garrulous_strangers_keep_nobody_out() {
+    let door = door();
+    thread::scope(|scope| {
+        let host = scope.spawn(|| meet(&door, &terms(0, 2).0, LONG));
+        let silent: Vec<_> = (0..20).map(|_| door.enter(soon(LONG)).expect("open")).collect();
+        let garrulous = door.enter(soon(LONG)).expect("open");
+        packet::send(&garrulous, &[7; 1000], &[]).expect("taken");
+        assert!(meet(&door, &terms(1, 2).0, LONG).is_ok());
+        assert!(host.join().expect("no panic").is_ok());
+        drop(silent);
+    });
+}
+
+#[test]
+fn a_rank_that_leaves_before_the_start_ends_the_meeting() {
+    let door = door();
+    let ends = thread::scope(|scope| {
+        let door = &door;
+        let stays = [0, 1].map(|rank| scope.spawn(move || meet(door, &terms(rank, 3).0, LONG)));
+        drop(attend(door, &terms(2, 3).0, soon(LONG)).expect("welcome"));
+        stays.map(|rank| rank.join().expect("no panic"))
+    });
+    assert_eq!(told(&ends[0]), "local ranks: rank 2 left before all had come");
+    assert_eq!(told(&ends[1]), "local ranks: rank 0 left before all had come");
+}
+
+#[test]
+fn a_path_is_used_in_a_private_directory_only_and_removed() {
+    let directory = std::env::temp_dir().join(format!("phalanx-door-{}", std::process::id()));
+    fs::DirBuilder::new().mode(0o700).create(&directory).expect("a new directory");
+    let path = directory.join("door");
+    // A socket that nobody listens at any more.
+    drop(std::os::unix::net::UnixListener::bind(&path).expect("free"));
+    let ends = all(&Door::at(&path), &[terms(0, 2).0, terms(1, 2).0], LONG);
+    assert!(ends.iter().all(Result::is_ok), "{ends:?}");
+    assert!(!path.exists());
+    fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o750)).expect("ours");
+    let open = meet(&Door::at(&path), &terms(0, 2).0, SHORT);
+    fs::remove_dir(&directory).expect("empty");
+    assert!(told(&open).ends_with("its mode is 750, others may enter"), "{}", told(&open));
+}
+
+#[test]
+fn a_name_in_use_is_told() {
+    let door = door();
+    let _first = door.open(1).expect("free");
+    assert!(told(&meet(&door, &terms(0, 2).0, SHORT)).starts_with(&door.to_string()));
+}
+
+const LONG: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_millis(300);

@@ -1,0 +1,17 @@
+//! Ranks of one host that are processes: one sealed segment that all of them map, how it is handed out, and who watches
+//! whom. What is built on it is the same as for threads.
+
+mod door;
+mod join;
+mod map;
+mod meet;
+mod packet;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+pub use door::Door;
+pub(crate) use join::{Joined, create, join};
+pub(crate) use map::{SegmentMap, hash};
+pub(crate) use meet::{Terms, attend, host};
+pub(crate) use watch::Stay;

@@ -1,0 +1,193 @@
+//! What is said at the door, as packets: each is sent whole or not at all, some with descriptors beside the bytes.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::cmsg_space;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+
+use super::map::MOST_RANKS;
+
+/// What a rank says when it comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    pub(super) token: [u8; 16],
+    pub(super) rank: u32,
+    pub(super) size: u32,
+    pub(super) epoch: u32,
+    pub(super) map: u64,
+}
+
+/// What it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// All have come: here are the segment and the processes of all ranks.
+    Welcome { token: [u8; 16] },
+    /// These ranks, by bit, did not come in time.
+    Missing(u64),
+    /// Size, epoch or program are not those of the group.
+    Stranger,
+    /// The rank came before.
+    Taken,
+}
+
+impl Hello {
+    pub(super) fn encode(&self) -> [u8; HELLO] {
+        let mut bytes = [0; HELLO];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..24].copy_from_slice(&self.token);
+        bytes[24..28].copy_from_slice(&self.rank.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.size.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.epoch.to_le_bytes());
+        bytes[36..].copy_from_slice(&self.map.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Hello> {
+        let (magic, rest) = bytes.split_first_chunk()?;
+        let (token, rest) = rest.split_first_chunk()?;
+        let (rank, rest) = rest.split_first_chunk()?;
+        let (size, rest) = rest.split_first_chunk()?;
+        let (epoch, rest) = rest.split_first_chunk()?;
+        let map = rest.try_into().ok()?;
+        let [rank, size, epoch] = [rank, size, epoch].map(|number| u32::from_le_bytes(*number));
+        (magic == MAGIC).then_some(Hello { token: *token, rank, size, epoch, map: u64::from_le_bytes(map) })
+    }
+}
+
+impl Answer {
+    pub(super) fn encode(&self) -> [u8; ANSWER] {
+        let mut bytes = [0; ANSWER];
+        bytes[0] = match self {
+            Answer::Welcome { token } => {
+                bytes[1..].copy_from_slice(token);
+                WELCOME
+            }
+            Answer::Missing(ranks) => {
+                bytes[1..9].copy_from_slice(&ranks.to_le_bytes());
+                MISSING
+            }
+            Answer::Stranger => STRANGER,
+            Answer::Taken => TAKEN,
+        };
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Answer> {
+        let (&kind, rest) = bytes.split_first()?;
+        let token: [u8; 16] = rest.try_into().ok()?;
+        match kind {
+            WELCOME => Some(Answer::Welcome { token }),
+            MISSING => Some(Answer::Missing(u64::from_le_bytes(*rest.first_chunk()?))),
+            STRANGER => Some(Answer::Stranger),
+            TAKEN => Some(Answer::Taken),
+            _ => None,
+        }
+    }
+}
+
+/// Sends a packet with descriptors.
+pub(super) fn send(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); SPACE];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::TOOMANYREFS);
+    }
+    let sent = rustix::io::retry_on_intr(|| {
+        sendmsg(socket, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+    })?;
+    if sent == bytes.len() { Ok(()) } else { Err(Errno::MSGSIZE) }
+}
+
+/// Waits for a packet, and returns its bytes and descriptors. The end of the connection is a reset.
+pub(super) fn recv(socket: &OwnedFd, deadline: Instant) -> Result<(Vec<u8>, Vec<OwnedFd>), Errno> {
+    loop {
+        match try_recv(socket) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            end => return end,
+        }
+        if !wait(&mut [PollFd::new(socket, PollFlags::IN)], deadline)? {
+            return Err(Errno::TIMEDOUT);
+        }
+    }
+}
+
+/// Receives a packet that has come.
+pub(super) fn try_recv(socket: &OwnedFd) -> Result<(Vec<u8>, Vec<OwnedFd>), Errno> {
+    let (mut bytes, mut space) = ([0; LONGEST], [MaybeUninit::uninit(); SPACE]);
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let came = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut beside, flags)?;
+    let mut fds = vec![];
+    for message in beside.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    if came.bytes == 0 {
+        return Err(Errno::CONNRESET);
+    }
+    // What does not fit is of nobody who knows what we say; descriptors that do not are refused by the system.
+    if came.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(Errno::MSGSIZE);
+    }
+    Ok((bytes[..came.bytes].to_vec(), fds))
+}
+
+/// Waits until a descriptor is ready; false when the deadline has passed.
+pub(super) fn wait(fds: &mut [PollFd<'_>], deadline: Instant) -> Result<bool, Errno> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match poll(fds, Timespec::try_from(left).ok().as_ref()) {
+            Ok(0) if left.is_zero() => return Ok(false),
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(true),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// A rank has its place in the segment; all have.
+pub(super) const READY: u8 = 5;
+pub(super) const GO: u8 = 6;
+
+const WELCOME: u8 = 1;
+const MISSING: u8 = 2;
+const STRANGER: u8 = 3;
+const TAKEN: u8 = 4;
+
+/// Said first, with the version of what is said.
+const MAGIC: &[u8; 8] = b"PHXDOOR1";
+const HELLO: usize = 44;
+const ANSWER: usize = 17;
+const LONGEST: usize = 64;
+/// Room for the segment and the processes of all ranks.
+const SPACE: usize = cmsg_space!(ScmRights(1 + MOST_RANKS));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_come_back_whole_and_nonsense_is_none() {
+        let hello = Hello { token: [7; 16], rank: 1, size: 2, epoch: 3, map: u64::MAX };
+        let bytes = hello.encode();
+        assert_eq!(Hello::decode(&bytes), Some(hello));
+        assert_eq!(Hello::decode(&[&bytes[..], &[0]].concat()), None);
+        assert_eq!((0..HELLO).find_map(|len| Hello::decode(&bytes[..len])), None);
+        assert_eq!(Hello::decode(&[0; HELLO]), None);
+        for answer in [Answer::Welcome { token: [9; 16] }, Answer::Missing(5), Answer::Stranger, Answer::Taken] {
+            let bytes = answer.encode();
+            assert_eq!(Answer::decode(&bytes), Some(answer));
+            assert_eq!((0..ANSWER).find_map(|len| Answer::decode(&bytes[..len])), None);
+        }
+        assert_eq!(Answer::decode(&[77; ANSWER]), None);
+    }
+}

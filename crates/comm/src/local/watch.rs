@@ -1,0 +1,162 @@
+//! Whether the peers' processes live: a thread that sleeps until one ends, and then seals the group's fate, unless the
+//! rank had left.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+
+use phalanx_core::{Error, PeerReason, Result};
+use phalanx_mem::Cells;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+
+use crate::fate::Fate;
+use crate::host::Presence;
+
+/// A rank's stay in its group. Dropping it says that the rank has left, and ends the watch.
+#[derive(Debug)]
+pub(crate) struct Stay {
+    rank: usize,
+    departures: Arc<Cells<AtomicU64>>,
+    /// Written to when the watch shall end.
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Watch {
+    rank: usize,
+    departures: Arc<Cells<AtomicU64>>,
+    stop: Arc<OwnedFd>,
+    /// The peers that live, as far as is known, and their processes.
+    peers: Vec<(usize, OwnedFd)>,
+    fate: Arc<Fate>,
+}
+
+impl Stay {
+    /// Watches the processes of `rank`'s peers from now on.
+    pub(crate) fn begin(
+        rank: usize,
+        peers: Vec<(usize, OwnedFd)>,
+        departures: Cells<AtomicU64>,
+        fate: Arc<Fate>,
+    ) -> Result<Stay> {
+        let failed = |error: std::io::Error| Error::setup("watch over the local ranks", error);
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
+        let (stop, departures) = (Arc::new(stop), Arc::new(departures));
+        let watch = Watch { rank, departures: Arc::clone(&departures), stop: Arc::clone(&stop), peers, fate };
+        let thread = thread::Builder::new().name("phalanx-watch".to_owned()).spawn(|| watch.keep()).map_err(failed)?;
+        Ok(Stay { rank, departures, stop, thread: Some(thread) })
+    }
+}
+
+impl Presence for Stay {}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        self.departures[self.rank].store(GONE, Ordering::Release);
+        let told = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+        // The watch waits for nothing but its descriptors, so its end is near once it is told.
+        if let (Ok(_), Some(thread)) = (told, self.thread.take()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Watch {
+    fn keep(mut self) {
+        while !self.peers.is_empty() {
+            match self.wait() {
+                Ok(Some(ended)) => self.report(&ended),
+                Ok(None) => return,
+                Err(Errno::INTR) => {}
+                Err(errno) => {
+                    self.fate.seal(self.rank, Error::setup("watch over the local ranks", errno));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Sleeps until processes end, and takes their ranks off the watch; none when it is to stop.
+    fn wait(&mut self) -> Result<Option<Vec<usize>>, Errno> {
+        let processes = self.peers.iter().map(|(_, process)| process);
+        let all = std::iter::once(&*self.stop).chain(processes);
+        let mut polled: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        poll(&mut polled, None)?;
+        let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ready[0] {
+            return Ok(None);
+        }
+        let mut ready = ready[1..].iter();
+        let ended = self.peers.extract_if(.., |_| ready.next().copied().unwrap_or_default());
+        Ok(Some(ended.map(|(rank, _)| rank).collect()))
+    }
+
+    fn report(&self, ended: &[usize]) {
+        for &rank in ended.iter().filter(|&&rank| self.departures[rank].load(Ordering::Acquire) != GONE) {
+            self.fate.seal(self.rank, Error::peer(rank, PeerReason::Dead, "its process ended"));
+            // Whoever was first may have died before it told anybody.
+            self.fate.tell();
+        }
+    }
+}
+
+/// What a rank that has left leaves in its word.
+const GONE: u64 = 1;
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use phalanx_mem::LINE;
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+    use super::*;
+    use crate::bell::Bell;
+    use crate::patience::Patience;
+
+    fn process() -> (Child, OwnedFd) {
+        let child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat");
+        let pid = Pid::from_raw(child.id() as i32).expect("a pid");
+        (child, pidfd_open(pid, PidfdFlags::empty()).expect("it lives"))
+    }
+
+    fn stay() -> (Stay, Vec<Child>, Arc<Bell>, Arc<Fate>) {
+        let bells: Vec<_> = (0..3).map(|_| Arc::new(Bell::new().expect("memory"))).collect();
+        let fate = Arc::new(Fate::of_threads(bells.clone()).expect("memory"));
+        let departures = Cells::on_heap(LINE).expect("memory");
+        let (children, processes): (Vec<_>, Vec<_>) = (0..2).map(|_| process()).unzip();
+        let peers = processes.into_iter().enumerate().map(|(at, process)| (at + 1, process)).collect();
+        let stay = Stay::begin(0, peers, departures, Arc::clone(&fate)).expect("a thread");
+        (stay, children, Arc::clone(&bells[0]), fate)
+    }
+
+    fn end(mut child: Child) {
+        child.kill().expect("it lives");
+        child.wait().expect("a child");
+    }
+
+    #[test]
+    fn the_end_of_a_process_is_told_unless_its_rank_had_left() {
+        let (stay, mut children, bell, fate) = stay();
+        stay.departures[1].store(GONE, Ordering::Release);
+        end(children.remove(0));
+        end(children.remove(0));
+        let mut patience = Patience::new(&bell, std::time::Duration::from_secs(10));
+        while fate.check().is_ok() && patience.wait() {}
+        let dead = Error::peer(2, PeerReason::Dead, "its process ended");
+        assert_eq!(fate.check(), Err(Error::aborted_by(dead)));
+    }
+
+    #[test]
+    fn a_stay_that_ends_says_so_and_watches_no_more() {
+        let (stay, children, _, fate) = stay();
+        let departures = Arc::clone(&stay.departures);
+        drop(stay);
+        assert_eq!(departures[0].load(Ordering::Acquire), GONE);
+        children.into_iter().for_each(end);
+        assert_eq!(fate.check(), Ok(()));
+        assert_eq!(Arc::strong_count(&fate), 1, "the thread has ended");
+    }
+}

@@ -1,0 +1,107 @@
+//! A world of processes on one host, which share a segment: each calls for its own rank's group.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use phalanx_core::schedule::Algorithm;
+use phalanx_core::{Group, GroupOptions, Layout, Result};
+
+use crate::equipment::{Equipment, Style};
+use crate::local::{self, Door, Joined, SegmentMap, Stay, Terms};
+
+/// One rank of a world whose ranks are processes of one host.
+///
+/// All ranks give the same size, door, token, options and settings. The lowest rank hands the memory out; a rank that dies
+/// is named by all others, as soon as the system knows.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use phalanx_comm::{Door, Processes};
+/// // In each process with a rank of its own; here there is one.
+/// let (rank, size) = (0, 1);
+/// let door = Door::named(format!("phalanx-example-{}", std::process::id()));
+/// let group = Processes::new(rank, size, door, [7; 16]).join(Duration::from_secs(10))?;
+/// group.barrier()?;
+/// # Ok::<(), phalanx_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Processes {
+    rank: usize,
+    hosts: Vec<u32>,
+    door: Door,
+    token: [u8; 16],
+    style: Style,
+}
+
+impl Processes {
+    /// `rank` of `size`, at most 64, which meet at `door`. The token is the group's secret: who does not give it is sent
+    /// away.
+    pub fn new(rank: usize, size: usize, door: Door, token: [u8; 16]) -> Processes {
+        Processes { rank, hosts: vec![0; size], door, token, style: Style::default() }
+    }
+
+    /// Pretends that rank `i` lives on host `hosts[i]`: algorithms choose as if it did, and windows are off.
+    #[must_use]
+    pub fn hosts(mut self, hosts: Vec<u32>) -> Processes {
+        self.hosts = hosts;
+        self
+    }
+
+    /// How the group behaves.
+    #[must_use]
+    pub fn options(mut self, options: GroupOptions) -> Processes {
+        self.style.options = options;
+        self
+    }
+
+    /// The algorithm to use wherever it can play the operation.
+    #[must_use]
+    pub fn algorithm(mut self, wish: Algorithm) -> Processes {
+        self.style.wish = Some(wish);
+        self
+    }
+
+    /// Whether ranks may read each other's windows; on by default. Off, everything goes over links.
+    #[must_use]
+    pub fn windows(mut self, windows: bool) -> Processes {
+        self.style.windows = windows;
+        self
+    }
+
+    /// Whether frames carry a checksum; off by default, because memory does not corrupt them.
+    #[must_use]
+    pub fn checksum(mut self, checksum: bool) -> Processes {
+        self.style.checksum = checksum;
+        self
+    }
+
+    /// Meets the other ranks, at most this long, and returns this rank's group.
+    ///
+    /// Dropping the group leaves: what is queued ends first, but a drop waits no more than five seconds for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](phalanx_core::Error::Setup), which names the ranks that did not come, or what was refused.
+    pub fn join(&self, timeout: Duration) -> Result<Group> {
+        let now = Instant::now();
+        let deadline = now.checked_add(timeout).unwrap_or(now + LONGEST);
+        let layout = Layout::new(self.rank, self.hosts.clone())?;
+        let (rank, size, epoch) = (self.rank, self.hosts.len(), self.style.options.current_epoch());
+        let map = SegmentMap::new(size, local::hash(self.token), epoch)?;
+        let terms = Terms { rank, size, epoch, token: self.token, map: map.hash(), byte_len: map.byte_len };
+        let met = match rank {
+            0 => local::host(&self.door, &terms, local::create(&map)?, deadline)?,
+            _ => local::attend(&self.door, &terms, deadline)?,
+        };
+        let (segment, peers, ties) = met.into_parts();
+        let joined = local::join(segment, &map, rank, self.style.has_windows(&self.hosts))?;
+        let Joined { links, windows, post, bell, fate, departures } = joined;
+        let stay = Stay::begin(rank, peers, departures, Arc::clone(&fate))?;
+        ties.confirm(deadline)?;
+        let presence = Some(Box::new(stay) as _);
+        Ok(self.style.group(layout, Equipment { links, windows, post, bell, fate, presence }))
+    }
+}
+
+/// How long a meeting may last whose end no clock can tell.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -1,0 +1,155 @@
+//! Ranks that are processes of their own, really killed and stopped: those that remain say who is gone, soon and with one
+//! voice, and nothing stays behind.
+#![cfg(target_os = "linux")]
+
+mod play;
+mod world;
+
+use std::io::Write;
+use std::time::Duration;
+
+use world::World;
+
+/// A rank of the other tests, in a process that they start.
+#[test]
+#[ignore = "a rank of the other tests, which start it"]
+fn rank() {
+    play::play();
+}
+
+#[test]
+fn a_rank_that_is_killed_is_named_by_all_others() {
+    let kills = std::env::var("PHALANX_TEST_KILLS").ok().and_then(|kills| kills.parse().ok());
+    let mut times = vec![];
+    for kill in 0..kills.unwrap_or(20) {
+        let victim = kill % SIZE;
+        let mut world = World::start("loop", SIZE);
+        world.tell_all(&format!("{}", fastrand::u32(1..60)));
+        world.expect(victim, "played");
+        let killed = world.kill(&[victim]);
+        for rank in world.others(&[victim]) {
+            let (told, verdict) = world.hear(rank, "failed");
+            assert_eq!(verdict, format!("rank {victim} is dead: its process ended"), "rank {rank}");
+            times.push(told - killed);
+        }
+        world.end();
+    }
+    times.sort();
+    let (median, last) = (times[times.len() / 2], times[times.len() - 1]);
+    if kills.is_some() {
+        let p99 = times[times.len() * 99 / 100];
+        let figures = format!("{} reports: median {median:?}, p99 {p99:?}, last {last:?}\n", times.len());
+        std::io::stderr().write_all(figures.as_bytes()).expect("stderr");
+    }
+    assert!(median < Duration::from_millis(100), "median {median:?}");
+    assert!(last < LATE, "last {last:?}");
+}
+
+#[test]
+fn half_of_the_ranks_killed_at_once_is_one_verdict() {
+    for victims in [[1, 2], [0, 3]] {
+        let mut world = World::start("loop", SIZE);
+        world.tell_all("20");
+        victims.iter().for_each(|&victim| world.expect(victim, "played"));
+        let killed = world.kill(&victims);
+        let verdicts = world.others(&victims).map(|rank| world.hear(rank, "failed"));
+        let verdicts: Vec<_> = verdicts.collect();
+        let told =
+            |rank: usize| verdicts.iter().all(|(_, said)| *said == format!("rank {rank} is dead: its process ended"));
+        assert!(victims.into_iter().any(told), "{verdicts:?}");
+        assert!(verdicts.iter().all(|(told, _)| *told - killed < LATE));
+        world.end();
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_and_ends_is_named_as_one_that_left() {
+    let world = World::start("leave", SIZE);
+    for rank in world.others(&[1]) {
+        assert_eq!(world.hear(rank, "failed").1, "rank 1 has left: its group was dropped");
+    }
+    world.end();
+}
+
+#[test]
+fn a_rank_that_ends_without_leaving_is_dead() {
+    let world = World::start("vanish", SIZE);
+    for rank in world.others(&[1]) {
+        assert_eq!(world.hear(rank, "failed").1, "rank 1 is dead: its process ended");
+    }
+    world.end();
+}
+
+#[test]
+fn a_rank_that_panics_says_so() {
+    let world = World::start("panic", SIZE);
+    for rank in world.others(&[1]) {
+        assert_eq!(world.hear(rank, "failed").1, "rank 1 is dead: its thread panicked");
+    }
+    world.end();
+}
+
+#[test]
+fn a_rank_that_ends_between_operations_is_known_before_the_next() {
+    let mut world = World::start("pause", SIZE);
+    (0..SIZE).for_each(|rank| world.expect(rank, "paused"));
+    world.kill(&[2]);
+    world.reap(2);
+    world.tell_all("go on");
+    for rank in world.others(&[2]) {
+        assert_eq!(world.hear(rank, "failed").1, "rank 2 is dead: its process ended");
+    }
+    world.end();
+}
+
+#[test]
+fn a_rank_that_is_stopped_is_late_and_not_dead() {
+    let mut world = World::start("hasty", SIZE);
+    (0..SIZE).for_each(|rank| world.expect(rank, "paused"));
+    world.stop(3);
+    world.tell_all("go on");
+    let verdicts: Vec<_> = world.others(&[3]).map(|rank| world.hear(rank, "failed").1).collect();
+    let expected = "all_reduce (operation 1) not finished after 2s; waiting for rank 3 to give data";
+    assert!(verdicts.iter().all(|verdict| verdict == expected), "{verdicts:?}");
+    world.resume(3);
+    // What it would do now is over, and it learns of what.
+    assert_eq!(world.hear(3, "failed").1, expected);
+    world.end();
+}
+
+#[test]
+fn what_a_rank_has_queued_is_done_before_its_process_ends() {
+    let world = World::start("queue", SIZE);
+    world.others(&[1]).for_each(|rank| world.expect(rank, "got all"));
+    world.end();
+}
+
+#[test]
+fn every_rank_hears_of_a_disagreement() {
+    for (at, field) in play::MISTAKES.iter().map(|(field, _)| field).enumerate() {
+        let world = World::start(&format!("mistake {at}"), SIZE);
+        let verdicts: Vec<String> = (0..SIZE).map(|rank| world.hear(rank, "failed").1).collect();
+        assert!(verdicts.iter().all(|verdict| *verdict == verdicts[0]), "{field}: {verdicts:?}");
+        let called = format!("called with {field} ");
+        assert!(verdicts[0].starts_with("operation 1: ") && verdicts[0].contains(&called), "{field}: {verdicts:?}");
+        world.end();
+    }
+}
+
+#[test]
+fn nothing_stays_behind() {
+    let world = World::start("census", SIZE);
+    (0..SIZE).for_each(|rank| assert_eq!(world.hear(rank, "left behind").1, "[]"));
+    world.end();
+    let mut world = World::start("loop", SIZE);
+    world.tell_all("1");
+    (0..SIZE).for_each(|rank| world.expect(rank, "played"));
+    world.kill(&[0, 1, 2, 3]);
+    let door = world.end();
+    let sockets = std::fs::read_to_string("/proc/net/unix").expect("the sockets of this machine");
+    assert!(!sockets.contains(&door), "{sockets}");
+}
+
+const SIZE: usize = 4;
+/// What a busy machine may take.
+const LATE: Duration = Duration::from_secs(3);

@@ -1,0 +1,182 @@
+//! The side of the ranks: what each does in its process.
+
+use std::fs;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use phalanx_comm::{Door, Processes};
+use phalanx_core::{Error, Group, GroupOptions, ReduceOp, Result};
+
+/// What a rank is told by its environment.
+pub(crate) const PLAY: &str = "PHALANX_TEST_PLAY";
+pub(crate) const DOOR: &str = "PHALANX_TEST_DOOR";
+pub(crate) const RANK: &str = "PHALANX_TEST_RANK";
+pub(crate) const RANKS: &str = "PHALANX_TEST_RANKS";
+/// Stands before everything that a rank says.
+pub(crate) const MARK: &str = "@ ";
+
+/// Plays this rank's part, if this process is one.
+pub(crate) fn play() {
+    let Ok(play) = std::env::var(PLAY) else {
+        return;
+    };
+    match play.as_str() {
+        "loop" => in_a_loop(&join(PATIENCE)),
+        "leave" => at_odds(join(PATIENCE), drop),
+        "vanish" => at_odds(join(PATIENCE), |_group| std::process::exit(0)),
+        "panic" => at_odds(join(PATIENCE), |_group| std::panic::panic_any("planted")),
+        "pause" => with_a_pause(&join(PATIENCE)),
+        "hasty" => with_a_pause(&join(Duration::from_secs(2))),
+        "queue" => with_a_queue(join(PATIENCE)),
+        "census" => census(),
+        mistake => {
+            mistaken(&join(PATIENCE), mistake.split(' ').next_back().and_then(|at| at.parse().ok()).expect("a play"))
+        }
+    }
+}
+
+/// What rank 1 calls where the others call something else: each gets `(whether this is the odd rank, group)`.
+type Mistake = fn(bool, &Group) -> Result<()>;
+
+/// Mistakes, and the field that tells each.
+pub(crate) const MISTAKES: &[(&str, Mistake)] = &[
+    ("count", |odd, group| group.all_reduce(&mut vec![1.0_f32; if odd { 200 } else { 100 }], ReduceOp::Sum)),
+    ("dtype", |odd, group| match odd {
+        true => group.all_reduce(&mut [1_i32; 10], ReduceOp::Sum),
+        false => group.all_reduce(&mut [1.0_f32; 10], ReduceOp::Sum),
+    }),
+    ("reduce", |odd, group| group.all_reduce(&mut [1.0_f32; 10], if odd { ReduceOp::Max } else { ReduceOp::Sum })),
+    ("root", |odd, group| group.broadcast(&mut [group.rank() as u8; 10], usize::from(odd))),
+    ("op", |odd, group| match odd {
+        true => group.barrier(),
+        false => group.all_gather(&[1_u8; 10], &mut [0; 40]),
+    }),
+];
+
+/// Joins, and plays once with all the others.
+fn join(timeout: Duration) -> Group {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok()).expect("a number");
+    let door = Door::named(std::env::var(DOOR).expect("a name"));
+    let options = GroupOptions::default().timeout(timeout);
+    let group = Processes::new(number(RANK), number(RANKS), door, [9; 16]).options(options).join(PATIENCE);
+    let group = group.unwrap_or_else(|error| panic!("{error}"));
+    group.barrier().expect("all have come");
+    group
+}
+
+/// Small and large operations and messages, until one fails.
+fn in_a_loop(group: &Group) {
+    let told: u32 = listen().parse().expect("a number of rounds");
+    let (next, before) = ((group.rank() + 1) % group.size(), (group.rank() + group.size() - 1) % group.size());
+    for round in 0_u32.. {
+        let ended = match round % 4 {
+            0 => group.all_reduce(&mut [1.0_f64], ReduceOp::Sum),
+            1 => group.all_reduce(&mut vec![1.0_f32; 5000], ReduceOp::Sum),
+            2 => group.all_reduce(&mut vec![1.0_f32; 100_000], ReduceOp::Sum),
+            _ => group.send(&[round], next, 0).and_then(|()| group.recv(&mut [0_u32], before, 0).map(drop)),
+        };
+        if round == told {
+            say("played");
+        }
+        if let Err(error) = ended {
+            return failed(&error);
+        }
+    }
+}
+
+/// Rank 1 does something odd, the others play on.
+fn at_odds(group: Group, odd: fn(Group)) {
+    if group.rank() == 1 {
+        return odd(group);
+    }
+    loop {
+        if let Err(error) = group.all_reduce(&mut [1_u32; 100], ReduceOp::Sum) {
+            return failed(&error);
+        }
+    }
+}
+
+fn with_a_pause(group: &Group) {
+    say("paused");
+    listen();
+    match group.all_reduce(&mut [1_u32; 100], ReduceOp::Sum) {
+        Ok(()) => say("went on"),
+        Err(error) => failed(&error),
+    }
+}
+
+fn with_a_queue(group: Group) {
+    let begin = |_| group.all_reduce_async(vec![1_u32; 10_000], ReduceOp::Sum).expect("a good call");
+    let works: Vec<_> = (0..20).map(begin).collect();
+    let expected = vec![group.size() as u32; 10_000];
+    if group.rank() == 1 {
+        return drop(group);
+    }
+    works.into_iter().for_each(|work| assert_eq!(work.wait().expect("all take part"), expected));
+    say("got all");
+    listen();
+}
+
+fn mistaken(group: &Group, at: usize) {
+    let (_, mistake) = MISTAKES[at];
+    // A rank that only gives may be done before anybody knows: the next operation of all tells it.
+    match mistake(group.rank() == 1, group).and_then(|()| group.barrier()) {
+        Ok(()) => say("saw nothing"),
+        Err(error) => failed(&error),
+    }
+}
+
+/// What this process has before it joins and after it has left.
+fn census() {
+    let before = belongings();
+    let group = join(PATIENCE);
+    drop(group.all_reduce_async(vec![1_u8; 100], ReduceOp::Sum).expect("a good call"));
+    group.barrier().expect("all are here");
+    assert_ne!(belongings(), before, "a group has something");
+    drop(group);
+    let after: Vec<String> = belongings().into_iter().filter(|thing| !before.contains(thing)).collect();
+    say(&format!("left behind {after:?}"));
+}
+
+/// Descriptors, mappings of shared segments, and threads.
+fn belongings() -> Vec<String> {
+    let names = |directory: &str| -> Vec<_> {
+        fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path()).collect()
+    };
+    let open = names("/proc/self/fd").into_iter().filter_map(|fd| fs::read_link(fd).ok());
+    let mut all: Vec<String> =
+        open.map(|target| target.display().to_string()).filter(|name| !name.contains("/proc/")).collect();
+    let maps = fs::read_to_string("/proc/self/maps").expect("the mappings of this process");
+    all.extend(maps.lines().filter(|line| line.contains("memfd:")).map(str::to_owned));
+    all.extend(names("/proc/self/task").into_iter().filter_map(|task| fs::read_to_string(task.join("comm")).ok()));
+    all
+}
+
+/// Says of what the group failed, and stays until the test is done.
+fn failed(error: &Error) {
+    say(&format!("failed {}", first(error)));
+    while !listen().is_empty() {}
+}
+
+/// The first failure of a group, whoever reports it.
+fn first(error: &Error) -> &Error {
+    match error {
+        Error::Aborted(aborted) => aborted.cause.as_deref().map_or(error, first),
+        other => other,
+    }
+}
+
+fn say(what: &str) {
+    let mut stdout = io::stdout().lock();
+    let said = stdout.write_all(format!("{MARK}{what}\n").as_bytes()).and_then(|()| stdout.flush());
+    said.expect("the test listens");
+}
+
+/// The next line from the test; empty when it has no more to say.
+fn listen() -> String {
+    let mut line = String::new();
+    io::stdin().read_line(&mut line).expect("the test speaks");
+    line.trim().to_owned()
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);

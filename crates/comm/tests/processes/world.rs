@@ -1,0 +1,137 @@
+//! The side of the test: a process for each rank, what it says, and what is done to it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use crate::play::{DOOR, MARK, PLAY, RANK, RANKS};
+
+/// A world of processes. Whatever lives when it is dropped is killed.
+pub(crate) struct World {
+    ranks: Vec<Rank>,
+    door: String,
+}
+
+struct Rank {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    said: Receiver<(Instant, String)>,
+}
+
+impl World {
+    /// Starts a play in as many processes.
+    pub(crate) fn start(play: &str, size: usize) -> World {
+        static WORLDS: AtomicU32 = AtomicU32::new(0);
+        let world = WORLDS.fetch_add(1, Ordering::Relaxed);
+        let door = format!("phalanx-processes-{}-{world}", std::process::id());
+        let ranks = (0..size).map(|rank| Rank::start(play, rank, size, &door)).collect();
+        World { ranks, door }
+    }
+
+    /// The ranks but these.
+    pub(crate) fn others(&self, but: &[usize]) -> impl Iterator<Item = usize> + use<> {
+        let but = but.to_vec();
+        (0..self.ranks.len()).filter(move |rank| !but.contains(rank))
+    }
+
+    /// Writes a line to every rank that still reads.
+    pub(crate) fn tell_all(&mut self, line: &str) {
+        for rank in &mut self.ranks {
+            let _ = rank.stdin.as_mut().map(|stdin| stdin.write_all(format!("{line}\n").as_bytes()));
+        }
+    }
+
+    /// Waits until a rank says this word.
+    pub(crate) fn expect(&self, rank: usize, word: &str) {
+        self.hear(rank, word);
+    }
+
+    /// When a rank said this word, and what came after it.
+    pub(crate) fn hear(&self, rank: usize, word: &str) -> (Instant, String) {
+        loop {
+            let (when, line) = self.ranks[rank].said.recv_timeout(PATIENCE).unwrap_or_else(|error| {
+                panic!("rank {rank} does not say {word:?}: {error}");
+            });
+            if let Some(rest) = line.strip_prefix(word) {
+                return (when, rest.trim().to_owned());
+            }
+        }
+    }
+
+    /// Kills these ranks; returns the moment before.
+    pub(crate) fn kill(&mut self, ranks: &[usize]) -> Instant {
+        let now = Instant::now();
+        ranks.iter().for_each(|&rank| self.ranks[rank].child.kill().expect("it lives"));
+        now
+    }
+
+    /// Waits for the end of a rank that was killed.
+    pub(crate) fn reap(&mut self, rank: usize) {
+        self.ranks[rank].child.wait().expect("a child");
+    }
+
+    /// Stops a rank, and waits until all its threads have.
+    pub(crate) fn stop(&self, rank: usize) {
+        self.signal(rank, Signal::STOP);
+        let stopped = waitpid(Some(self.pid(rank)), WaitOptions::UNTRACED).expect("a child").expect("news of it");
+        assert!(stopped.1.stopped(), "rank {rank} has ended");
+    }
+
+    pub(crate) fn resume(&self, rank: usize) {
+        self.signal(rank, Signal::CONT);
+    }
+
+    /// Lets all ranks end, and returns the name at which they had met.
+    pub(crate) fn end(mut self) -> String {
+        for rank in &mut self.ranks {
+            rank.stdin = None;
+            rank.child.wait().expect("a child");
+        }
+        std::mem::take(&mut self.door)
+    }
+
+    fn signal(&self, rank: usize, signal: Signal) {
+        kill_process(self.pid(rank), signal).expect("it lives");
+    }
+
+    fn pid(&self, rank: usize) -> Pid {
+        Pid::from_raw(self.ranks[rank].child.id() as i32).expect("a pid")
+    }
+}
+
+impl Rank {
+    fn start(play: &str, rank: usize, size: usize, door: &str) -> Rank {
+        let mut child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "rank", "--ignored", "--nocapture", "--test-threads", "1"])
+            .envs([(PLAY, play), (DOOR, door), (RANK, &rank.to_string()), (RANKS, &size.to_string())])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(if play == "panic" { Stdio::null() } else { Stdio::inherit() })
+            .spawn()
+            .expect("a process");
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("a pipe"));
+        let (tell, said) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if let Some((_, line)) = line.split_once(MARK) {
+                    let _ = tell.send((Instant::now(), line.to_owned()));
+                }
+            }
+        });
+        Rank { child, stdin, said }
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
