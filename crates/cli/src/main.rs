@@ -7,6 +7,7 @@ mod completions;
 mod failure;
 mod key;
 mod run;
+mod seconds;
 mod simulate;
 mod sizes;
 mod store;

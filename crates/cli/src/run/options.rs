@@ -6,9 +6,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
+use phalanx_comm::secure::JobName;
 
 use super::process::cores;
 use crate::failure::Failure;
+use crate::seconds::seconds;
 
 /// Start the ranks of a world, watch over them, and tell in one verdict what went wrong
 ///
@@ -185,20 +187,10 @@ fn count(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| format!("must be a whole number from 1 to {MOST}"))
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0.0..=LONGEST).contains(seconds));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("must be a number of seconds from 0 to {LONGEST}"))
-}
-
 /// What a job may be called, as the handshake has it.
 fn job_id(text: &str) -> Result<String, String> {
-    let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
-    let is_job = (1..=64).contains(&text.len()) && text.chars().all(is_allowed);
-    if is_job {
-        Ok(text.to_owned())
-    } else {
-        Err("must be 1 to 64 letters, digits, dots, dashes, underscores".to_owned())
-    }
+    let refused = |_| "must be 1 to 64 letters, digits, dots, dashes, underscores".to_owned();
+    JobName::new(text).map(|_| text.to_owned()).map_err(refused)
 }
 
 fn bracketed(host: &str) -> String {
@@ -206,8 +198,6 @@ fn bracketed(host: &str) -> String {
 }
 
 const MOST: usize = 4096;
-
-const LONGEST: f64 = 1e6;
 
 const AFTER: &str = "\
 Signals: SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the ranks and begin the time of --grace; a second one kills at

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 
 use super::{ask, bench, mint, serve, watch};
 use crate::failure::Failure;
+use crate::seconds::seconds;
 
 /// Serve a store, or look into one
 #[derive(Args, Debug)]
@@ -98,11 +99,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         Command::Watch(options) => watch::run(options),
         Command::Bench(options) => bench::run(options),
     }
-}
-
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0.0..=1e6).contains(seconds));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| "must be a number of seconds from 0 to 1000000".to_owned())
 }
 
 const EXAMPLES: &str = "\

@@ -13,9 +13,10 @@ use phalanx_core::store::Store;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::command::{Target, seconds};
+use super::command::Target;
 use super::{ask, content};
 use crate::failure::Failure;
+use crate::seconds::seconds;
 
 /// Print what is set, changed and deleted, until SIGINT, SIGTERM or SIGHUP
 ///
