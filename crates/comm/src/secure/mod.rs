@@ -50,6 +50,7 @@ mod server;
 mod tests;
 mod tunnel;
 
+pub(crate) use answer::Verdict;
 pub use answer::{Denial, Welcome};
 pub use claim::{Claim, ClaimError, JobName, Session};
 pub use client::{ClientHandshake, ClientStep};

@@ -2,8 +2,11 @@
 
 use std::time::Instant;
 
+use mio::Token;
 use phalanx_core::store::ClientId;
+use phalanx_core::store::wire::Sink;
 
+use super::clerk::{Answer, Clerk};
 use super::counts::Rejection;
 use super::desk::{Desk, Letter};
 use super::gate::Gate;
@@ -12,7 +15,7 @@ use super::line::{Line, LineError};
 use super::native_speech::NativeSpeech;
 use super::socket::Peer;
 use super::torch_speech::{Heard, TorchSpeech};
-use crate::secure::{Claim, HandshakeError};
+use crate::secure::{Claim, Claimant, HandshakeError};
 
 /// A client and how far it has come.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub(super) struct Connection {
 #[derive(Debug)]
 enum Stage {
     Greeting(Greeting),
+    /// It has said who it is, and the clerk writes the answer.
+    Claimed,
     Torch(TorchSpeech),
     Native(NativeSpeech),
 }
@@ -39,6 +44,7 @@ enum Stage {
 #[derive(Debug)]
 pub(super) struct House {
     pub(super) gate: Gate,
+    pub(super) clerk: Clerk,
     pub(super) desk: Desk,
     pub(super) now: Instant,
     /// What one read may bring.
@@ -69,18 +75,28 @@ impl Connection {
         Connection { peer, line, is_queued: false, id, stage, claim: None, hungry: true }
     }
 
-    pub(super) fn claim(&self) -> Option<&Claim> {
+    /// What it claimed and was granted.
+    pub(super) fn seat(&self) -> Option<&Claim> {
         self.claim.as_ref()
     }
 
-    /// Whether it has said who it is, or in PyTorch's words that it is a client at all.
+    /// Whether it was let in, or said in PyTorch's words that it is a client at all.
     pub(super) fn is_known(&self) -> bool {
-        !matches!(self.stage, Stage::Greeting(_))
+        !matches!(self.stage, Stage::Greeting(_) | Stage::Claimed)
+    }
+
+    /// Whether the clerk has it in hand.
+    pub(super) fn is_claimed(&self) -> bool {
+        matches!(self.stage, Stage::Claimed)
     }
 
     /// One turn: a bounded number of bytes and requests.
     pub(super) fn serve(&mut self, house: &mut House) -> Result<Next, Ending> {
         self.line.send(house.now)?;
+        if self.is_claimed() {
+            // What it says meanwhile waits in its socket.
+            return Ok(Next::Rest);
+        }
         if self.hungry && self.line.is_readable() && self.has_room() {
             // Who is not known yet has little to say.
             let most = if self.is_known() { house.scratch.len() } else { UNKNOWN };
@@ -94,16 +110,31 @@ impl Connection {
         Ok(self.next())
     }
 
-    /// Brings the answer to a request that waited.
-    pub(super) fn answer(&mut self, letter: Letter, desk: &Desk) -> Result<(), Ending> {
-        match &mut self.stage {
-            Stage::Greeting(_) => Ok(()),
-            Stage::Torch(speech) => speech.answer(&letter, &mut self.line.outbox),
-            Stage::Native(speech) => {
-                speech.answer(letter, &mut self.line.outbox, desk);
+    /// Tells it whether it is let in.
+    pub(super) fn admit(&mut self, answer: Result<Answer, HandshakeError>, desk: &Desk) -> Result<(), Ending> {
+        match answer? {
+            Answer::Admitted { bytes, tunnel } => {
+                self.line.outbox.put(&bytes);
+                self.line.enter(tunnel)?;
+                self.stage = Stage::Native(NativeSpeech::new(desk));
                 Ok(())
             }
+            Answer::Denied { bytes, denial } => {
+                self.line.outbox.put(&bytes);
+                Err(Ending::Rejected(Rejection::from(&denial), denial.to_string()))
+            }
         }
+    }
+
+    /// Brings the answer to a request that waited.
+    pub(super) fn answer(&mut self, letter: Letter, house: &House) -> Result<Next, Ending> {
+        match &mut self.stage {
+            Stage::Greeting(_) | Stage::Claimed => {}
+            Stage::Torch(speech) => speech.answer(&letter, &mut self.line.outbox)?,
+            Stage::Native(speech) => speech.answer(letter, &mut self.line.outbox, &house.desk),
+        }
+        self.line.send(house.now)?;
+        Ok(self.next())
     }
 
     /// Deals with what came, as far as one turn allows and answers have room.
@@ -125,14 +156,12 @@ impl Connection {
     fn hear_one(&mut self, house: &mut House) -> Result<bool, Ending> {
         let line = &mut self.line;
         match &mut self.stage {
-            Stage::Greeting(greeting) => match greeting.hear(line, &self.peer, &mut house.gate, house.now)? {
+            Stage::Greeting(greeting) => match greeting.hear(line, &house.gate)? {
                 None => return Ok(false),
                 Some(Introduced::Torch) => self.stage = Stage::Torch(TorchSpeech::new(&house.desk)),
-                Some(Introduced::Native(claim)) => {
-                    self.claim = Some(claim);
-                    self.stage = Stage::Native(NativeSpeech::new(&house.desk));
-                }
+                Some(Introduced::Native(claimant)) => self.claim(*claimant, house),
             },
+            Stage::Claimed => return Ok(false),
             Stage::Torch(speech) => match speech.hear(self.id, line, &mut house.desk)? {
                 Heard::Nothing => return Ok(false),
                 Heard::Message => {}
@@ -141,6 +170,14 @@ impl Connection {
             Stage::Native(speech) => return speech.hear(self.id, line, &mut house.desk),
         }
         Ok(true)
+    }
+
+    /// Notes who it says it is, and has the answer written.
+    fn claim(&mut self, claimant: Claimant, house: &mut House) {
+        let verdict = house.gate.judge(claimant.claim(), &self.peer, house.now);
+        self.claim = verdict.is_ok().then(|| claimant.claim().clone());
+        house.clerk.take(Token(self.id.0 as usize), claimant, verdict);
+        self.stage = Stage::Claimed;
     }
 
     fn next(&self) -> Next {
@@ -156,7 +193,7 @@ impl Connection {
 
     fn is_waiting(&self) -> bool {
         match &self.stage {
-            Stage::Greeting(_) => false,
+            Stage::Greeting(_) | Stage::Claimed => false,
             Stage::Torch(speech) => speech.is_waiting(),
             Stage::Native(speech) => speech.is_waiting(),
         }

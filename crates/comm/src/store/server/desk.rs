@@ -1,5 +1,7 @@
 //! Where requests are answered: the table, and the answers that others have been waiting for.
 
+use std::collections::VecDeque;
+
 use phalanx_core::store::{Asked, ClientId, Limits, Refusal, Reply, Request, Table, Ticket};
 
 /// The table with its outgoing mail.
@@ -9,7 +11,7 @@ pub(super) struct Desk {
     pub(super) limits: Limits,
     /// Requests carried out so far.
     pub(super) requests: u64,
-    mail: Vec<Letter>,
+    mail: VecDeque<Letter>,
 }
 
 /// The answer to a request that waited.
@@ -22,7 +24,7 @@ pub(super) struct Letter {
 
 impl Desk {
     pub(super) fn new(limits: Limits) -> Desk {
-        Desk { table: Table::new(limits), limits, requests: 0, mail: Vec::new() }
+        Desk { table: Table::new(limits), limits, requests: 0, mail: VecDeque::new() }
     }
 
     /// Asks the table. Whoever was woken by it has mail; whether the client itself is among them is answered at once, so
@@ -33,14 +35,18 @@ impl Desk {
         let mut own = None;
         while let Some((to, ticket, answer)) = self.table.woken() {
             let letter = Letter { client: to, ticket, answer };
-            if to == client && own.is_none() { own = Some(letter) } else { self.mail.push(letter) }
+            if to == client && own.is_none() { own = Some(letter) } else { self.mail.push_back(letter) }
         }
         (asked, own)
     }
 
-    /// What is to be delivered.
-    pub(super) fn take_mail(&mut self) -> Vec<Letter> {
-        std::mem::take(&mut self.mail)
+    /// The next letter that is to be delivered.
+    pub(super) fn next_letter(&mut self) -> Option<Letter> {
+        self.mail.pop_front()
+    }
+
+    pub(super) fn has_mail(&self) -> bool {
+        !self.mail.is_empty()
     }
 }
 
@@ -55,16 +61,13 @@ mod tests {
         let set = Request::Set { pairs: vec![("k".into(), b"v".to_vec().into())] };
         let (Asked::Waiting(first), None) = desk.ask(ClientId(1), wait()) else { panic!("the key is there") };
         let (Asked::Waiting(second), None) = desk.ask(ClientId(2), wait()) else { panic!("the key is there") };
-        assert!(desk.take_mail().is_empty());
+        assert!(!desk.has_mail());
         let (asked, own) = desk.ask(ClientId(2), set);
         assert_eq!(asked, Asked::Answered(Ok(Reply::Done)));
         assert_eq!(own.map(|letter| (letter.ticket, letter.answer)), Some((second, Ok(Reply::Done))));
-        let mail = desk.take_mail();
-        assert_eq!(
-            mail.iter().map(|letter| (letter.client, letter.ticket)).collect::<Vec<_>>(),
-            [(ClientId(1), first)]
-        );
-        assert!(desk.take_mail().is_empty());
+        assert!(desk.has_mail());
+        assert_eq!(desk.next_letter().map(|letter| (letter.client, letter.ticket)), Some((ClientId(1), first)));
+        assert!(!desk.has_mail());
         assert_eq!(desk.requests, 3);
     }
 }

@@ -78,6 +78,10 @@ impl Entrance {
         self.newcomers.heard(token, now);
     }
 
+    pub(super) fn claimed(&mut self, token: Token) {
+        self.newcomers.claimed(token);
+    }
+
     pub(super) fn leave(&mut self, token: Token) {
         self.newcomers.leave(token);
     }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::counts::Rejection;
 use super::roster::Roster;
 use super::socket::Peer;
-use crate::secure::{Claim, Claimant, Denial, HandshakeError, JobKey, Plane, ServerHandshake, Tunnel, Welcome};
+use crate::secure::{Claim, Denial, HandshakeError, JobKey, Plane, ServerHandshake, Verdict, Welcome};
 
 /// What decides about newcomers.
 #[derive(Debug)]
@@ -14,13 +14,6 @@ pub(super) struct Gate {
     /// Tells this server from one that had its address before.
     instance: u64,
     pub(super) roster: Roster,
-}
-
-/// What a claimant is to be told.
-#[derive(Debug)]
-pub(super) enum Verdict {
-    Admitted { answer: Vec<u8>, tunnel: Tunnel, claim: Claim },
-    Denied { answer: Vec<u8>, denial: Denial },
 }
 
 impl Gate {
@@ -37,17 +30,10 @@ impl Gate {
         ServerHandshake::new(self.key.as_ref(), Plane::Store)
     }
 
-    /// Decides about a claimant that has proven whatever is to be proven.
-    pub(super) fn judge(&mut self, claimant: Claimant, peer: &Peer, now: Instant) -> Result<Verdict, HandshakeError> {
-        let claim = claimant.claim().clone();
-        match self.roster.join(&claim, &peer.to_string(), now) {
-            Ok(()) => {
-                let welcome = Welcome { instance: self.instance, epoch: self.roster.epoch() };
-                let admitted = claimant.admit(&welcome).inspect_err(|_| self.roster.leave(&claim));
-                admitted.map(|(answer, tunnel)| Verdict::Admitted { answer, tunnel, claim })
-            }
-            Err(denial) => Ok(Verdict::Denied { answer: claimant.deny(&denial)?, denial }),
-        }
+    /// Decides about one who has proven whatever is to be proven. Whoever is let in counts as connected from here on.
+    pub(super) fn judge(&mut self, claim: &Claim, peer: &Peer, now: Instant) -> Verdict {
+        self.roster.join(claim, &peer.to_string(), now)?;
+        Ok(Welcome { instance: self.instance, epoch: self.roster.epoch() })
     }
 }
 

@@ -1,15 +1,12 @@
 //! The first words of a connection: which dialect it speaks, and for ours who it is. What is asked later is not read here.
 
-use std::time::Instant;
-
-use phalanx_core::store::wire::torch;
+use phalanx_core::store::wire::{Sink, torch};
 
 use super::connection::Ending;
 use super::counts::Rejection;
-use super::gate::{Gate, Verdict};
+use super::gate::Gate;
 use super::line::Line;
-use super::socket::Peer;
-use crate::secure::{Claim, ServerHandshake, ServerStep};
+use crate::secure::{Claimant, ServerHandshake, ServerStep};
 
 /// How far a newcomer has come.
 #[derive(Debug)]
@@ -25,19 +22,13 @@ pub(super) enum Greeting {
 pub(super) enum Introduced {
     /// A client of PyTorch's protocol, which does not say who it is.
     Torch,
-    /// A client of ours.
-    Native(Claim),
+    /// A client of ours, which waits for an answer.
+    Native(Box<Claimant>),
 }
 
 impl Greeting {
     /// Reads what is in the inbox. None as long as more has to come.
-    pub(super) fn hear(
-        &mut self,
-        line: &mut Line,
-        peer: &Peer,
-        gate: &mut Gate,
-        now: Instant,
-    ) -> Result<Option<Introduced>, Ending> {
+    pub(super) fn hear(&mut self, line: &mut Line, gate: &Gate) -> Result<Option<Introduced>, Ending> {
         loop {
             match self {
                 Greeting::Silent if line.inbox.is_empty() => return Ok(None),
@@ -49,7 +40,7 @@ impl Greeting {
                     }
                     Dialect::Native => *self = Greeting::hello(gate),
                 },
-                Greeting::Hello(handshake) => return shake(handshake, line, peer, gate, now),
+                Greeting::Hello(handshake) => return shake(handshake, line),
             }
         }
     }
@@ -81,33 +72,14 @@ fn garbage(start: &[u8]) -> Ending {
     Ending::Rejected(Rejection::Garbage, format!("first bytes \"{}\"", start.escape_ascii()))
 }
 
-fn shake(
-    handshake: &mut ServerHandshake,
-    line: &mut Line,
-    peer: &Peer,
-    gate: &mut Gate,
-    now: Instant,
-) -> Result<Option<Introduced>, Ending> {
-    use phalanx_core::store::wire::Sink;
+fn shake(handshake: &mut ServerHandshake, line: &mut Line) -> Result<Option<Introduced>, Ending> {
     while !line.inbox.is_empty() {
         let (taken, step) = handshake.receive(line.inbox.unread())?;
         line.inbox.skip(taken);
         match step {
             ServerStep::More => {}
             ServerStep::Send(bytes) => line.outbox.put(&bytes),
-            ServerStep::Claimed(claimant) => {
-                return match gate.judge(*claimant, peer, now)? {
-                    Verdict::Admitted { answer, tunnel, claim } => {
-                        line.outbox.put(&answer);
-                        line.enter(tunnel)?;
-                        Ok(Some(Introduced::Native(claim)))
-                    }
-                    Verdict::Denied { answer, denial } => {
-                        line.outbox.put(&answer);
-                        Err(Ending::Rejected(Rejection::from(&denial), denial.to_string()))
-                    }
-                };
-            }
+            ServerStep::Claimed(claimant) => return Ok(Some(Introduced::Native(claimant))),
         }
     }
     Ok(None)

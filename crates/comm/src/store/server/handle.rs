@@ -1,12 +1,14 @@
 //! The server as its owner sees it: started, asked how it does, told of a new epoch, and stopped by being dropped.
 
-use std::sync::mpsc::{self, Sender};
+use std::sync::Arc;
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use mio::{Poll, Waker};
 use phalanx_core::{Error, Result};
 
+use super::clerk::{Clerk, Office};
 use super::connection::House;
 use super::counts::Counts;
 use super::desk::Desk;
@@ -33,8 +35,7 @@ use crate::store::StoreAddress;
 #[derive(Debug)]
 pub struct StoreServer {
     address: StoreAddress,
-    orders: Sender<Order>,
-    waker: Waker,
+    office: Office,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -58,10 +59,11 @@ impl StoreServer {
         let address = listener.address().clone();
         let (orders, received) = mpsc::channel();
         let entrance = Entrance::new(listener, options.patience, ORDERS.0 + 1);
-        let house = house(options).map_err(fail)?;
+        let office = Office { orders, waker: Arc::new(waker) };
+        let house = house(options, Clerk::start(office.clone()).map_err(fail)?).map_err(fail)?;
         let reactor = Reactor::new(poll, entrance, house, received);
         let thread = thread::Builder::new().name("phalanx-store".to_owned()).spawn(|| reactor.run()).map_err(fail)?;
-        Ok(StoreServer { address, orders, waker, thread: Some(thread) })
+        Ok(StoreServer { address, office, thread: Some(thread) })
     }
 
     /// Where it can be reached, with the port that it took.
@@ -94,9 +96,7 @@ impl StoreServer {
             // Who asked may have given up.
             let _ = answer.send(what(reactor));
         });
-        self.orders.send(order).ok()?;
-        self.waker.wake().ok()?;
-        answered.recv_timeout(PATIENCE).ok()
+        self.office.bring(order).then(|| answered.recv_timeout(PATIENCE).ok()).flatten()
     }
 }
 
@@ -111,10 +111,11 @@ impl Drop for StoreServer {
     }
 }
 
-fn house(options: ServerOptions) -> std::io::Result<House> {
+fn house(options: ServerOptions, clerk: Clerk) -> std::io::Result<House> {
     let roster = Roster::new(options.job, options.epoch, options.world);
     Ok(House {
         gate: Gate::new(options.key, getrandom::u64()?, roster),
+        clerk,
         desk: Desk::new(options.limits),
         now: Instant::now(),
         scratch: vec![0; SCRATCH].into(),

@@ -19,6 +19,8 @@ struct Newcomer {
     until: Instant,
     /// When it was last heard.
     heard: Instant,
+    /// It waits for us, not we for it.
+    has_claimed: bool,
 }
 
 impl Newcomers {
@@ -39,12 +41,17 @@ impl Newcomers {
     }
 
     pub(super) fn enter(&mut self, token: Token, now: Instant) {
-        self.waiting.push(Newcomer { token, until: now + self.patience, heard: now });
+        self.waiting.push(Newcomer { token, until: now + self.patience, heard: now, has_claimed: false });
     }
 
     /// Notes that something was heard from `token`.
     pub(super) fn heard(&mut self, token: Token, now: Instant) {
         self.waiting.iter_mut().filter(|one| one.token == token).for_each(|one| one.heard = now);
+    }
+
+    /// Notes that `token` has said who it is, and that it is no fault of its own if nothing is heard of it.
+    pub(super) fn claimed(&mut self, token: Token) {
+        self.waiting.iter_mut().filter(|one| one.token == token).for_each(|one| one.has_claimed = true);
     }
 
     /// Notes that `token` is known by now, or gone.
@@ -74,7 +81,7 @@ impl Newcomers {
     }
 
     fn silent_longest(&self) -> Option<&Newcomer> {
-        self.waiting.iter().min_by_key(|one| one.heard)
+        self.waiting.iter().filter(|one| !one.has_claimed).min_by_key(|one| one.heard)
     }
 }
 
@@ -105,6 +112,8 @@ mod tests {
         assert_eq!(newcomers.yielding(later), Some(Token(1)));
         newcomers.leave(Token(1));
         assert_eq!((newcomers.yielding(later), newcomers.is_full()), (Some(Token(2)), false));
+        newcomers.claimed(Token(2));
+        assert_eq!(newcomers.yielding(later), Some(Token(3)));
     }
 
     #[test]

@@ -10,12 +10,14 @@ use mio::event::Event;
 use mio::{Events, Poll, Token};
 use phalanx_core::store::ClientId;
 
+use super::clerk::Answer;
 use super::connection::{Connection, Ending, House, Next};
 use super::counts::{Counts, Rejection};
 use super::entrance::Entrance;
 use super::ledger::Ledger;
 use super::line::Line;
 use super::roster::Seat;
+use crate::secure::HandshakeError;
 
 /// Everything that the server's thread owns.
 #[derive(Debug)]
@@ -60,6 +62,7 @@ impl Reactor {
             self.wait(&mut events);
             self.obey();
             self.serve();
+            self.deliver();
             self.greet();
             self.admit();
             self.look_around();
@@ -77,9 +80,25 @@ impl Reactor {
     pub(super) fn advance(&mut self, epoch: u32, world: u32) {
         self.house.gate.roster.advance(epoch, world);
         // Who has not claimed anything yet may belong to the new one.
-        let old = self.guests.iter().filter(|(_, guest)| guest.is_known()).map(|(token, _)| *token);
+        let is_old = |guest: &Connection| guest.is_known() || guest.seat().is_some();
+        let old = self.guests.iter().filter(|(_, guest)| is_old(guest)).map(|(token, _)| *token);
         for token in old.collect::<Vec<_>>() {
             self.part(token);
+        }
+    }
+
+    /// Hands an answer of the clerk to whom it is for, if that connection is still there.
+    pub(super) fn hand(&mut self, token: Token, answer: Result<Answer, HandshakeError>) {
+        let Some(guest) = self.guests.get_mut(&token) else { return };
+        let (unread, unsent) = (guest.line.unread_byte_len(), guest.line.unsent_byte_len());
+        let outcome = guest.admit(answer, &self.house.desk);
+        self.ledger.weigh(unread, unsent, &guest.line);
+        match outcome {
+            Ok(()) => {
+                self.entrance.leave(token);
+                self.queue(token);
+            }
+            Err(ending) => self.end(token, &ending),
         }
     }
 
@@ -120,7 +139,11 @@ impl Reactor {
 
     /// How long nothing may happen.
     fn timeout(&self, now: Instant) -> Option<Duration> {
-        if !self.known.is_empty() || !self.unknown.is_empty() || self.entrance.is_busy(now) {
+        if !self.known.is_empty()
+            || !self.unknown.is_empty()
+            || self.house.desk.has_mail()
+            || self.entrance.is_busy(now)
+        {
             return Some(Duration::ZERO);
         }
         let inspection = self.ledger.is_heavy(&self.house.desk.limits).then_some(self.inspection);
@@ -183,6 +206,8 @@ impl Reactor {
         let outcome = guest.serve(&mut self.house);
         if guest.is_known() && !was_known {
             self.entrance.leave(token);
+        } else if guest.is_claimed() {
+            self.entrance.claimed(token);
         }
         self.ledger.weigh(unread, unsent, &guest.line);
         match outcome {
@@ -190,20 +215,21 @@ impl Reactor {
             Ok(Next::Again) => self.queue(token),
             Err(ending) => self.end(token, &ending),
         }
-        self.deliver();
         self.bound_unread();
     }
 
-    /// Brings answers to those who waited for them.
+    /// Brings answers to those who waited for them, each at once: whoever has one goes on while others get theirs.
     fn deliver(&mut self) {
-        for letter in self.house.desk.take_mail() {
+        for _ in 0..SERVED {
+            let Some(letter) = self.house.desk.next_letter() else { return };
             let token = Token(letter.client.0 as usize);
             let Some(guest) = self.guests.get_mut(&token) else { continue };
             let (unread, unsent) = (guest.line.unread_byte_len(), guest.line.unsent_byte_len());
-            let outcome = guest.answer(letter, &self.house.desk);
+            let outcome = guest.answer(letter, &self.house);
             self.ledger.weigh(unread, unsent, &guest.line);
             match outcome {
-                Ok(()) => self.queue(token),
+                Ok(Next::Rest) => {}
+                Ok(Next::Again) => self.queue(token),
                 Err(ending) => self.end(token, &ending),
             }
         }
@@ -280,7 +306,7 @@ impl Reactor {
         let Some(guest) = self.guests.remove(&token) else { return };
         self.ledger.forget(&guest.line);
         self.entrance.leave(token);
-        if let Some(claim) = guest.claim() {
+        if let Some(claim) = guest.seat() {
             self.house.gate.roster.leave(claim);
         }
         self.house.desk.table.leave(ClientId(token.0 as u64));
