@@ -25,6 +25,8 @@ struct State {
     /// The group has failed: no turn comes any more.
     broken: bool,
     nudged: bool,
+    /// How many threads wait for a change. While there are none, nobody is woken, which is a system call.
+    waiting: usize,
 }
 
 /// An asynchronous collective that waits for its turn.
@@ -45,24 +47,21 @@ impl Lane {
     /// Waits for the turn of number `sequence`; none when it has not come within `limit` or never will.
     pub(crate) fn enter(&self, sequence: u32, limit: Duration) -> Option<Turn<'_>> {
         let waits = |state: &mut State| state.turn != sequence && !state.broken;
-        let (state, _) =
-            self.changed.wait_timeout_while(self.state(), limit, waits).unwrap_or_else(PoisonError::into_inner);
+        let state = self.wait_while(limit, waits);
         // Not `then_some`: a turn that is made is a turn that ends.
         (state.turn == sequence && !state.broken).then(|| Turn(self))
     }
 
     /// Queues a job for whoever calls [`next`](Lane::next).
     pub(crate) fn queue(&self, job: Job) {
-        self.state().queue.insert(job.call.sequence, job);
-        self.changed.notify_all();
+        self.change(|state| drop(state.queue.insert(job.call.sequence, job)));
     }
 
     /// The job whose turn it is; none when a nudge, the end or `limit` comes before it. Jobs of a broken lane come in
     /// any case, to be told.
     pub(crate) fn next(&self, limit: Duration) -> Option<(Job, Turn<'_>)> {
         let waits = |state: &mut State| !state.is_due() && !state.closed && !state.nudged;
-        let (mut state, _) =
-            self.changed.wait_timeout_while(self.state(), limit, waits).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.wait_while(limit, waits);
         state.nudged = false;
         let turn = if state.broken { *state.queue.first_key_value()?.0 } else { state.turn };
         Some((state.queue.remove(&turn)?, Turn(self)))
@@ -81,20 +80,38 @@ impl Lane {
 
     /// Says that nothing more will be queued.
     pub(crate) fn close(&self) {
-        self.state().closed = true;
-        self.changed.notify_all();
+        self.change(|state| state.closed = true);
     }
 
     /// Says that no turn comes any more.
     pub(crate) fn break_off(&self) {
-        self.state().broken = true;
-        self.changed.notify_all();
+        self.change(|state| state.broken = true);
     }
 
     /// Makes [`next`](Lane::next) return, so that its caller looks around.
     pub(crate) fn nudge(&self) {
-        self.state().nudged = true;
-        self.changed.notify_all();
+        self.change(|state| state.nudged = true);
+    }
+
+    fn wait_while(&self, limit: Duration, mut waits: impl FnMut(&mut State) -> bool) -> MutexGuard<'_, State> {
+        let mut state = self.state();
+        if !waits(&mut state) {
+            return state;
+        }
+        state.waiting += 1;
+        let waited = self.changed.wait_timeout_while(state, limit, waits);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= 1;
+        state
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state();
+        change(&mut state);
+        if state.waiting > 0 {
+            drop(state);
+            self.changed.notify_all();
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -110,10 +127,7 @@ impl State {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.turn = state.turn.wrapping_add(1);
-        drop(state);
-        self.0.changed.notify_all();
+        self.0.change(|state| state.turn = state.turn.wrapping_add(1));
     }
 }
 

@@ -84,6 +84,9 @@ impl Post {
 
     /// The first asynchronous message whose deadline has passed, and its error.
     pub(crate) fn overdue(&self) -> Option<(Ticket, Error)> {
+        if self.outstanding.is_empty() {
+            return None;
+        }
         let now = Instant::now();
         let late = self.outstanding.iter().find(|waiting| waiting.deadline.is_some_and(|deadline| deadline <= now))?;
         Some((late.ticket, self.timed_out(&late.call, late.ticket)))

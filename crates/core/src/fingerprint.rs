@@ -128,6 +128,9 @@ impl Fingerprint {
     /// The first field in which the peer's fingerprint differs, the most telling first.
     pub fn difference(&self, theirs: &Fingerprint) -> Option<Difference> {
         let ours = self;
+        if ours == theirs {
+            return None;
+        }
         let both_compare = ours.site != 0 && theirs.site != 0;
         let joined = |print: &Fingerprint| print.reduce.map_or("none".to_owned(), |reduce| reduce.to_string());
         None.or_else(|| differ("epoch", ours.epoch, theirs.epoch))

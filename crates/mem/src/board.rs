@@ -3,15 +3,16 @@
 //!
 //! # Why a view stays
 //!
-//! A member's phase is the number of its offers. Offer `k` (from 1 on) lies in slot `(k - 1) % SLOTS`, so the only offer
-//! that overwrites it is `k + SLOTS`, which its owner makes at phase `k + SLOTS - 1`.
+//! A member's phase is the number of its offers. Offer `k` (from 1 on) lies in slot `(k - 1) % SLOTS`, which says so by a
+//! word, its number. The only offer that overwrites it is `k + SLOTS`, which its owner makes at phase `k + SLOTS - 1`. That
+//! a member's phase is at least `k` is seen from the number in that slot: it is `k`, or a later one of the same slot.
 //!
 //! 1. A reader at phase `r` may view offer `k` only while `r - LOOKBACK < k <= r`, that is, while `r < k + LOOKBACK`.
 //! 2. An owner at phase `q` offers only once every reader's phase `r` has `r + SLOTS >= q + 1 + LOOKBACK`. For the offer
 //!    that overwrites `k`, `q = k + SLOTS - 1`: it waits for `r >= k + LOOKBACK`, when by 1 nobody may view `k` again.
 //! 3. A view borrows its seat, and a phase rises only by an offer, which borrows the seat mutably. So the views that were
 //!    allowed at an earlier phase have ended before the phase rises.
-//! 4. A phase is stored with release and loaded with acquire. By 3 the reads of a view happen before the reader's next
+//! 4. A number is stored with release, when the phase rises to it, and loaded with acquire. By 3 the reads of a view happen before the reader's next
 //!    phase is stored, and by 2 the owner loaded that phase before it overwrites. In the other direction, the bytes of
 //!    offer `k` and their length were written before phase `k` was stored, and a view loads a phase of at least `k`
 //!    before it reads them.
@@ -22,9 +23,9 @@
 //!
 //! # What is believed of peers
 //!
-//! In a segment a peer's phase and lengths are another process's input. Each is read once, or again with the first
-//! reading forgotten. A phase further ahead than above, or lower than an earlier offer saw it, and a length longer than
-//! a slot are [`Corrupt`](BoardError::Corrupt). A seat's own phase is never read back. What [`view`](Seat::view) lends
+//! In a segment a peer's numbers and lengths are another process's input. Each is read once, or again with the first
+//! reading forgotten. A number further ahead than above and a length longer than a slot are
+//! [`Corrupt`](BoardError::Corrupt). A seat's own phase is never read back. What [`view`](Seat::view) lends
 //! from a segment stays unchanged only while the peer's process follows the protocol: see `Segment`, *Who is trusted
 //! with a segment*.
 
@@ -34,6 +35,7 @@ mod shape;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+pub use shape::HEAD;
 use shape::Shape;
 
 use crate::region::{PlaceError, Region};
@@ -145,38 +147,22 @@ impl Seat {
             return Ok(false);
         }
         let next = self.phase + 1;
-        let mut at = self.shape.slot(self.member, next);
+        let mut at = self.shape.offer(self.member, next);
         for part in parts {
             // SAFETY: no seat may view the offer in this slot any more, and only this seat writes it: *Why a view stays*.
             unsafe { self.region.write(at, part) };
             at += part.len();
         }
         self.region.word(self.shape.length(self.member, next)).store(byte_len as u64, Ordering::Relaxed);
-        self.region.word(self.shape.phase(self.member)).store(next, Ordering::Release);
+        self.region.word(self.shape.number(self.member, next)).store(next, Ordering::Release);
         self.phase = next;
         Ok(true)
     }
 
-    /// The number of offers that `member` has made.
-    ///
-    /// # Errors
-    ///
-    /// [`NoSuchMember`](BoardError::NoSuchMember), or [`Corrupt`](BoardError::Corrupt) when the phase is nonsense.
-    pub fn peer_phase(&self, member: usize) -> Result<u64, BoardError> {
-        if member >= self.shape.members {
-            return Err(BoardError::NoSuchMember { member, members: self.shape.members });
-        }
-        if member == self.member {
-            return Ok(self.phase);
-        }
-        let phase = self.region.word(self.shape.phase(member)).load(Ordering::Acquire);
-        if phase > self.phase + RUN_AHEAD { Err(BoardError::Corrupt { member }) } else { Ok(phase) }
-    }
-
     /// The members that hold the next offer up, because they may still view what it overwrites.
     pub fn behind(&self) -> Vec<usize> {
-        let needed = (self.phase + 1 + LOOKBACK as u64).saturating_sub(SLOTS as u64);
-        let late = |&member: &usize| self.peer_phase(member).is_ok_and(|phase| phase < needed);
+        let needed = self.needed();
+        let late = |&member: &usize| self.has_offered(member, needed) == Ok(false);
         (0..self.shape.members).filter(|&member| member != self.member).filter(late).collect()
     }
 
@@ -191,7 +177,10 @@ impl Seat {
         if phase == 0 || phase > self.phase || phase + (LOOKBACK as u64) <= self.phase {
             return Err(BoardError::OutOfTurn { phase, own: self.phase });
         }
-        if self.phase_towards(member, phase)? < phase {
+        if member >= self.shape.members {
+            return Err(BoardError::NoSuchMember { member, members: self.shape.members });
+        }
+        if !self.awaits(member, phase)? {
             return Ok(None);
         }
         let length = self.region.word(self.shape.length(member, phase)).load(Ordering::Relaxed);
@@ -199,7 +188,7 @@ impl Seat {
         if byte_len > self.shape.slot_byte_len {
             return Err(BoardError::Corrupt { member });
         }
-        let start = self.shape.slot(member, phase);
+        let start = self.shape.offer(member, phase);
         // SAFETY: this offer was made, and is not overwritten while this seat is borrowed: *Why a view stays*.
         Ok(Some(unsafe { self.region.lend(start..start + byte_len) }))
     }
@@ -211,42 +200,55 @@ impl Seat {
     }
 
     fn new(region: Region, shape: Shape, member: usize) -> Result<Seat, PlaceError> {
-        let stored = [shape.phase(member), shape.left(member)].map(|word| region.word(word).load(Ordering::Relaxed));
-        if stored != [0, 0] {
+        let stored = [shape.number(member, 1), shape.left(member)];
+        if stored.iter().any(|&word| region.word(word).load(Ordering::Relaxed) != 0) {
             return Err(PlaceError::Used);
         }
         let seen = vec![0; shape.members].into_boxed_slice();
         Ok(Seat { region, shape, member, phase: 0, seen, left: false })
     }
 
+    /// The phase that all peers must have reached before the next offer overwrites what they may view until then.
+    fn needed(&self) -> u64 {
+        (self.phase + 1 + LOOKBACK as u64).saturating_sub(SLOTS as u64)
+    }
+
     /// Whether all peers are past viewing what the next offer overwrites. Looks only at peers not known to be.
     fn may_overwrite(&mut self) -> Result<bool, BoardError> {
-        let needed = (self.phase + 1 + LOOKBACK as u64).saturating_sub(SLOTS as u64);
+        let needed = self.needed();
         for peer in 0..self.shape.members {
             if peer == self.member || self.seen[peer] >= needed {
                 continue;
             }
-            let phase = self.phase_towards(peer, needed)?;
-            if phase < self.seen[peer] {
-                return Err(BoardError::Corrupt { member: peer });
-            }
-            self.seen[peer] = phase;
-            if phase < needed {
+            if !self.awaits(peer, needed)? {
                 return Ok(false);
             }
+            self.seen[peer] = needed;
         }
         Ok(true)
     }
 
-    /// The phase of a member, read once; an error when it is below the one wanted and will stay there.
-    fn phase_towards(&self, member: usize, wanted: u64) -> Result<u64, BoardError> {
-        let phase = self.peer_phase(member)?;
-        if phase >= wanted || self.region.word(self.shape.left(member)).load(Ordering::Acquire) == 0 {
-            return Ok(phase);
+    /// Whether a member has made an offer; an error when it has left and never will.
+    #[inline]
+    fn awaits(&self, member: usize, phase: u64) -> Result<bool, BoardError> {
+        if self.has_offered(member, phase)? {
+            return Ok(true);
+        }
+        if self.region.word(self.shape.left(member)).load(Ordering::Acquire) == 0 {
+            return Ok(false);
         }
         // What was offered just before leaving may have come after the first look.
-        let last = self.peer_phase(member)?;
-        if last >= wanted { Ok(last) } else { Err(BoardError::Closed { member }) }
+        if self.has_offered(member, phase)? { Ok(true) } else { Err(BoardError::Closed { member }) }
+    }
+
+    /// Whether a member's phase is at least this one, by one look.
+    #[inline]
+    fn has_offered(&self, member: usize, phase: u64) -> Result<bool, BoardError> {
+        if phase == 0 || (member == self.member && phase <= self.phase) {
+            return Ok(true);
+        }
+        let number = self.region.word(self.shape.number(member, phase)).load(Ordering::Acquire);
+        if number > self.phase + RUN_AHEAD { Err(BoardError::Corrupt { member }) } else { Ok(number >= phase) }
     }
 }
 

@@ -117,8 +117,9 @@ impl Bench<'_> {
     fn missing_part(&self, step: usize) -> Option<Schedule> {
         let mut joined = self.schedule.steps[step].clone();
         match &mut joined {
-            Step::PullAll { from, into, .. } if from.len() > 1 && into.len > 0 => {
+            Step::PullAll { from, place, into, .. } if !from.is_empty() && into.len > 0 => {
                 from.pop();
+                *place = from.len().min(*place);
             }
             Step::Combine { parts, .. } if parts.len() > 1 => {
                 parts.pop();

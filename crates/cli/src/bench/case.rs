@@ -99,6 +99,10 @@ impl Case {
             Some(op) => (op.need(rank, self.np).input, op.need(rank, self.np).output),
             None => (self.count, self.count),
         };
+        if self.kind == Kind::AllReduce {
+            // As the programs of the peers do, and mostly those of users.
+            return Buffers { input: vec![], output: self.pattern(rank, output) };
+        }
         Buffers { input: self.pattern(rank, input), output: vec![0; output * self.dtype.byte_len()] }
     }
 
@@ -106,7 +110,10 @@ impl Case {
     pub(crate) fn run(&self, group: &Group, buffers: &mut Buffers) -> Result<()> {
         let Buffers { input, output } = buffers;
         match self.op() {
-            Some(op) => group.run_bytes(op, self.dtype, None, Some(input), output).map(drop),
+            Some(op) => {
+                let input = (self.kind != Kind::AllReduce).then_some(&input[..]);
+                group.run_bytes(op, self.dtype, None, input, output).map(drop)
+            }
             None => self.pass_on(group, input, output),
         }
     }

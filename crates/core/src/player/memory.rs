@@ -1,5 +1,7 @@
 //! The three places of a schedule as bytes, and the access that steps need to several spans of them at once.
 
+use smallvec::SmallVec;
+
 use crate::schedule::{Place, Span};
 
 /// The caller's buffers, as the player sees them during one poll.
@@ -10,6 +12,9 @@ pub struct Data<'a> {
     /// What the caller gets.
     pub output: &'a mut [u8],
 }
+
+/// What is joined or published together: of a host's ranks mostly so few that it takes no memory.
+pub(super) type Parts<'a> = SmallVec<[&'a [u8]; 10]>;
 
 /// The caller's buffers and the player's scratch.
 pub(super) struct Memory<'a, 'b> {
@@ -69,7 +74,7 @@ impl Memory<'_, '_> {
             &place[(part.start - from) * byte_len..(part.end() - from) * byte_len]
         };
         let position = parts.iter().position(|part| *part == into);
-        let others: Vec<&[u8]> = parts.iter().filter(|part| **part != into).map(find).collect();
+        let others: Parts<'_> = parts.iter().filter(|part| **part != into).map(find).collect();
         join(target, position, &others)
     }
 

@@ -64,7 +64,7 @@ impl Player {
     pub fn new(schedule: Arc<Schedule>, task: Task, size: usize, mut scratch: Vec<u8>) -> Player {
         let scratch_len = schedule.scratch * task.dtype.byte_len();
         scratch.resize(scratch.len().max(scratch_len), 0);
-        Player { schedule, task, at: 0, moving: Moving::new(size), first_offer: None, scratch, size }
+        Player { schedule, task, at: 0, moving: Moving::new(), first_offer: None, scratch, size }
     }
 
     /// Plays as far as the peers let it. After an error the operation is over and its output has no meaning.
@@ -91,7 +91,7 @@ impl Player {
             }
             Some(Step::Pull { from, .. }) => vec![giving(*from)],
             Some(Step::PullAll { from, offer, .. }) => {
-                from.iter().copied().filter(|&peer| self.awaits(mesh, peer, *offer)).map(giving).collect()
+                from.iter().map(|part| part.rank).filter(|&peer| self.awaits(mesh, peer, *offer)).map(giving).collect()
             }
             _ => vec![],
         }
@@ -121,9 +121,9 @@ impl Player {
                 let offer = self.first_offer.unwrap_or_default() + *offer as u64;
                 viewing::pull(task, (*from, offer, *start), *into, &mut memory, mesh)
             }
-            Step::PullAll { from, offer, start, into, whole } => {
+            Step::PullAll { from, offer, own, place, into, whole } => {
                 let offer = self.first_offer.unwrap_or_default() + *offer as u64;
-                viewing::pull_all(task, from, (offer, *start), (*into, *whole), &mut memory, mesh)
+                viewing::pull_all(task, (from, offer), (*own, *place), (*into, *whole), &mut memory, mesh)
             }
             step => local::take(task, self.size, step, &mut memory).map(|()| Progress::Done),
         }
@@ -156,6 +156,9 @@ impl Task {
 
     /// Compares what a peer says with what is expected of it.
     fn compare(&self, peer: usize, head: &[u8], expected: &Fingerprint) -> Result<()> {
+        if head == expected.encode() {
+            return Ok(());
+        }
         let bytes = head.try_into().map_err(|_| corrupt(peer, "a frame without a fingerprint"))?;
         let theirs = Fingerprint::decode(bytes).map_err(|bad| corrupt(peer, bad.to_string()))?;
         expected.disagreement(&theirs, self.rank, peer, true).map_or(Ok(()), Err)

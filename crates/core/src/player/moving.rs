@@ -15,19 +15,29 @@ use crate::{Error, Result};
 pub(super) struct Moving {
     out: Option<Outgoing>,
     arriving: Option<Incoming>,
-    /// Whether the fingerprint has gone to a peer.
-    told: Vec<bool>,
-    /// Whether a peer's fingerprint has come.
-    heard: Vec<bool>,
+    /// The peers that the fingerprint has gone to.
+    told: Flags,
+    /// The peers whose fingerprint has come.
+    heard: Flags,
     /// Bytes that came of a receive that folds, until whole elements are there.
     staged: Vec<u8>,
     staged_len: usize,
 }
 
+/// A flag for each peer. No memory is taken before the first is set: most operations of one host set none.
+#[derive(Debug, Default)]
+struct Flags(Vec<bool>);
+
 impl Moving {
-    pub(super) fn new(size: usize) -> Moving {
-        let unknown = vec![false; size];
-        Moving { out: None, arriving: None, told: unknown.clone(), heard: unknown, staged: vec![], staged_len: 0 }
+    pub(super) fn new() -> Moving {
+        Moving {
+            out: None,
+            arriving: None,
+            told: Flags::default(),
+            heard: Flags::default(),
+            staged: vec![],
+            staged_len: 0,
+        }
     }
 
     pub(super) fn poll(
@@ -66,10 +76,9 @@ impl Moving {
     fn poll_send(&mut self, task: &Task, send: Send, memory: &Memory<'_, '_>, mesh: &mut Mesh) -> Result<bool> {
         let body = memory.read(send.span);
         let checksum = mesh.checksum();
-        let told = &mut self.told[send.to];
+        let told = &mut self.told;
         let out = self.out.get_or_insert_with(|| {
-            let head = if *told { vec![] } else { task.fingerprint(send.to, true).encode().to_vec() };
-            *told = true;
+            let head = if told.set(send.to) { task.fingerprint(send.to, true).encode().to_vec() } else { vec![] };
             Outgoing::new(head, body.len(), checksum)
         });
         let link = mesh.link(send.to).map_err(|error| lost(send.to, error))?;
@@ -87,7 +96,7 @@ impl Moving {
     fn advance_recv(&mut self, task: &Task, recv: Recv, memory: &mut Memory<'_, '_>, mesh: &mut Mesh) -> Result<bool> {
         let peer = recv.from;
         let checksum = mesh.checksum();
-        let head_len = if self.heard[peer] { 0 } else { Fingerprint::BYTE_LEN };
+        let head_len = if self.heard.has(peer) { 0 } else { Fingerprint::BYTE_LEN };
         let body_len = recv.span.len * memory.byte_len;
         let frame = self.arriving.get_or_insert_with(|| Incoming::new(head_len, body_len, checksum));
         let link = mesh.link(peer).map_err(|error| lost(peer, error))?;
@@ -97,7 +106,7 @@ impl Moving {
             Part::Head => {
                 let moved = frame.advance_head(link).map_err(|error| lost(peer, error))?;
                 if frame.next() != Part::Head {
-                    self.heard[peer] = true;
+                    self.heard.set(peer);
                     task.compare(peer, frame.head(), &task.fingerprint(peer, false))?;
                 }
                 Ok(moved)
@@ -126,6 +135,20 @@ impl Moving {
         self.staged.copy_within(whole..self.staged_len, 0);
         self.staged_len -= whole;
         Ok(())
+    }
+}
+
+impl Flags {
+    fn has(&self, peer: usize) -> bool {
+        self.0.get(peer).is_some_and(|flag| *flag)
+    }
+
+    /// Sets a peer's flag; whether it was not set before.
+    fn set(&mut self, peer: usize) -> bool {
+        if self.0.len() <= peer {
+            self.0.resize(peer + 1, false);
+        }
+        !std::mem::replace(&mut self.0[peer], true)
     }
 }
 

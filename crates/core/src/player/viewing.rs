@@ -1,11 +1,11 @@
 //! Steps over windows: offers to the peers of this host, and pulls from theirs. Every offer begins with the fingerprint.
 
-use super::memory::Memory;
+use super::memory::{Memory, Parts};
 use super::{Progress, Task, corrupt, lost};
 use crate::fingerprint::Fingerprint;
 use crate::link::{Mesh, Windows};
-use crate::reduce::combine;
-use crate::schedule::Span;
+use crate::reduce::{combine, combine_in_place};
+use crate::schedule::{Part, Span};
 use crate::{Error, Result};
 
 /// Publishes spans as this rank's next offer.
@@ -16,7 +16,8 @@ pub(super) fn offer(
     windows: &mut dyn Windows,
 ) -> Result<Progress> {
     let head = task.fingerprint(task.rank, true).encode();
-    let mut parts: Vec<&[u8]> = vec![&head];
+    let mut parts = Parts::new();
+    parts.push(&head);
     parts.extend(spans.iter().map(|&span| memory.read(span)));
     let made = windows.try_offer(&parts).map_err(|error| lost(task.rank, error))?;
     Ok(if made { Progress::Done } else { Progress::Idle })
@@ -38,24 +39,33 @@ pub(super) fn pull(
     Ok(Progress::Done)
 }
 
-/// Joins the same part of several peers' offers: `(offer, first element)` into `(span, whether these are all inputs)`.
+/// Joins parts of several peers' offers, `(parts, offer)`, with this rank's own, `(span, place among them)`, into
+/// `(span, whether these are all inputs)`.
 pub(super) fn pull_all(
     task: &Task,
-    peers: &[usize],
-    (offer, start): (u64, usize),
+    (from, offer): (&[Part], u64),
+    (own, place): (Span, usize),
     (into, whole): (Span, bool),
     memory: &mut Memory<'_, '_>,
     mesh: &mut Mesh,
 ) -> Result<Progress> {
     let windows = mesh.windows().map_err(|error| lost(task.rank, error))?;
-    let mut parts = Vec::with_capacity(peers.len());
-    for &peer in peers {
-        let Some(part) = view(task, windows, (peer, offer), start, into.len)? else {
+    let mut parts = Parts::with_capacity(from.len() + 1);
+    for part in from {
+        let Some(part) = view(task, windows, (part.rank, offer), part.start, into.len)? else {
             return Ok(Progress::Idle);
         };
         parts.push(part);
     }
-    let joined = combine(task.join(whole), task.dtype, memory.write(into), &parts);
+    let reduce = task.join(whole);
+    let joined = memory.with_parts(into, &[own], |target, in_place, mine| match in_place {
+        Some(_) => combine_in_place(reduce, task.dtype, target, place, &parts),
+        None => {
+            let mut all = Parts::with_capacity(parts.len() + 1);
+            all.extend(parts[..place].iter().chain(mine).chain(&parts[place..]).copied());
+            combine(reduce, task.dtype, target, &all)
+        }
+    });
     joined.map_err(|error| Error::setup("reduction", error))?;
     Ok(Progress::Done)
 }

@@ -51,15 +51,19 @@ pub fn build(plan: &Plan<'_>) -> Option<Schedule> {
 impl Plan<'_> {
     fn all_reduce(&self, draft: &mut Draft, count: usize) {
         let (team, data, segments) = (&self.team(), Place::Output.span(0, count), self.segments);
-        self.fetch(draft, Place::Input.span(0, count), data);
+        let mut given = self.input_place().span(0, count);
+        if self.is_scaled() || !self.algorithm.reads_windows() {
+            draft.copy(given, data);
+            given = data;
+        }
         draft.scale(data);
         let slices = Slices::even(data, team.len());
         let mine = slices.of(team.me());
         match self.algorithm {
             Algorithm::Halving => halving::all_reduce(draft, team, &slices, true),
             Algorithm::Doubling => halving::all_reduce_doubling(draft, team, data, true),
-            Algorithm::Direct => direct::all_reduce(draft, team, data, segments, true),
-            Algorithm::AtOnce => direct::all_reduce_at_once(draft, team, data, segments, true),
+            Algorithm::Direct => direct::all_reduce(draft, team, (given, data), segments, true),
+            Algorithm::AtOnce => direct::all_reduce_at_once(draft, team, (given, data), segments, true),
             Algorithm::TwoLevel => self.levels(0).all_reduce(draft, data, segments),
             Algorithm::Exchange => {
                 exchange::reduce_scatter(draft, team, &slices, mine, segments, true);

@@ -4,7 +4,7 @@
 //! means that every send meets a receive of its length, that nobody waits for ever, that no step reads what it writes,
 //! that every span lies inside its memory, and that every pull reads an offer that is there and may still be read.
 
-use super::{Place, Recv, Schedule, Send, Span, Step};
+use super::{Part, Place, Recv, Schedule, Send, Span, Step};
 
 /// What is wrong with a set of schedules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -211,9 +211,9 @@ impl<'a> Walk<'a, '_> {
                 Ok(self.mates(rank).all(|mate| self.ranks[mate].offers.len() >= made))
             }
             Step::Pull { from, offer, start, into } => self.can_pull(rank, *from, *offer, start + into.len),
-            Step::PullAll { from, offer, start, into, .. } => {
+            Step::PullAll { from, offer, into, .. } => {
                 let mut ready = true;
-                for &peer in from {
+                for &Part { rank: peer, start } in from {
                     ready &= self.can_pull(rank, peer, *offer, start + into.len)?;
                 }
                 Ok(ready)
@@ -224,7 +224,8 @@ impl<'a> Walk<'a, '_> {
 
     fn can_pull(&self, rank: usize, peer: usize, offer: usize, end: usize) -> Result<bool, Fault> {
         let fault = Fault::Pull { rank, step: self.ranks[rank].at };
-        if offer + 1 != self.ranks[rank].offers.len() || self.hosts[rank] != self.hosts[peer] {
+        let own = self.ranks[rank].offers.len();
+        if !(offer < own && own <= offer + LOOKBACK) || self.hosts[rank] != self.hosts[peer] {
             return Err(fault);
         }
         match self.ranks[peer].offers.get(offer) {
@@ -298,16 +299,22 @@ impl Reach {
                 (send.iter().map(|send| send.span).collect(), recv.iter().map(|recv| recv.span).collect())
             }
             Step::Offer(spans) => (spans.clone(), vec![]),
-            Step::Pull { into, .. } | Step::PullAll { into, .. } => (vec![], vec![*into]),
+            Step::Pull { into, .. } => (vec![], vec![*into]),
+            Step::PullAll { own, into, .. } => {
+                (vec![*own].into_iter().filter(|own| own != into).collect(), vec![*into])
+            }
             Step::Copy { from, into } => (vec![*from], vec![*into]),
             Step::Combine { into, parts, .. } => {
                 (parts.iter().copied().filter(|part| part != into).collect(), vec![*into])
             }
             Step::Scale(span) | Step::Finish(span) => (vec![], vec![*span]),
         };
-        let local = matches!(step, Step::Copy { .. } | Step::Combine { .. });
+        let local = matches!(step, Step::Copy { .. } | Step::Combine { .. } | Step::PullAll { .. });
         let odd = reads.iter().find(|read| local && read.len != writes[0].len);
         let uneven = odd.map(|read| (read.len, writes[0].len));
         Reach { reads, writes, uneven }
     }
 }
+
+/// How many of its latest offers' numbers a rank may read of others, as windows have it ([`Windows`](crate::link::Windows)).
+const LOOKBACK: usize = 2;

@@ -8,25 +8,30 @@ use super::draft::Draft;
 use super::slices::Slices;
 use super::team::Team;
 
-/// Every member ends with the whole reduction in place; each folds one slice and reads the others' results.
-pub(super) fn all_reduce(draft: &mut Draft, team: &Team, data: Span, segments: usize, whole: bool) {
+/// Every member ends with the whole reduction of `data` in `into`, which may be the same; each folds one slice and reads
+/// the others' results.
+pub(super) fn all_reduce(draft: &mut Draft, team: &Team, (data, into): (Span, Span), segments: usize, whole: bool) {
     for segment in 0..segments {
-        let piece = data.piece(segment, segments);
-        let slices = Slices::even(piece, team.len());
-        let mine = slices.of(team.me());
-        let offer = draft.offer(vec![piece]);
-        draft.pull_all(team.ranks(), offer, mine.start - piece.start, mine, whole);
-        collect(draft, team, mine, &slices);
+        let [given, results] = [data, into].map(|span| Slices::even(span.piece(segment, segments), team.len()));
+        let result = results.of(team.me());
+        fold(draft, team, &given, (given.of(team.me()), result), whole);
+        collect(draft, team, result, &results);
     }
 }
 
-/// Every member ends with the whole reduction in place; each folds all of it: for small data.
-pub(super) fn all_reduce_at_once(draft: &mut Draft, team: &Team, data: Span, segments: usize, whole: bool) {
-    for segment in 0..segments {
-        let piece = data.piece(segment, segments);
-        let offer = draft.offer(vec![piece]);
-        draft.pull_all(team.ranks(), offer, 0, piece, whole);
-    }
+/// The same where each folds all of it: for small data, and for two.
+pub(super) fn all_reduce_at_once(
+    draft: &mut Draft,
+    team: &Team,
+    (data, into): (Span, Span),
+    segments: usize,
+    whole: bool,
+) {
+    let offer = |draft: &mut Draft, segment| draft.offer(vec![data.piece(segment, segments)]);
+    ahead(draft, segments, offer, |draft, segment, offer| {
+        let [given, result] = [data, into].map(|span| span.piece(segment, segments));
+        draft.pull_all(by_rank(team), offer, |_| 0, (given, result), whole);
+    });
 }
 
 /// Member 0 ends with the reduction in `data`, which must be its own to write; the others' data stays as it is.
@@ -34,12 +39,10 @@ pub(super) fn reduce(draft: &mut Draft, team: &Team, data: Span, segments: usize
     let at_root = team.me() == 0;
     let room = draft.scratch(if at_root { 0 } else { data.len.div_ceil(segments).div_ceil(team.len()) });
     for segment in 0..segments {
-        let piece = data.piece(segment, segments);
-        let slices = Slices::even(piece, team.len());
+        let slices = Slices::even(data.piece(segment, segments), team.len());
         let mine = slices.of(team.me());
         let result = if at_root { mine } else { Span { len: mine.len, ..room } };
-        let offer = draft.offer(vec![piece]);
-        draft.pull_all(&by_rank(team), offer, mine.start - piece.start, result, whole);
+        fold(draft, team, &slices, (mine, result), whole);
         let offer = draft.offer(vec![result]);
         for member in others(team).filter(|_| at_root) {
             draft.pull(team.rank(member), offer, 0, slices.of(member));
@@ -49,55 +52,56 @@ pub(super) fn reduce(draft: &mut Draft, team: &Team, data: Span, segments: usize
 
 /// Every member ends with member 0's `data`.
 pub(super) fn broadcast(draft: &mut Draft, team: &Team, data: Span, segments: usize) {
-    for segment in 0..segments {
-        let piece = data.piece(segment, segments);
-        let at_root = team.me() == 0;
-        let offer = draft.offer(if at_root { vec![piece] } else { vec![] });
+    let at_root = team.me() == 0;
+    let piece = |segment| data.piece(segment, segments);
+    let offer = |draft: &mut Draft, segment| draft.offer(if at_root { vec![piece(segment)] } else { vec![] });
+    ahead(draft, segments, offer, |draft, segment, offer| {
         if !at_root {
-            draft.pull(team.rank(0), offer, 0, piece);
+            draft.pull(team.rank(0), offer, 0, piece(segment));
         } else if segment == 0 {
             hear(draft, team, team.after(1), offer);
         }
-    }
+    });
 }
 
 /// Every member ends with every slice, given that member `i` has slice `i` in place.
 pub(super) fn all_gather(draft: &mut Draft, team: &Team, data: &Slices, segments: usize) {
-    for segment in 0..segments {
-        let offer = draft.offer(vec![data.of(team.me()).piece(segment, segments)]);
+    let offer = |draft: &mut Draft, segment| draft.offer(vec![data.of(team.me()).piece(segment, segments)]);
+    ahead(draft, segments, offer, |draft, segment, offer| {
         for member in others(team) {
             draft.pull(team.rank(member), offer, 0, data.of(member).piece(segment, segments));
         }
-    }
+    });
 }
 
 /// Member `i` ends with slice `i` of the reduction in `into`, which may be slice `i` of `data` itself.
 pub(super) fn reduce_scatter(draft: &mut Draft, team: &Team, data: &Slices, into: Span, segments: usize, whole: bool) {
-    for segment in 0..segments {
-        let pieces = pieces(data, team.len(), segment, segments);
-        let start = pieces[..team.me()].iter().map(|piece| piece.len).sum();
-        let offer = draft.offer(pieces);
-        draft.pull_all(team.ranks(), offer, start, into.piece(segment, segments), whole);
-    }
+    let parts = |segment| pieces(data, team.len(), segment, segments);
+    let offer = |draft: &mut Draft, segment| draft.offer(without(team.me(), parts(segment)));
+    ahead(draft, segments, offer, |draft, segment, offer| {
+        let parts = parts(segment);
+        let (own, start) = (parts[team.me()], |peer| start_of(team.me(), number(team, peer), &parts));
+        draft.pull_all(by_rank(team), offer, start, (own, into.piece(segment, segments)), whole);
+    });
 }
 
 /// Slice `j` of member `i`'s `give` becomes slice `i` of member `j`'s `take`; all slices are of one length.
 pub(super) fn all_to_all(draft: &mut Draft, team: &Team, give: &Slices, take: &Slices, segments: usize) {
     draft.copy(give.of(team.me()), take.of(team.me()));
-    for segment in 0..segments {
-        let pieces = pieces(give, team.len(), segment, segments);
-        let start = pieces[..team.me()].iter().map(|piece| piece.len).sum();
-        let offer = draft.offer(pieces);
+    let parts = |segment| pieces(give, team.len(), segment, segments);
+    let offer = |draft: &mut Draft, segment| draft.offer(without(team.me(), parts(segment)));
+    ahead(draft, segments, offer, |draft, segment, offer| {
         for member in others(team) {
+            let start = start_of(team.me(), member, &parts(segment));
             draft.pull(team.rank(member), offer, start, take.of(member).piece(segment, segments));
         }
-    }
+    });
 }
 
 /// Member 0 ends with every member's slice in `all`, which is cut by rank.
 pub(super) fn gather(draft: &mut Draft, team: &Team, mine: Span, all: &Slices, segments: usize) {
-    for segment in 0..segments {
-        let offer = draft.offer(vec![mine.piece(segment, segments)]);
+    let offer = |draft: &mut Draft, segment| draft.offer(vec![mine.piece(segment, segments)]);
+    ahead(draft, segments, offer, |draft, segment, offer| {
         for member in others(team).filter(|_| team.me() == 0) {
             let rank = team.rank(member);
             draft.pull(rank, offer, 0, all.of(rank).piece(segment, segments));
@@ -105,7 +109,7 @@ pub(super) fn gather(draft: &mut Draft, team: &Team, mine: Span, all: &Slices, s
         if segment == 0 && team.me() > 0 {
             hear(draft, team, 0, offer);
         }
-    }
+    });
     if team.me() == 0 {
         draft.copy(mine, all.of(team.rank(0)));
     }
@@ -114,16 +118,18 @@ pub(super) fn gather(draft: &mut Draft, team: &Team, mine: Span, all: &Slices, s
 /// Member `i` ends with its slice of member 0's `all`, which is cut by rank, in `mine`.
 pub(super) fn scatter(draft: &mut Draft, team: &Team, all: &Slices, mine: Span, segments: usize) {
     let my_rank = team.rank(team.me());
-    for segment in 0..segments {
-        let pieces = pieces(all, team.len(), segment, segments);
-        let start = pieces[..my_rank].iter().map(|piece| piece.len).sum();
-        let offer = draft.offer(if team.me() == 0 { pieces } else { vec![] });
+    let parts = |segment| pieces(all, team.len(), segment, segments);
+    let offer = |draft: &mut Draft, segment| {
+        draft.offer(if team.me() == 0 { without(my_rank, parts(segment)) } else { vec![] })
+    };
+    ahead(draft, segments, offer, |draft, segment, offer| {
         if team.me() > 0 {
+            let start = start_of(my_rank, team.rank(0), &parts(segment));
             draft.pull(team.rank(0), offer, start, mine.piece(segment, segments));
         } else if segment == 0 {
             hear(draft, team, team.after(1), offer);
         }
-    }
+    });
     if team.me() == 0 {
         draft.copy(all.of(my_rank), mine);
     }
@@ -155,6 +161,47 @@ fn collect(draft: &mut Draft, team: &Team, mine: Span, slices: &Slices) {
     }
 }
 
+/// Offers each segment before the one in front of it is read, so that nobody waits for what could be there already.
+fn ahead(
+    draft: &mut Draft,
+    segments: usize,
+    offer: impl Fn(&mut Draft, usize) -> usize,
+    read: impl Fn(&mut Draft, usize, usize),
+) {
+    let mut next = offer(draft, 0);
+    for segment in 0..segments {
+        let this = next;
+        if segment + 1 < segments {
+            next = offer(draft, segment + 1);
+        }
+        read(draft, segment, this);
+    }
+}
+
+/// Publishes the slices of the others and joins one's own with what the others publish of it.
+fn fold(draft: &mut Draft, team: &Team, slices: &Slices, (mine, into): (Span, Span), whole: bool) {
+    let parts = pieces(slices, team.len(), 0, 1);
+    let offer = draft.offer(without(team.me(), parts.clone()));
+    let start = |peer| start_of(team.me(), number(team, peer), &parts);
+    draft.pull_all(by_rank(team), offer, start, (mine, into), whole);
+}
+
+/// All pieces but the one that its owner keeps.
+fn without(owner: usize, mut pieces: Vec<Span>) -> Vec<Span> {
+    pieces.remove(owner);
+    pieces
+}
+
+/// Where a piece begins in the offer of an owner who keeps its own.
+fn start_of(piece: usize, owner: usize, pieces: &[Span]) -> usize {
+    let before = pieces[..piece].iter().enumerate().filter(|(number, _)| *number != owner);
+    before.map(|(_, piece)| piece.len).sum()
+}
+
+fn number(team: &Team, rank: usize) -> usize {
+    team.number(rank).unwrap_or_default()
+}
+
 /// The other members, the next one first, so that not everybody reads the same window at once.
 fn others(team: &Team) -> impl Iterator<Item = usize> {
     (1..team.len()).map(|distance| team.after(distance))
@@ -165,9 +212,9 @@ fn pieces(slices: &Slices, parts: usize, segment: usize, segments: usize) -> Vec
     (0..parts).map(|part| slices.of(part).piece(segment, segments)).collect()
 }
 
-/// The team's ranks in rank order, so that a rotated team folds as the others do.
-fn by_rank(team: &Team) -> Vec<usize> {
+/// The team's ranks in rank order, so that a rotated team folds as the others do, and this rank.
+fn by_rank(team: &Team) -> (Vec<usize>, usize) {
     let mut ranks = team.ranks().to_vec();
     ranks.sort_unstable();
-    ranks
+    (ranks, team.rank(team.me()))
 }

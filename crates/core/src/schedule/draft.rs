@@ -1,6 +1,6 @@
 //! A schedule in the making: steps are added in order, empty ones are left out, scratch is handed out in spans.
 
-use super::{Algorithm, Place, Recv, Schedule, Send, Span, Step, Then};
+use super::{Algorithm, Part, Place, Recv, Schedule, Send, Span, Step, Then};
 use crate::reduce::ReduceOp;
 
 /// Collects the steps of one rank.
@@ -96,7 +96,19 @@ impl Draft {
         self.steps.push(Step::Pull { from, offer, start, into });
     }
 
-    pub(super) fn pull_all(&mut self, from: &[usize], offer: usize, start: usize, into: Span, whole: bool) {
-        self.steps.push(Step::PullAll { from: from.to_vec(), offer, start, into, whole });
+    /// Joins parts of the peers' offers with this rank's `own`, in the order of `ranks`. `start` tells where the part begins
+    /// in a peer's offer.
+    pub(super) fn pull_all(
+        &mut self,
+        (ranks, me): (Vec<usize>, usize),
+        offer: usize,
+        start: impl Fn(usize) -> usize,
+        (own, into): (Span, Span),
+        whole: bool,
+    ) {
+        let place = ranks.iter().position(|&rank| rank == me).unwrap_or_default();
+        let peers = ranks.into_iter().filter(|&rank| rank != me);
+        let from = peers.map(|rank| Part { rank, start: start(rank) }).collect();
+        self.steps.push(Step::PullAll { from, offer, own, place, into, whole });
     }
 }

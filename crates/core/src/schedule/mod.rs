@@ -23,4 +23,4 @@ mod tree;
 pub use build::{Plan, build};
 pub use check::{Event, Fault, check, walk};
 pub use choose::{Algorithm, Ground, choose};
-pub use step::{Place, Recv, Schedule, Send, Span, Step, Then};
+pub use step::{Part, Place, Recv, Schedule, Send, Span, Step, Then};

@@ -58,14 +58,16 @@ pub enum Step {
         /// Where it goes.
         into: Span,
     },
-    /// The same part of several peers' offers is joined, in the order given, and stored.
+    /// Parts of several peers' offers and one of this rank's own memory are joined, in the order given, and stored.
     PullAll {
-        /// The peers, this rank among them.
-        from: Vec<usize>,
+        /// Where the peers' parts are.
+        from: Vec<Part>,
         /// Which of their offers in this operation, from 0.
         offer: usize,
-        /// First element of the part, counted from the start of the offer.
-        start: usize,
+        /// What this rank adds; it may be where the result goes.
+        own: Span,
+        /// How many of the peers' parts come before its own.
+        place: usize,
         /// Where the result goes.
         into: Span,
         /// Whether these are all the inputs there are, so that an average divides here.
@@ -111,6 +113,15 @@ pub struct Recv {
     pub span: Span,
     /// What becomes of what is there.
     pub then: Then,
+}
+
+/// Where a part begins in a peer's offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The peer.
+    pub rank: usize,
+    /// First element of the part, counted from the start of the offer.
+    pub start: usize,
 }
 
 /// What a receive does to the memory it receives into.

@@ -130,7 +130,7 @@ fn every_rank_hears_from_another_through_windows() {
 fn hears_another((rank, schedule): (usize, &Schedule)) -> bool {
     schedule.steps.iter().any(|step| match step {
         Step::Pull { from, .. } => *from != rank,
-        Step::PullAll { from, .. } => from.iter().any(|from| *from != rank),
+        Step::PullAll { from, .. } => from.iter().any(|from| from.rank != rank),
         _ => false,
     })
 }

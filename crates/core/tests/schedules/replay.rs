@@ -1,7 +1,9 @@
 //! Plays all ranks' schedules on real memory, in the order the validity check walks them.
 
 use phalanx_core::reduce::{Factor, combine, combine_in_place, finish_avg, fold, scale};
-use phalanx_core::schedule::{Algorithm, Event, Place, Plan, Recv, Schedule, Send, Span, Step, Then, build, walk};
+use phalanx_core::schedule::{
+    Algorithm, Event, Part, Place, Plan, Recv, Schedule, Send, Span, Step, Then, build, walk,
+};
 use phalanx_core::{DType, Layout, Op, ReduceOp};
 
 /// One case: an operation, an algorithm and the ground it is played on.
@@ -189,9 +191,11 @@ impl Play<'_> {
                 let part = windows[*from].part(*offer, *start, into.len, dtype);
                 own.write(*into, dtype).copy_from_slice(part);
             }
-            Step::PullAll { from, offer, start, into, whole } => {
-                let part = |&peer: &usize| windows[peer].part(*offer, *start, into.len, dtype);
-                let parts: Vec<&[u8]> = from.iter().map(part).collect();
+            Step::PullAll { from, offer, own: mine, place, into, whole } => {
+                let part = |part: &Part| windows[part.rank].part(*offer, part.start, into.len, dtype);
+                let mut parts: Vec<&[u8]> = from.iter().map(part).collect();
+                let mine = own.read(input, *mine, dtype).to_vec();
+                parts.insert(*place, &mine);
                 combine(partial(self.reduce, *whole), dtype, own.write(*into, dtype), &parts).unwrap();
             }
             Step::Copy { from, into } => own.with_parts(input, *into, &[*from], dtype, |target, _, parts| {

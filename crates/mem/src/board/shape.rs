@@ -3,8 +3,12 @@
 use super::SLOTS;
 use crate::region::{LINE, PlaceError, whole_lines};
 
-/// Where everything of a board is. For each member: its words in lines of their own, then its slots in whole lines, so
-/// that payload starts with a line and nobody's offer slows another's.
+/// Where everything of a board is. For each member: a line for its word, then its slots in whole lines, so that nobody's
+/// offer slows another's.
+///
+/// A slot begins with the number of the offer in it and its length, and the first [`HEAD`] bytes of the offer follow on
+/// the same line: whoever learns of an offer has fetched what it needs to know of it. The rest of the offer starts with
+/// a line of its own, because copies to and from an odd place take twice as long.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     pub(super) members: usize,
@@ -23,33 +27,36 @@ impl Shape {
     }
 
     fn measured(members: usize, slot_byte_len: usize) -> Option<Shape> {
-        let slot_stride = whole_lines(slot_byte_len)?;
-        let member_stride = slot_stride.checked_mul(SLOTS)?.checked_add(WORDS_BYTE_LEN)?;
+        let slot_stride = whole_lines(slot_byte_len.checked_add(LEAD)?)?;
+        let member_stride = slot_stride.checked_mul(SLOTS)?.checked_add(LINE)?;
         let byte_len = member_stride.checked_mul(members)?;
         Some(Shape { members, slot_byte_len, slot_stride, member_stride, byte_len })
     }
 
-    pub(super) fn phase(&self, member: usize) -> usize {
+    pub(super) fn left(&self, member: usize) -> usize {
         member * self.member_stride
     }
 
-    pub(super) fn left(&self, member: usize) -> usize {
-        self.phase(member) + WORD
+    /// The word that says which offer is in the slot where this one goes.
+    pub(super) fn number(&self, member: usize, phase: u64) -> usize {
+        self.offer(member, phase) - 2 * WORD
     }
 
-    /// The length of an offer lies beside the phase: whoever learns of the offer has fetched it along.
     pub(super) fn length(&self, member: usize, phase: u64) -> usize {
-        self.phase(member) + (2 + slot_index(phase)) * WORD
+        self.offer(member, phase) - WORD
     }
 
-    pub(super) fn slot(&self, member: usize, phase: u64) -> usize {
-        self.phase(member) + WORDS_BYTE_LEN + slot_index(phase) * self.slot_stride
+    /// Where the bytes of an offer begin.
+    pub(super) fn offer(&self, member: usize, phase: u64) -> usize {
+        let slot = ((phase - 1) % SLOTS as u64) as usize;
+        self.left(member) + LINE + slot * self.slot_stride + LEAD
     }
 }
 
-fn slot_index(phase: u64) -> usize {
-    ((phase - 1) % SLOTS as u64) as usize
-}
+/// The bytes of an offer that lie before its first whole line.
+pub const HEAD: usize = if cfg!(loom) { 0 } else { 32 };
 
+/// What is in front of an offer: unused up to the words.
+const LEAD: usize = LINE - HEAD;
 const WORD: usize = size_of::<u64>();
-const WORDS_BYTE_LEN: usize = ((2 + SLOTS) * WORD).next_multiple_of(LINE);
+const _: () = assert!(LEAD >= 2 * WORD && LEAD.is_multiple_of(WORD));

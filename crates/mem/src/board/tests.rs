@@ -14,7 +14,6 @@ fn offers_are_seen_by_all_at_their_phase() {
     }
     for seat in &seats {
         for member in 0..3 {
-            assert_eq!(seat.peer_phase(member), Ok(1));
             assert_eq!(seat.view(member, 1), Ok(Some(&vec![member as u8; member][..])));
         }
     }
@@ -50,7 +49,6 @@ fn a_member_runs_ahead_by_the_spare_slots_only() {
 fn bad_calls_are_refused() {
     let mut seats = seats(2, 3).expect("memory");
     assert_eq!(seats[0].try_offer(&[0; 4]), Err(BoardError::TooLong { byte_len: 4, slot_byte_len: 3 }));
-    assert_eq!(seats[0].peer_phase(2), Err(BoardError::NoSuchMember { member: 2, members: 2 }));
     assert_eq!(seats[0].try_offer(&[]), Ok(true));
     assert_eq!(seats[0].view(2, 1), Err(BoardError::NoSuchMember { member: 2, members: 2 }));
     assert!(matches!(super::seats(0, 1), Err(PlaceError::NoSuchMember { .. })));
@@ -58,7 +56,7 @@ fn bad_calls_are_refused() {
     assert!(matches!(super::seats(1 << 40, 1 << 40), Err(PlaceError::TooLong)));
     assert!(matches!(super::seats(1, isize::MAX as usize / 4), Err(PlaceError::OutOfMemory(_))));
     assert_eq!(byte_len(0, 1), None);
-    assert_eq!(byte_len(2, 0), Some(2 * LINE));
+    assert_eq!(byte_len(2, 0), Some(2 * (1 + SLOTS) * LINE));
 }
 
 #[test]
@@ -166,28 +164,29 @@ mod in_segment {
     }
 
     #[test]
-    fn hostile_phases_are_errors() {
+    fn hostile_numbers_are_errors() {
         let (mut seat, theirs, shape) = seat_and_raw();
-        let phase = theirs.atomic_u64(OFFSET + shape.phase(1)).expect("the other process may write anything");
-        for nonsense in [RUN_AHEAD + 1, u64::MAX, 1 << 63] {
-            phase.store(nonsense, Ordering::Release);
-            assert_eq!(seat.peer_phase(1), Err(BoardError::Corrupt { member: 1 }));
+        let number = |phase| theirs.atomic_u64(OFFSET + shape.number(1, phase)).expect("they may write anything");
+        assert_eq!(seat.try_offer(&[1]), Ok(true));
+        for nonsense in [1 + RUN_AHEAD + 1, u64::MAX, 1 << 63] {
+            number(1).store(nonsense, Ordering::Release);
+            assert_eq!(seat.view(1, 1), Err(BoardError::Corrupt { member: 1 }));
         }
-        phase.store(1, Ordering::Release);
-        while seat.try_offer(&[1]).expect("a possible phase") {}
-        assert_eq!(seat.view(1, seat.phase()), Ok(None));
-        phase.store(0, Ordering::Release);
+        number(1).store(1, Ordering::Release);
+        while seat.try_offer(&[1]).expect("a possible number") {}
+        assert_eq!(seat.phase(), 3);
+        assert_eq!(seat.view(1, 3), Ok(None));
+        number(2).store(u64::MAX, Ordering::Release);
         assert_eq!(seat.try_offer(&[1]), Err(BoardError::Corrupt { member: 1 }));
-        phase.store(u64::MAX, Ordering::Release);
-        assert_eq!(seat.try_offer(&[1]), Err(BoardError::Corrupt { member: 1 }));
-        assert_eq!(seat.view(1, seat.phase()), Err(BoardError::Corrupt { member: 1 }));
+        number(3).store(u64::MAX, Ordering::Release);
+        assert_eq!(seat.view(1, 3), Err(BoardError::Corrupt { member: 1 }));
     }
 
     #[test]
     fn hostile_lengths_are_errors() {
         let (mut seat, theirs, shape) = seat_and_raw();
         assert_eq!(seat.try_offer(&[1]), Ok(true));
-        theirs.atomic_u64(OFFSET + shape.phase(1)).expect("raw").store(1, Ordering::Release);
+        theirs.atomic_u64(OFFSET + shape.number(1, 1)).expect("raw").store(1, Ordering::Release);
         let length = theirs.atomic_u64(OFFSET + shape.length(1, 1)).expect("raw");
         for nonsense in [9, u64::MAX, 1 << 63] {
             length.store(nonsense, Ordering::Release);
