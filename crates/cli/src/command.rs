@@ -25,6 +25,9 @@ pub(crate) enum Command {
     /// The last step before a rank's program, started by the launcher.
     #[command(name = "__rank", hide = true)]
     Rank(run::RankStep),
+    /// One rank of a bench, started by `bench`.
+    #[command(name = "__bench_rank", hide = true)]
+    BenchRank,
 }
 
 const EXIT_CODES: &str = "\

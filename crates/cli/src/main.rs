@@ -11,6 +11,7 @@ mod seconds;
 mod simulate;
 mod sizes;
 mod store;
+mod tied;
 
 use std::process::ExitCode;
 
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Command::Rank(step) => run::become_program(&step),
         Command::Store(options) => store::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::BenchRank => bench::rank(),
         Command::Simulate(options) => simulate::run(&options),
         Command::Completions(options) => completions::run(&options),
     };

@@ -2,28 +2,14 @@
 
 use std::fmt;
 
-use phalanx::{Counts, DType, Group, Op, OpKind, ReduceOp, Result};
+use phalanx::{Counts, DType, Group, Op, ReduceOp, Result};
+use serde_json::{Value, json};
 
+use super::kind::Kind;
 use crate::sizes;
 
-/// What can be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    AllReduce,
-    ReduceScatter,
-    AllGather,
-    Broadcast,
-    Reduce,
-    AllToAll,
-    Gather,
-    Scatter,
-    /// Every rank sends to the next one and receives from the one before.
-    SendRecv,
-    Barrier,
-}
-
 /// An operation at a size.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Case {
     pub(crate) kind: Kind,
     pub(crate) np: usize,
@@ -33,52 +19,28 @@ pub(crate) struct Case {
     count: usize,
 }
 
-impl Kind {
-    const ALL: [Kind; 10] = [
-        Kind::AllReduce,
-        Kind::ReduceScatter,
-        Kind::AllGather,
-        Kind::Broadcast,
-        Kind::Reduce,
-        Kind::AllToAll,
-        Kind::Gather,
-        Kind::Scatter,
-        Kind::SendRecv,
-        Kind::Barrier,
-    ];
+/// The buffers of one rank. Where the operation works in place, there is only the output.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
 
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Kind::AllReduce => OpKind::AllReduce.name(),
-            Kind::ReduceScatter => OpKind::ReduceScatter.name(),
-            Kind::AllGather => OpKind::AllGather.name(),
-            Kind::Broadcast => OpKind::Broadcast.name(),
-            Kind::Reduce => OpKind::Reduce.name(),
-            Kind::AllToAll => OpKind::AllToAll.name(),
-            Kind::Gather => OpKind::Gather.name(),
-            Kind::Scatter => OpKind::Scatter.name(),
-            Kind::Barrier => OpKind::Barrier.name(),
-            Kind::SendRecv => "send_recv",
-        }
-    }
+/// Elements of a result that come from one place.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    source: Source,
+    /// The first of them in the data of the source.
+    start: usize,
+    count: usize,
+}
 
-    pub(crate) fn reduces(self) -> bool {
-        matches!(self, Kind::AllReduce | Kind::ReduceScatter | Kind::Reduce)
-    }
-
-    fn is_sliced(self) -> bool {
-        matches!(self, Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll | Kind::Gather | Kind::Scatter)
-    }
-
-    /// Bytes that each rank's hardware moves for each byte of the size, as nccl-tests counts them.
-    pub(crate) fn bus_factor(self, np: usize) -> f64 {
-        let share = (np - 1) as f64 / np as f64;
-        match self {
-            Kind::AllReduce => 2.0 * share,
-            kind if kind.is_sliced() => share,
-            _ => 1.0,
-        }
-    }
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// The data of one rank.
+    Rank(usize),
+    /// The reduction of all ranks' data.
+    All,
 }
 
 impl Case {
@@ -88,46 +50,127 @@ impl Case {
         Case { kind, np, dtype, reduce, count }
     }
 
+    pub(crate) fn to_json(self) -> Value {
+        let (op, dtype, reduce) = (self.kind.name(), self.dtype.name(), self.reduce.name());
+        json!({ "op": op, "bytes": self.byte_len(), "np": self.np, "dtype": dtype, "reduce": reduce })
+    }
+
+    pub(crate) fn from_json(told: &Value) -> Option<Case> {
+        let number = |name: &str| told[name].as_u64().and_then(|number| usize::try_from(number).ok());
+        let (dtype, reduce) = (told["dtype"].as_str()?.parse().ok()?, told["reduce"].as_str()?.parse().ok()?);
+        Some(Case::new(Kind::of_name(told["op"].as_str()?)?, number("bytes")?, number("np")?, dtype, reduce))
+    }
+
     /// Bytes of the larger of a rank's input and output.
     pub(crate) fn byte_len(&self) -> usize {
         self.count * self.dtype.byte_len()
     }
 
-    /// The buffers of one rank, with fresh data.
-    pub(crate) fn buffers(&self, rank: usize) -> Buffers {
-        let (input, output) = match self.op() {
-            Some(op) => (op.need(rank, self.np).input, op.need(rank, self.np).output),
-            None => (self.count, self.count),
+    /// The buffers of one rank, large enough whichever rank is the root.
+    pub(crate) fn buffers(&self) -> Buffers {
+        let (count, share) = (self.count, self.share());
+        let (input, output) = match self.kind {
+            Kind::AllReduce | Kind::Broadcast | Kind::Reduce => (0, count),
+            Kind::AllGather | Kind::Gather => (share, count),
+            Kind::ReduceScatter | Kind::Scatter => (count, share),
+            Kind::AllToAll | Kind::SendRecv => (count, count),
+            Kind::Barrier => (0, 0),
         };
-        if self.kind == Kind::AllReduce {
-            // As the programs of the peers do, and mostly those of users.
-            return Buffers { input: vec![], output: self.pattern(rank, output) };
-        }
-        Buffers { input: self.pattern(rank, input), output: vec![0; output * self.dtype.byte_len()] }
+        let buffer = |count| vec![0; count * self.dtype.byte_len()];
+        Buffers { input: buffer(input), output: buffer(output) }
     }
 
-    /// Runs the operation once.
-    pub(crate) fn run(&self, group: &Group, buffers: &mut Buffers) -> Result<()> {
+    /// Runs the operation once, with this root if it has one.
+    pub(crate) fn run(&self, group: &Group, buffers: &mut Buffers, root: usize) -> Result<()> {
         let Buffers { input, output } = buffers;
-        match self.op() {
-            Some(op) => {
-                let input = (self.kind != Kind::AllReduce).then_some(&input[..]);
-                group.run_bytes(op, self.dtype, None, input, output).map(drop)
+        let Some(op) = self.op(root) else { return self.pass_on(group, input, output) };
+        if self.kind.is_in_place() {
+            return group.run_bytes(op, self.dtype, None, None, output).map(drop);
+        }
+        let need = op.need(group.rank(), self.np);
+        let unit = self.dtype.byte_len();
+        let (input, output) = (&input[..need.input * unit], &mut output[..need.output * unit]);
+        group.run_bytes(op, self.dtype, None, Some(input), output).map(drop)
+    }
+
+    /// Runs the operation once on data that tells ranks and places apart, and counts the wrong elements of this rank.
+    pub(crate) fn check(&self, group: &Group, buffers: &mut Buffers, root: usize) -> Result<usize> {
+        let Buffers { input, output } = &mut *buffers;
+        let mine = if self.kind.is_in_place() { output } else { input };
+        self.write_pattern(group.rank(), 0, mine);
+        self.run(group, buffers, root)?;
+        Ok(self.wrong(group.rank(), root, &buffers.output))
+    }
+
+    fn wrong(&self, rank: usize, root: usize, output: &[u8]) -> usize {
+        let unit = self.dtype.byte_len();
+        let mut expected = vec![0; AT_ONCE * unit];
+        let (mut at, mut wrong) = (0, 0);
+        for Piece { source, start, count } in self.pieces(rank, root) {
+            for offset in (0..count).step_by(AT_ONCE) {
+                let expected = &mut expected[..(count - offset).min(AT_ONCE) * unit];
+                match source {
+                    Source::Rank(from) => self.write_pattern(from, start + offset, expected),
+                    Source::All => self.write_reduced(start + offset, expected),
+                }
+                let got = &output[at * unit..][..expected.len()];
+                at += got.len() / unit;
+                if got != expected {
+                    wrong +=
+                        got.chunks(unit).zip(expected.chunks(unit)).filter(|(got, expected)| got != expected).count();
+                }
             }
-            None => self.pass_on(group, input, output),
+        }
+        wrong
+    }
+
+    /// What a rank's output must be made of; nothing where it has no result.
+    fn pieces(&self, rank: usize, root: usize) -> Vec<Piece> {
+        let (count, share) = (self.count, self.share());
+        let one = |source, start, count| vec![Piece { source, start, count }];
+        let of_each =
+            |start| (0..self.np).map(|from| Piece { source: Source::Rank(from), start, count: share }).collect();
+        match self.kind {
+            Kind::Reduce | Kind::Gather if rank != root => vec![],
+            Kind::AllReduce | Kind::Reduce => one(Source::All, 0, count),
+            Kind::ReduceScatter => one(Source::All, rank * share, share),
+            Kind::AllGather | Kind::Gather => of_each(0),
+            Kind::Broadcast => one(Source::Rank(root), 0, count),
+            Kind::Scatter => one(Source::Rank(root), rank * share, share),
+            Kind::AllToAll => of_each(rank * share),
+            Kind::SendRecv => one(Source::Rank(self.neighbours(rank).1), 0, count),
+            Kind::Barrier => vec![],
         }
     }
 
-    /// How many bytes of a rank's output are not what they must be.
-    pub(crate) fn wrong(&self, rank: usize, output: &[u8]) -> usize {
-        let expected = self.expected(rank);
-        debug_assert!(expected.is_empty() || expected.len() == output.len());
-        expected.iter().zip(output).filter(|(expected, got)| expected != got).count()
+    /// The reduction of all ranks' data. Zeros and ones add up without rounding in every order.
+    fn write_reduced(&self, start: usize, elements: &mut [u8]) {
+        let pattern = |rank| {
+            let mut input = vec![0; elements.len()];
+            self.write_pattern(rank, start, &mut input);
+            input
+        };
+        let inputs: Vec<Vec<u8>> = (0..self.np).map(pattern).collect();
+        let inputs: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
+        // The pair was checked before anything was measured.
+        let _ = phalanx::reduce::combine(self.reduce, self.dtype, elements, &inputs);
     }
 
-    fn op(&self) -> Option<Op> {
-        let (count, reduce, root) = (self.count, self.reduce, 0);
-        let counts = Counts::Even(count / self.np);
+    /// A rank's data from its element `start` on: zeros and ones in an order that does not repeat.
+    fn write_pattern(&self, rank: usize, start: usize, elements: &mut [u8]) {
+        let one = one(self.dtype);
+        let zero = vec![0; one.len()];
+        for (at, element) in (start..).zip(elements.chunks_exact_mut(one.len())) {
+            let mixed = (at as u64 ^ (rank as u64) << 40).wrapping_mul(MIXER);
+            // Once is not enough: the highest bit of multiples is nearly periodic.
+            let mixed = (mixed ^ mixed >> 32).wrapping_mul(MIXER);
+            element.copy_from_slice(if mixed >> 63 == 0 { &zero } else { &one });
+        }
+    }
+
+    fn op(&self, root: usize) -> Option<Op> {
+        let (count, reduce) = (self.count, self.reduce);
+        let counts = Counts::Even(self.share());
         match self.kind {
             Kind::AllReduce => Some(Op::AllReduce { count, reduce }),
             Kind::ReduceScatter => Some(Op::ReduceScatter { counts, reduce }),
@@ -158,70 +201,26 @@ impl Case {
         ((rank + 1) % self.np, (rank + self.np - 1) % self.np)
     }
 
-    /// What a rank's output must be; empty where it has none.
-    fn expected(&self, rank: usize) -> Vec<u8> {
-        let (count, share) = (self.count, self.count / self.np);
-        let part = |from: usize| self.slice(&self.pattern(from, count), rank * share, share);
-        match self.kind {
-            Kind::Reduce | Kind::Gather if rank > 0 => vec![],
-            Kind::AllReduce | Kind::Reduce => self.joined(count),
-            Kind::ReduceScatter => self.slice(&self.joined(count), rank * share, share),
-            Kind::AllGather | Kind::Gather => (0..self.np).flat_map(|from| self.pattern(from, share)).collect(),
-            Kind::Broadcast => self.pattern(0, count),
-            Kind::Scatter => part(0),
-            Kind::AllToAll => (0..self.np).flat_map(part).collect(),
-            Kind::SendRecv => self.pattern(self.neighbours(rank).1, count),
-            Kind::Barrier => vec![],
-        }
-    }
-
-    /// The reduction of all ranks' patterns. Zeros and ones add up without rounding in every order.
-    fn joined(&self, count: usize) -> Vec<u8> {
-        let inputs: Vec<Vec<u8>> = (0..self.np).map(|rank| self.pattern(rank, count)).collect();
-        let parts: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
-        let mut joined = vec![0; count * self.dtype.byte_len()];
-        // The pair was checked before anything was measured.
-        let _ = phalanx::reduce::combine(self.reduce, self.dtype, &mut joined, &parts);
-        joined
-    }
-
-    /// Zeros and ones in an order that differs from rank to rank.
-    fn pattern(&self, rank: usize, count: usize) -> Vec<u8> {
-        let zero = vec![0; self.dtype.byte_len()];
-        let one = one(self.dtype);
-        let element = |at: usize| {
-            if (at / 3 + at + rank).is_multiple_of(2) { &zero } else { &one }
-        };
-        (0..count).flat_map(|at| element(at).iter().copied()).collect()
-    }
-
-    fn slice(&self, bytes: &[u8], start: usize, count: usize) -> Vec<u8> {
-        let unit = self.dtype.byte_len();
-        bytes[start * unit..(start + count) * unit].to_vec()
+    fn share(&self) -> usize {
+        self.count / self.np
     }
 }
 
-/// The buffers of one rank.
-#[derive(Debug)]
-pub(crate) struct Buffers {
-    input: Vec<u8>,
-    pub(crate) output: Vec<u8>,
+impl Buffers {
+    /// Zeros everywhere, which no number of reductions in place takes out of the range of its type.
+    pub(crate) fn clear(&mut self) {
+        self.input.fill(0);
+        self.output.fill(0);
+    }
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind.name(), sizes::show(self.byte_len()))
+        match self.kind {
+            Kind::Barrier => f.write_str(self.kind.name()),
+            _ => write!(f, "{} {}", self.kind.name(), sizes::show(self.byte_len())),
+        }
     }
-}
-
-/// Reads a comma-separated list of operations, or `all`.
-pub(crate) fn parse_kinds(text: &str) -> Result<Vec<Kind>, String> {
-    if text == "all" {
-        return Ok(Kind::ALL.to_vec());
-    }
-    let names = || Kind::ALL.map(Kind::name).join(", ");
-    let find = |name: &str| Kind::ALL.into_iter().find(|kind| kind.name() == name);
-    text.split(',').map(|name| find(name).ok_or_else(|| format!("no operation '{name}'; one of {}", names()))).collect()
 }
 
 /// The bytes of 1 in this type.
@@ -241,5 +240,69 @@ fn one(dtype: DType) -> Vec<u8> {
             bytes[0] = 1;
             bytes
         }
+    }
+}
+
+/// Elements that are checked at once, so that a check needs little memory.
+const AT_ONCE: usize = 4096;
+/// Odd, and far from all simple fractions: 2^64 divided by the golden ratio.
+const MIXER: u64 = 0x9E37_79B9_7F4A_7C15;
+
+#[cfg(test)]
+mod tests {
+    use phalanx::Threads;
+
+    use super::super::kind::parse_kinds;
+    use super::*;
+
+    fn cases(np: usize) -> impl Iterator<Item = Case> {
+        let kinds = parse_kinds("all").expect("all");
+        kinds.into_iter().map(move |kind| Case::new(kind, 40_000, np, DType::I32, ReduceOp::Sum))
+    }
+
+    #[test]
+    fn every_operation_is_right_from_every_root() {
+        for case in cases(3) {
+            let ranks = Threads::new(3).run(|group| {
+                let mut buffers = case.buffers();
+                (0..3).map(|root| case.check(&group, &mut buffers, root)).sum::<Result<usize>>()
+            });
+            assert_eq!(ranks.expect("a world"), [Ok(0), Ok(0), Ok(0)], "{case}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_element_is_one_wrong_element() {
+        for case in cases(2).filter(|case| case.kind != Kind::Barrier) {
+            let ranks = Threads::new(2).run(|group| -> Result<usize> {
+                let mut buffers = case.buffers();
+                case.check(&group, &mut buffers, group.size() - 1)?;
+                buffers.output[17] ^= 1;
+                Ok(case.wrong(group.rank(), group.size() - 1, &buffers.output))
+            });
+            let has_none = usize::from(!matches!(case.kind, Kind::Reduce | Kind::Gather));
+            assert_eq!(ranks.expect("a world"), [Ok(has_none), Ok(1)], "{case}");
+        }
+    }
+
+    #[test]
+    fn data_of_two_ranks_or_places_differ() {
+        let case = Case::new(Kind::AllReduce, 4096, 2, DType::U8, ReduceOp::Sum);
+        let pattern = |rank, start| {
+            let mut elements = [0; 64];
+            case.write_pattern(rank, start, &mut elements);
+            elements
+        };
+        let all: Vec<_> = (0..4).flat_map(|rank| (0..200).map(move |start| pattern(rank, start))).collect();
+        let set: std::collections::HashSet<_> = all.iter().collect();
+        assert_eq!(set.len(), all.len());
+    }
+
+    #[test]
+    fn a_case_survives_its_journey() {
+        for case in cases(3) {
+            assert_eq!(Case::from_json(&case.to_json()), Some(case));
+        }
+        assert_eq!(Case::from_json(&json!({ "op": "all_reduce" })), None);
     }
 }

@@ -1,33 +1,52 @@
 //! `phalanx bench`: latency and bandwidth of the collectives, checked while they are measured.
+//!
+//! The ranks are other processes of this program, or threads of it, and make up one world for the whole run. They are told
+//! one case after the other and sleep in between, while what they saw is printed.
 
 mod case;
+mod company;
+mod kind;
 mod measure;
+mod meeting;
+mod plot;
+mod rank;
 mod report;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use phalanx::schedule::Algorithm;
-use phalanx::{DType, ReduceOp, Threads};
+use phalanx::{DType, ReduceOp};
 
 use crate::failure::Failure;
+use crate::run::process::cores;
 use crate::sizes::Sizes;
-use case::{Case, Kind};
-use measure::Measured;
+use case::Case;
+use company::{Company, Terms};
+use kind::Kind;
+use measure::Pace;
+use meeting::{Style, Transport};
+use plot::Plot;
+pub(crate) use rank::rank;
 use report::Report;
 
-/// Measure collectives among ranks that are threads of this process, and check their results
+/// Measure collectives among ranks of one host, and check their results
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = AFTER)]
 pub(crate) struct Options {
     /// The operations, or `all`
-    #[arg(value_name = "OPERATION", default_value = "all", value_parser = case::parse_kinds)]
+    #[arg(value_name = "OPERATION", default_value = "all", value_parser = kind::parse_kinds)]
     operations: Kinds,
 
-    /// Number of ranks
+    /// Number of ranks, at most 64 with shm
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1024))]
     np: u16,
+
+    /// How ranks reach each other
+    #[arg(long, value_name = "TRANSPORT", value_enum, default_value = "shm")]
+    transport: Transport,
 
     /// Bytes of the larger of a rank's input and output: sizes, ranges that grow fourfold, or both
     #[arg(long, value_name = "LIST", default_value = "8,1K,64K,1M,16M")]
@@ -45,7 +64,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME")]
     algorithm: Option<Algorithm>,
 
-    /// Send everything over links, as if the ranks shared no memory
+    /// Send everything over links, as if the ranks could not read each other's windows
     #[arg(long)]
     links: bool,
 
@@ -53,9 +72,17 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = 0.2, value_parser = seconds)]
     time: f64,
 
+    /// Microseconds that are timed at once, at least: short calls are timed several together, and count as their mean
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
+    burst: u32,
+
     /// Print one JSON object a line instead of a table
     #[arg(long)]
     json: bool,
+
+    /// Also draw the median latency over the size into this SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
 }
 
 /// The operations of one run.
@@ -64,17 +91,23 @@ pub(crate) type Kinds = Vec<Kind>;
 /// Measures all cases in turn and prints what was measured.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let cases = options.cases()?;
+    let terms = options.terms()?;
+    let mut plot = options.plot.as_deref().map(Plot::create).transpose()?;
+    let mut company = Company::start(&terms)?;
+    let mut report = Report::new(options, !terms.cores.is_empty())?;
     let progress = progress_bar(cases.len());
-    let mut report = Report::new(options)?;
     let mut wrong = 0;
     for case in &cases {
         progress.set_message(case.to_string());
-        let measured = options.measure(case)?;
+        let measured = company.measure(case)?;
         wrong += measured.wrong;
+        plot.iter_mut().for_each(|plot| plot.add(case, measured.quantile(0.5)));
         progress.suspend(|| report.add(case, &measured))?;
         progress.inc(1);
     }
     progress.finish_and_clear();
+    company.end()?;
+    plot.map_or(Ok(()), |plot| plot.draw(&report::heading(options, !terms.cores.is_empty())))?;
     report.end()?;
     if wrong > 0 { Err(Failure::Found) } else { Ok(()) }
 }
@@ -95,14 +128,19 @@ impl Options {
         Ok(cases)
     }
 
-    fn measure(&self, case: &Case) -> Result<Measured, Failure> {
-        let mut world = Threads::new(self.np.into()).windows(!self.links);
-        if let Some(algorithm) = self.algorithm {
-            world = world.algorithm(algorithm);
+    fn terms(&self) -> Result<Terms, Failure> {
+        let (np, transport) = (usize::from(self.np), self.transport);
+        let most = transport.most_ranks();
+        if np > most {
+            return Err(Failure::Usage(format!(
+                "--np {np}: --transport {} has at most {most} ranks",
+                transport.name()
+            )));
         }
-        let budget = Duration::from_secs_f64(self.time);
-        let ranks = world.run(|group| measure::rank(&group, case, budget))?;
-        Ok(Measured::of(ranks.into_iter().collect::<phalanx::Result<_>>()?))
+        let pace = Pace { budget: Duration::from_secs_f64(self.time), burst: Duration::from_micros(self.burst.into()) };
+        let style = Style { algorithm: self.algorithm, links: self.links };
+        let cores = if transport == Transport::Shm { cores::one_each(&cores::usable(), np) } else { vec![] };
+        Ok(Terms { np, transport, style, pace, cores })
     }
 }
 
@@ -118,9 +156,19 @@ fn progress_bar(cases: usize) -> ProgressBar {
     ProgressBar::new(cases as u64).with_style(style)
 }
 
-const EXAMPLES: &str = "\
+const AFTER: &str = "\
 Examples:
   phalanx bench                                        every operation at five sizes, 2 ranks
-  phalanx bench all_reduce --np 4 --sizes 8..64M       one operation from 8 bytes to 64 MiB
+  phalanx bench all_reduce --np 4 --sizes 8..256M      one operation from 8 bytes to 256 MiB
   phalanx bench all_reduce --dtype bf16 --links        over links instead of shared windows
-  phalanx bench all_reduce --algorithm ring --json     one algorithm, for another program to read";
+  phalanx bench all_reduce --algorithm ring --json     one algorithm, for another program to read
+  phalanx bench --sizes 8..64M --plot latency.svg      a picture
+
+How it is measured: all ranks begin a burst of calls together, and each reads its clock before and after. A burst is one call,
+or as many as last for --burst. Its time is that of its slowest rank; min, p50 and p99 are over bursts, per call. Roots take
+turns; all_reduce, reduce and broadcast work in place. Each operation and size is checked before it is timed. With
+--transport shm each rank is kept on a core of its own, if there are enough, as `mpirun --bind-to core` does.
+
+Each line of --json has the keys op, np, transport, buffers (\"ordinary\": the caller's own memory), dtype, reduce (null where
+nothing is reduced), bytes (of the larger of a rank's input and output), iters (timed calls), p50_us, p99_us, min_us, algbw_GBps
+(bytes over the median), busbw_GBps (what each rank's hardware moves, as nccl-tests counts), wrong (elements).";

@@ -8,32 +8,31 @@ use serde_json::json;
 use super::Options;
 use super::case::Case;
 use super::measure::Measured;
+use super::meeting::Transport;
 use crate::sizes;
 
 /// Prints each case as soon as it is measured.
 #[derive(Debug)]
 pub(super) struct Report {
     json: bool,
+    transport: Transport,
     wrong: usize,
 }
 
 impl Report {
-    pub(super) fn new(options: &Options) -> io::Result<Report> {
-        let report = Report { json: options.json, wrong: 0 };
+    pub(super) fn new(options: &Options, is_pinned: bool) -> io::Result<Report> {
+        let report = Report { json: options.json, transport: options.transport, wrong: 0 };
         if !report.json {
-            let cores = thread::available_parallelism().map_or(1, usize::from);
-            let (np, dtype, op) = (options.np, options.dtype, options.op);
-            let how = if options.links { "links" } else { "shared windows and links" };
             let mut out = io::stdout().lock();
-            writeln!(out, "{np} ranks as threads on {cores} cores, {dtype}, {op}, over {how}")?;
-            writeln!(out, "{}", HEAD)?;
+            writeln!(out, "{}", heading(options, is_pinned))?;
+            writeln!(out, "{HEAD}")?;
         }
         Ok(report)
     }
 
     pub(super) fn add(&mut self, case: &Case, measured: &Measured) -> io::Result<()> {
         self.wrong += measured.wrong;
-        let line = if self.json { object(case, measured) } else { row(case, measured) };
+        let line = if self.json { object(case, measured, self.transport) } else { row(case, measured) };
         writeln!(io::stdout().lock(), "{line}")
     }
 
@@ -43,44 +42,54 @@ impl Report {
         }
         let verdict = match self.wrong {
             0 => "every result was right".to_owned(),
-            wrong => format!("{wrong} bytes were wrong"),
+            wrong => format!("{wrong} elements were wrong"),
         };
         writeln!(io::stdout().lock(), "{verdict}")
     }
 }
 
+pub(super) fn heading(options: &Options, is_pinned: bool) -> String {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let Options { np, dtype, op, .. } = options;
+    let ranks = match options.transport {
+        Transport::Shm => "processes",
+        Transport::Threads => "threads",
+    };
+    let pinned = if is_pinned { "each pinned to one of its own" } else { "not pinned" };
+    let how = if options.links { "links" } else { "shared windows and links" };
+    format!("{np} ranks as {ranks} on {cores} cores, {pinned}, {dtype}, {op}, over {how}")
+}
+
 fn row(case: &Case, measured: &Measured) -> String {
     let (algorithm, bus) = bandwidth(case, measured);
-    let micros = |share| measured.quantile(share).as_secs_f64() * 1e6;
     format!(
-        "{:<15}{:>8}{:>12.2}{:>12.2}{:>12.2}{:>10.2}{:>10.2}{:>8}{:>7}",
+        "{:<15}{:>8}{:>12.2}{:>12.2}{:>12.2}{:>10.2}{:>10.2}{:>9}{:>7}",
         case.kind.name(),
         sizes::show(case.byte_len()),
-        micros(0.0),
-        micros(0.5),
-        micros(0.99),
+        measured.quantile(0.0),
+        measured.quantile(0.5),
+        measured.quantile(0.99),
         algorithm,
         bus,
-        measured.iterations(),
+        measured.calls(),
         measured.wrong,
     )
 }
 
-fn object(case: &Case, measured: &Measured) -> String {
+fn object(case: &Case, measured: &Measured, transport: Transport) -> String {
     let (algorithm, bus) = bandwidth(case, measured);
-    let micros = |share| measured.quantile(share).as_secs_f64() * 1e6;
     json!({
         "op": case.kind.name(),
         "np": case.np,
-        "transport": "threads",
+        "transport": transport.name(),
         "buffers": "ordinary",
         "dtype": case.dtype.name(),
         "reduce": case.kind.reduces().then(|| case.reduce.name()),
         "bytes": case.byte_len(),
-        "iters": measured.iterations(),
-        "p50_us": micros(0.5),
-        "p99_us": micros(0.99),
-        "min_us": micros(0.0),
+        "iters": measured.calls(),
+        "p50_us": measured.quantile(0.5),
+        "p99_us": measured.quantile(0.99),
+        "min_us": measured.quantile(0.0),
         "algbw_GBps": algorithm,
         "busbw_GBps": bus,
         "wrong": measured.wrong,
@@ -90,10 +99,10 @@ fn object(case: &Case, measured: &Measured) -> String {
 
 /// Gigabytes a second of the size itself, and of what each rank's hardware moves for it.
 fn bandwidth(case: &Case, measured: &Measured) -> (f64, f64) {
-    let seconds = measured.quantile(0.5).as_secs_f64();
-    let algorithm = if seconds > 0.0 { case.byte_len() as f64 / seconds / 1e9 } else { 0.0 };
+    let micros = measured.quantile(0.5);
+    let algorithm = if micros > 0.0 { case.byte_len() as f64 / micros / 1e3 } else { 0.0 };
     (algorithm, algorithm * case.kind.bus_factor(case.np))
 }
 
 const HEAD: &str = "\
-operation          size      min us      p50 us      p99 us  alg GB/s  bus GB/s   calls  wrong";
+operation          size      min us      p50 us      p99 us  alg GB/s  bus GB/s    calls  wrong";

@@ -15,7 +15,7 @@ mod node;
 mod options;
 mod output;
 mod plan;
-mod process;
+pub(crate) mod process;
 mod program;
 mod scratch;
 mod spawn;

@@ -3,9 +3,9 @@
 mod attack;
 mod burden;
 mod descriptors;
+mod handover;
 mod join;
 mod line;
-mod process;
 mod server;
 
 use std::fmt::Display;

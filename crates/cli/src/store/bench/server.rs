@@ -4,13 +4,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use phalanx_comm::secure::JobKey;
 
 use super::burden::Burden;
-use super::process::{Process, hand_over, tied, tied_ourselves};
+use super::handover::hand_over;
 use crate::failure::Failure;
+use crate::tied::{Process, tied, tied_ourselves};
 
 /// A server that ends when this is dropped.
 #[derive(Debug)]
@@ -23,7 +25,7 @@ pub(super) struct Server {
 impl Server {
     /// Our server on a free port of the loopback, with a job key if there is one.
     pub(super) fn phalanx(key: Option<&JobKey>, more: &[&str]) -> Result<Server, Failure> {
-        let mut command = tied_ourselves(&["store", "serve", "--bind", "127.0.0.1:0"])?;
+        let mut command = tied_ourselves(&["store", "serve", "--bind", "127.0.0.1:0"], &[])?;
         command.args(more);
         if let Some(key) = key {
             hand_over(&mut command, key)?;
@@ -33,7 +35,7 @@ impl Server {
 
     /// PyTorch's server, in the interpreter at `python`.
     pub(super) fn pytorch(python: &Path) -> Result<Server, Failure> {
-        let mut command = tied(python)?;
+        let mut command = tied(python, &[])?;
         command.args(["-c", PYTORCH]);
         Server::start("PyTorch's server", command, PYTORCH_PATIENCE)
     }
@@ -57,9 +59,11 @@ impl Server {
     }
 
     fn start(name: &str, command: Command, patience: Duration) -> Result<Server, Failure> {
-        let process = Process::start(command)?;
+        let (teller, lines) = mpsc::channel();
+        // Nobody listens to what it says later.
+        let process = Process::start(command, move |line| drop(line.map(|line| teller.send(line))))?;
         let failed = |why: String| Failure::Stopped(format!("{name}: {why}"));
-        let line = process.lines().recv_timeout(patience);
+        let line = lines.recv_timeout(patience);
         let line = line.map_err(|_| failed(format!("ended, or said nothing within {patience:?}")))?;
         let announced = announcement(&line).map(|(address, version)| (address, version.to_owned()));
         let (address, version) = announced.ok_or_else(|| failed(format!("says no address in \"{line}\"")))?;

@@ -10,7 +10,7 @@ mod tally;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::mpsc::TryRecvError;
+use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,10 +19,11 @@ use rustix::process::{getpriority_process, setpriority_process};
 use serde_json::{Value, json};
 
 use super::burden::Burden;
-use super::process::{Process, hand_over, tied_ourselves};
+use super::handover::hand_over;
 use super::server::Server;
 use super::{descriptors, progress_bar, system};
 use crate::failure::Failure;
+use crate::tied::{Process, tied_ourselves};
 use member::{Latencies, Member};
 use strangers::Strangers;
 use tally::Tally;
@@ -77,12 +78,13 @@ pub(super) fn strangers(tries: u32, address: SocketAddr, key_file: &Path) -> Res
 /// Lets the strangers loose while the member works, and ends with them.
 fn attack(tries: u32, server: &Server, key: &JobKey, member: &mut Member) -> Result<(Tally, Latencies), Failure> {
     let (tries_text, address) = (tries.to_string(), server.address().to_string());
-    let mut command = tied_ourselves(&["store", "bench", "--attack", &tries_text, "--attacker", &address])?;
+    let mut command = tied_ourselves(&["store", "bench", "--attack", &tries_text, "--attacker", &address], &[])?;
     hand_over(&mut command, key)?;
-    let strangers = Process::start(command)?;
+    let (teller, lines) = mpsc::channel();
+    let _strangers = Process::start(command, move |line| drop(line.map(|line| teller.send(line))))?;
     let progress = progress_bar(tries.into());
     let mut tally = None;
-    let latencies = member.work(|_| match strangers.lines().try_recv() {
+    let latencies = member.work(|_| match lines.try_recv() {
         Ok(line) => {
             let told: Value = serde_json::from_str(&line).unwrap_or_default();
             told["done"].as_u64().into_iter().for_each(|done| progress.set_position(done));

@@ -1,0 +1,136 @@
+//! How ranks reach each other: the transports there are, and where processes meet that use one of them.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use phalanx::schedule::Algorithm;
+use phalanx::{Group, GroupOptions};
+use phalanx_comm::{Door, Processes};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+
+/// How ranks reach each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Transport {
+    /// Processes of this host, through memory that they share
+    Shm,
+    /// Threads of one process
+    Threads,
+}
+
+/// Where ranks that are processes meet. With it goes the secret that lets them in.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Meeting {
+    Shm { door: String, token: [u8; 16] },
+}
+
+/// How the group of a bench behaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Style {
+    /// The algorithm to use wherever it can play the operation.
+    pub(super) algorithm: Option<Algorithm>,
+    /// Whether everything goes over links.
+    pub(super) links: bool,
+}
+
+impl Transport {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Transport::Shm => "shm",
+            Transport::Threads => "threads",
+        }
+    }
+
+    /// The most ranks that can meet.
+    pub(super) fn most_ranks(self) -> usize {
+        match self {
+            Transport::Shm => 64,
+            Transport::Threads => 1024,
+        }
+    }
+
+    /// A new place to meet; none for threads, who know each other.
+    pub(super) fn meeting(self) -> Result<Option<Meeting>, Failure> {
+        match self {
+            Transport::Shm => Meeting::shm().map(Some),
+            Transport::Threads => Ok(None),
+        }
+    }
+}
+
+impl Meeting {
+    fn shm() -> Result<Meeting, Failure> {
+        let mut random = [0; 32];
+        getrandom::fill(&mut random).map_err(|error| Failure::Stopped(format!("random bytes: {error}")))?;
+        let [name, token] = [0, 16].map(|start| u128::from_le_bytes(std::array::from_fn(|at| random[start + at])));
+        Ok(Meeting::Shm { door: format!("phalanx-bench-{name:032x}"), token: token.to_le_bytes() })
+    }
+
+    /// Meets the other ranks and returns this rank's group.
+    pub(super) fn join(&self, rank: usize, np: usize, style: Style) -> phalanx::Result<Group> {
+        match self {
+            Meeting::Shm { door, token } => {
+                let world = Processes::new(rank, np, Door::named(door), *token).options(style.options());
+                let world = world.windows(!style.links);
+                style.algorithm.into_iter().fold(world, Processes::algorithm).join(JOINED_WITHIN)
+            }
+        }
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        match self {
+            Meeting::Shm { door, token } => json!({ "shm": { "door": door, "token": token } }),
+        }
+    }
+
+    pub(super) fn from_json(told: &Value) -> Option<Meeting> {
+        let shm = &told["shm"];
+        let bytes = shm["token"].as_array()?.iter();
+        let token: Option<Vec<u8>> = bytes.map(|byte| byte.as_u64().and_then(|byte| byte.try_into().ok())).collect();
+        Some(Meeting::Shm { door: shm["door"].as_str()?.to_owned(), token: token?.try_into().ok()? })
+    }
+}
+
+impl Style {
+    pub(super) fn options(self) -> GroupOptions {
+        GroupOptions::default().timeout(CALL_WITHIN)
+    }
+
+    pub(super) fn to_json(self) -> Value {
+        json!({ "algorithm": self.algorithm.map(Algorithm::name), "links": self.links })
+    }
+
+    pub(super) fn from_json(told: &Value) -> Option<Style> {
+        let algorithm = match &told["algorithm"] {
+            Value::Null => None,
+            name => Some(name.as_str()?.parse().ok()?),
+        };
+        Some(Style { algorithm, links: told["links"].as_bool()? })
+    }
+}
+
+/// Starting many processes on few cores takes its time.
+const JOINED_WITHIN: Duration = Duration::from_secs(60);
+/// No call is that long: a rank hangs.
+pub(super) const CALL_WITHIN: Duration = Duration::from_secs(120);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meetings_and_styles_survive_their_journey() {
+        let meetings = [(); 2].map(|()| Meeting::shm().expect("random bytes"));
+        assert_ne!(meetings[0], meetings[1]);
+        for meeting in meetings {
+            assert_eq!(Meeting::from_json(&meeting.to_json()), Some(meeting));
+        }
+        for algorithm in [None, Some(Algorithm::Ring)] {
+            let style = Style { algorithm, links: algorithm.is_some() };
+            assert_eq!(Style::from_json(&style.to_json()), Some(style));
+        }
+        assert_eq!(Meeting::from_json(&json!({ "shm": { "door": "x", "token": [1, 2, 300] } })), None);
+        assert_eq!(Style::from_json(&json!({ "algorithm": "rung", "links": true })), None);
+    }
+}
