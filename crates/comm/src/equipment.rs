@@ -7,6 +7,8 @@ use phalanx_core::mail::Mail;
 use phalanx_core::schedule::{Algorithm, Ground};
 use phalanx_core::{Fingerprint, Group, GroupOptions, Layout};
 
+use phalanx_mem::Heap;
+
 use crate::bell::Bell;
 use crate::fate::Fate;
 use crate::host::{Host, Parts, Presence};
@@ -27,6 +29,8 @@ pub(crate) struct Equipment {
     pub(crate) bell: Arc<Bell>,
     pub(crate) fate: Arc<Fate>,
     pub(crate) presence: Option<Box<dyn Presence>>,
+    /// What buffers are taken from that the peers of this host can read where they are.
+    pub(crate) heap: Option<Arc<Heap>>,
 }
 
 /// How the groups of a world behave. All ranks have the same style.
@@ -53,7 +57,7 @@ impl Style {
 
     /// The group of the rank at `layout`.
     pub(crate) fn group(&self, layout: Layout, equipment: Equipment) -> Group {
-        let Equipment { links, windows, post, bell, fate, presence } = equipment;
+        let Equipment { links, windows, post, bell, fate, presence, heap } = equipment;
         let (rank, size) = (layout.rank(), layout.size());
         let ground = self.ground(&layout);
         let post = Mesh::new(post).with_checksum(self.checksum);
@@ -64,7 +68,7 @@ impl Style {
             None => mesh,
         };
         let stage = Stage::new(mesh, layout.clone(), ground, self.wish);
-        let host = Host::new(Parts { rank, stage, post, bell, fate, presence });
+        let host = Host::new(Parts { rank, stage, post, bell, fate, presence, heap });
         Group::new(layout, Arc::new(host), self.options.clone())
     }
 

@@ -1,6 +1,6 @@
 //! The fate of a group: the first failure, known to all its ranks, and the bells that tell them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use phalanx_core::{Error, PeerReason, Result};
@@ -48,6 +48,8 @@ impl Fate {
         // Whoever holds the lock and finds nothing said writes cells that nobody reads yet.
         let is_first = !first::is_said(self.winner())
             && first::say(self.winner(), self.slot(rank), rank, &verdict::encode(&error));
+        // Whatever the caller does to its buffers from here on, peers that see it see the verdict too.
+        fence(Ordering::SeqCst);
         if !is_first {
             return Error::aborted_by(self.learn(&mut known));
         }

@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -13,7 +13,7 @@ use phalanx_core::backend::{Backend, Buffers, Finished, Pending};
 use phalanx_core::mail::Ticket;
 use phalanx_core::player::{Data, Player, Progress};
 use phalanx_core::{Call, Error, Op, PeerReason, Result, Scope, Stuck, Waiting};
-use phalanx_mem::Buffer;
+use phalanx_mem::{Buffer, Heap};
 
 use crate::bell::Bell;
 use crate::fate::Fate;
@@ -31,6 +31,7 @@ pub(crate) struct Host {
     driver: Mutex<Option<Receiver<Infallible>>>,
     /// How long a drop waits for the driver, which would not outlive the process.
     linger: Duration,
+    heap: Option<Arc<Heap>>,
 }
 
 /// What a host is made of.
@@ -43,6 +44,7 @@ pub(crate) struct Parts {
     pub(crate) fate: Arc<Fate>,
     /// What says that this rank is here, until it is dropped.
     pub(crate) presence: Option<Box<dyn Presence>>,
+    pub(crate) heap: Option<Arc<Heap>>,
 }
 
 /// What is dropped when a rank has left for good: after its links and windows.
@@ -64,12 +66,12 @@ struct Inner {
 
 impl Host {
     pub(crate) fn new(parts: Parts) -> Host {
-        let Parts { rank, stage, post, bell, fate, presence } = parts;
+        let Parts { rank, stage, post, bell, fate, presence, heap } = parts;
         let linger = if presence.is_some() { LINGER } else { Duration::ZERO };
         let (stage, post) = (Mutex::new(stage), Mutex::new(post));
         let (lane, began, is_driven) = (Lane::default(), Instant::now(), AtomicBool::new(false));
         let inner = Inner { rank, lane, stage, post, bell, fate, began, is_driven, _presence: presence };
-        Host { inner: Arc::new(inner), driver: Mutex::new(None), linger }
+        Host { inner: Arc::new(inner), driver: Mutex::new(None), linger, heap }
     }
 
     /// Starts the driver, unless it runs.
@@ -130,6 +132,14 @@ impl Backend for Host {
 
     fn now(&self) -> Duration {
         self.inner.now()
+    }
+
+    fn allocate(&self, byte_len: usize) -> Result<Buffer> {
+        let allocated = match &self.heap {
+            Some(heap) => heap.allocate(byte_len),
+            None => Buffer::try_zeroed(byte_len),
+        };
+        allocated.map_err(|error| Error::setup("buffer", error))
     }
 }
 
@@ -201,6 +211,11 @@ impl Inner {
         let mut patience = Patience::new(&self.bell, limit);
         loop {
             match player.poll(data, &mut stage.mesh)? {
+                Progress::Done if stage.mesh.take_borrowed() => {
+                    // Whoever gave the operation up may have written since what this rank read. Its verdict came before.
+                    fence(Ordering::Acquire);
+                    return self.fate.check();
+                }
                 Progress::Done => return Ok(()),
                 Progress::Moved => patience.renew(),
                 Progress::Idle => {

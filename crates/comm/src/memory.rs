@@ -3,9 +3,10 @@
 //! A closed ring or seat means that its rank left: one that fails or panics seals the group's fate before its links close,
 //! and one whose process dies closes nothing.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use phalanx_core::link::{Link, LinkError, Windows};
+use phalanx_core::link::{Link, LinkError, View, Windows};
 use phalanx_mem::board::{BoardError, Seat};
 use phalanx_mem::ring::{Consumer, Producer, RingError};
 
@@ -20,9 +21,18 @@ pub(crate) struct MemoryLink {
 
 /// Windows on a board that all ranks share.
 pub(crate) struct BoardWindows {
-    pub(crate) seat: Seat,
+    seat: Seat,
     /// The bells of all ranks.
-    pub(crate) bells: Vec<Arc<Bell>>,
+    bells: Vec<Arc<Bell>>,
+    /// Whether the current operation has read peers' memory where it is.
+    has_borrowed: bool,
+}
+
+impl BoardWindows {
+    /// The windows of whoever has this seat, among ranks with these bells.
+    pub(crate) fn new(seat: Seat, bells: Vec<Arc<Bell>>) -> BoardWindows {
+        BoardWindows { seat, bells, has_borrowed: false }
+    }
 }
 
 impl Link for MemoryLink {
@@ -52,8 +62,8 @@ impl Drop for MemoryLink {
 }
 
 impl Windows for BoardWindows {
-    fn try_offer(&mut self, parts: &[&[u8]]) -> Result<bool, LinkError> {
-        let made = self.seat.try_offer_parts(parts).map_err(board_error)?;
+    fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], stays: bool) -> Result<bool, LinkError> {
+        let made = self.seat.try_offer(head, parts, stays).map_err(board_error)?;
         if made {
             self.bells.iter().for_each(|bell| bell.ring());
         }
@@ -68,8 +78,27 @@ impl Windows for BoardWindows {
         self.seat.behind()
     }
 
-    fn view(&self, rank: usize, offer: u64) -> Result<Option<&[u8]>, LinkError> {
-        self.seat.view(rank, offer + 1).map_err(board_error)
+    fn view(&self, rank: usize, offer: u64, part: Range<usize>) -> Result<Option<View<'_>>, LinkError> {
+        let view = self.seat.view(rank, offer + 1).map_err(board_error)?;
+        Ok(view.map(|view| View { head: view.head(), part: view.part(part) }))
+    }
+
+    fn try_settle(&mut self) -> Result<bool, LinkError> {
+        let settled = self.seat.try_settle().map_err(board_error)?;
+        if self.seat.take_borrowed() {
+            self.has_borrowed = true;
+            // Whoever waits until its memory is its own again may sleep.
+            self.bells.iter().for_each(|bell| bell.ring());
+        }
+        Ok(settled)
+    }
+
+    fn take_borrowed(&mut self) -> bool {
+        std::mem::take(&mut self.has_borrowed)
+    }
+
+    fn readers(&self) -> Vec<usize> {
+        self.seat.readers()
     }
 
     fn slot_byte_len(&self) -> usize {

@@ -31,13 +31,14 @@ pub struct Processes {
     door: Door,
     token: [u8; 16],
     style: Style,
+    heap_byte_len: usize,
 }
 
 impl Processes {
     /// `rank` of `size`, at most 64, which meet at `door`. The token is the group's secret: who does not give it is sent
     /// away.
     pub fn new(rank: usize, size: usize, door: Door, token: [u8; 16]) -> Processes {
-        Processes { rank, hosts: vec![0; size], door, token, style: Style::default() }
+        Processes { rank, hosts: vec![0; size], door, token, style: Style::default(), heap_byte_len: HEAP_BYTE_LEN }
     }
 
     /// Pretends that rank `i` lives on host `hosts[i]`: algorithms choose as if it did, and windows are off.
@@ -68,6 +69,14 @@ impl Processes {
         self
     }
 
+    /// How many bytes a rank's [buffers](Group::buffer) can have in all, 64 GiB unless set. They take address space;
+    /// memory only what is used of them, and that is kept.
+    #[must_use]
+    pub fn heap(mut self, byte_len: usize) -> Processes {
+        self.heap_byte_len = byte_len;
+        self
+    }
+
     /// Whether frames carry a checksum; off by default, because memory does not corrupt them.
     #[must_use]
     pub fn checksum(mut self, checksum: bool) -> Processes {
@@ -87,7 +96,7 @@ impl Processes {
         let deadline = now.checked_add(timeout).unwrap_or(now + LONGEST);
         let layout = Layout::new(self.rank, self.hosts.clone())?;
         let (rank, size, epoch) = (self.rank, self.hosts.len(), self.style.options.current_epoch());
-        let map = SegmentMap::new(size, local::hash(self.token), epoch)?;
+        let map = SegmentMap::new(size, local::hash(self.token), epoch, self.heap_byte_len)?;
         let terms = Terms { rank, size, epoch, token: self.token, map: map.hash(), byte_len: map.byte_len };
         let met = match rank {
             0 => local::host(&self.door, &terms, local::create(&map)?, deadline)?,
@@ -95,13 +104,14 @@ impl Processes {
         };
         let (segment, peers, ties) = met.into_parts();
         let joined = local::join(segment, &map, rank, self.style.has_windows(&self.hosts))?;
-        let Joined { links, windows, post, bell, fate, departures } = joined;
+        let Joined { links, windows, post, bell, fate, departures, heap } = joined;
         let stay = Stay::begin(rank, peers, departures, Arc::clone(&fate))?;
         ties.confirm(deadline)?;
         let presence = Some(Box::new(stay) as _);
-        Ok(self.style.group(layout, Equipment { links, windows, post, bell, fate, presence }))
+        Ok(self.style.group(layout, Equipment { links, windows, post, bell, fate, presence, heap }))
     }
 }
 
+const HEAP_BYTE_LEN: usize = 64 << 30;
 /// How long a meeting may last whose end no clock can tell.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -95,7 +95,7 @@ impl Threads {
             .map(|(rank, (links, post))| {
                 let layout = Layout::new(rank, self.hosts.clone())?;
                 let (bell, fate, windows) = (Arc::clone(&bells[rank]), Arc::clone(&fate), windows.next());
-                Ok(self.style.group(layout, Equipment { links, windows, post, bell, fate, presence: None }))
+                Ok(self.style.group(layout, Equipment { links, windows, post, bell, fate, presence: None, heap: None }))
             })
             .collect()
     }
@@ -105,7 +105,7 @@ impl Threads {
             return Ok(vec![]);
         }
         let seats = board::seats(bells.len(), OFFER_BYTE_LEN).map_err(|error| Error::setup("windows", error))?;
-        Ok(seats.into_iter().map(|seat| BoardWindows { seat, bells: bells.to_vec() }).collect())
+        Ok(seats.into_iter().map(|seat| BoardWindows::new(seat, bells.to_vec())).collect())
     }
 }
 

@@ -24,6 +24,15 @@ pub trait Backend: Send + Sync {
     /// Ends everything under way and to come with `cause`. Idempotent and bounded; the first cause stays.
     fn abort(&self, cause: Error);
 
+    /// Zeroed memory for buffers, where there is such of a kind that peers can read without a copy.
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](crate::ErrorKind::Setup) when memory is out.
+    fn allocate(&self, byte_len: usize) -> Result<Buffer> {
+        Buffer::try_zeroed(byte_len).map_err(|error| Error::setup("buffer", error))
+    }
+
     /// The time that the flight recorder writes down, since a moment of the backend's choice.
     fn now(&self) -> Duration;
 }

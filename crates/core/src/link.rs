@@ -1,5 +1,7 @@
 //! What the core asks of whoever moves bytes: a pipe to each peer, and windows to the peers of this host.
 
+use std::ops::Range;
+
 /// A full-duplex, ordered, reliable byte pipe to one peer. It never blocks and never calls back.
 pub trait Link: Send {
     /// Takes some of `bytes`; 0 means "not now".
@@ -12,10 +14,13 @@ pub trait Link: Send {
 /// Memory of the peers of this host that this rank may read.
 ///
 /// Every rank publishes offers, numbered from 0. An offer may be viewed from when it is made until this rank makes its
-/// second offer after it, so a view never waits for its reader.
+/// third offer after it, so a view never waits for its reader.
 pub trait Windows: Send {
-    /// Publishes `parts`, one after the other, as the next offer; false means "not now".
-    fn try_offer(&mut self, parts: &[&[u8]]) -> Result<bool, LinkError>;
+    /// Publishes `head` and then `parts`, one after the other, as the next offer; false means "not now".
+    ///
+    /// Where `stays` says that the parts are not written before the peers that read them have said so by a later offer,
+    /// or before [`try_settle`](Windows::try_settle), they may be read where they are instead of being copied.
+    fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], stays: bool) -> Result<bool, LinkError>;
 
     /// How many offers this rank has made.
     fn offers(&self) -> u64;
@@ -23,11 +28,31 @@ pub trait Windows: Send {
     /// The ranks that hold the next offer up, because they may still be reading the slot it needs.
     fn behind(&self) -> Vec<usize>;
 
-    /// The bytes of a rank's offer with this number, once it is made. A rank may view its own.
-    fn view(&self, rank: usize, offer: u64) -> Result<Option<&[u8]>, LinkError>;
+    /// A part of a rank's offer with this number, once it is made.
+    fn view(&self, rank: usize, offer: u64, part: Range<usize>) -> Result<Option<View<'_>>, LinkError>;
 
-    /// The most bytes that fit one offer.
+    /// Says that this rank reads no offer made so far any more, and asks whether the peers have said so of those of its
+    /// offers that they read where they are; until then their memory is not to be written.
+    fn try_settle(&mut self) -> Result<bool, LinkError>;
+
+    /// Whether this rank has read peers' memory where it is since this was asked last. What it read is only known to be
+    /// right once it is known that nobody had given the operation up by then.
+    fn take_borrowed(&mut self) -> bool;
+
+    /// The ranks that may still read this rank's memory.
+    fn readers(&self) -> Vec<usize>;
+
+    /// The most bytes that fit one offer, its head included.
     fn slot_byte_len(&self) -> usize;
+}
+
+/// What one rank sees of another's offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View<'a> {
+    /// The head.
+    pub head: &'a [u8],
+    /// The part that was asked for; none where the offer ends before it does.
+    pub part: Option<&'a [u8]>,
 }
 
 /// Why a peer's bytes no longer come or go.
@@ -101,6 +126,11 @@ impl Mesh {
             Some(Some(link)) => Ok(&mut **link),
             _ => Err(LinkError::Failed(format!("there is no link to rank {peer}"))),
         }
+    }
+
+    /// Whether peers' memory was read where it is since this was asked last.
+    pub fn take_borrowed(&mut self) -> bool {
+        self.windows.as_mut().is_some_and(|windows| windows.take_borrowed())
     }
 
     /// The windows.

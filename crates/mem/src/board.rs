@@ -21,11 +21,18 @@
 //! others, so with `SLOTS > LOOKBACK` it can always offer and the board never locks up. A member can be at most
 //! `SLOTS - LOOKBACK` phases ahead of any other; `SLOTS = 2 * LOOKBACK` lets it run as far ahead as it may look back.
 //!
+//! # What is read where it is
+//!
+//! An offer whose parts lie in the member's heap may refer to them instead of being copied. A slot then holds where they
+//! are, and the views of its parts are of the heap. Their owner promises not to write them before the peers are past
+//! viewing: a peer is once it has made `LOOKBACK` further offers, or has said by its word `done` that it reads nothing of
+//! the phases so far any more. [`try_settle`](Seat::try_settle) says that and asks it of the others.
+//!
 //! # What is believed of peers
 //!
 //! In a segment a peer's numbers and lengths are another process's input. Each is read once, or again with the first
-//! reading forgotten. A number further ahead than above and a length longer than a slot are
-//! [`Corrupt`](BoardError::Corrupt). A seat's own phase is never read back. What [`view`](Seat::view) lends
+//! reading forgotten. A number further ahead than above, a length longer than
+//! a slot and a reference to outside the heap are [`Corrupt`](BoardError::Corrupt). A seat's own phase is never read back. What [`view`](Seat::view) lends
 //! from a segment stays unchanged only while the peer's process follows the protocol: see `Segment`, *Who is trusted
 //! with a segment*.
 
@@ -35,8 +42,12 @@ mod shape;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+use std::cell::Cell;
+use std::ops::Range;
+
 pub use shape::HEAD;
 use shape::Shape;
+use smallvec::SmallVec;
 
 use crate::region::{PlaceError, Region};
 use crate::sync::Ordering;
@@ -44,10 +55,10 @@ use crate::sync::Ordering;
 use crate::{Segment, claims::Purpose};
 
 /// How many of its offers a member keeps at a time.
-pub const SLOTS: usize = 4;
+pub const SLOTS: usize = 6;
 
 /// How many of the latest phases a member may view.
-pub const LOOKBACK: usize = 2;
+pub const LOOKBACK: usize = 3;
 
 /// The seats of a board on the heap, one for each of `members`, with slots of `slot_byte_len` bytes.
 ///
@@ -73,6 +84,21 @@ pub struct Seat {
     phase: u64,
     seen: Box<[u64]>,
     left: bool,
+    /// The heaps of all members, or none.
+    heaps: Vec<Region>,
+    /// The phase of the last offer that refers to this member's heap.
+    referred: u64,
+    /// Whether a peer's heap was viewed.
+    has_borrowed: Cell<bool>,
+}
+
+/// An offer as its peers see it.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    head: &'a [u8],
+    /// What lies in the slot behind the head: the rest of the offer, or where its parts are.
+    rest: &'a [u8],
+    heap: Option<&'a Region>,
 }
 
 impl Seat {
@@ -99,6 +125,31 @@ impl Seat {
         Seat::new(Region::in_segment(segment, offset..end, purpose, member)?, shape, member)
     }
 
+    /// Lets offers refer to what lies in the members' heaps: `heaps[member]` of the segment, of equal length.
+    ///
+    /// # Errors
+    ///
+    /// When a heap is not inside the segment, or its part is in use for anything else.
+    #[cfg(not(loom))]
+    pub fn with_heaps(
+        mut self,
+        segment: &std::sync::Arc<Segment>,
+        starts: impl IntoIterator<Item = usize>,
+        byte_len: usize,
+    ) -> Result<Seat, PlaceError> {
+        let view = |start: usize| {
+            let range = start..start.checked_add(byte_len).ok_or(PlaceError::TooLong)?;
+            Region::in_segment(
+                std::sync::Arc::clone(segment),
+                range,
+                Purpose::Heap,
+                crate::heap::OWNER + 1 + self.member,
+            )
+        };
+        self.heaps = starts.into_iter().map(view).collect::<Result<_, _>>()?;
+        Ok(self)
+    }
+
     /// The number of offers made from this seat.
     pub fn phase(&self) -> u64 {
         self.phase
@@ -119,44 +170,81 @@ impl Seat {
         self.shape.slot_byte_len
     }
 
-    /// Offers a copy of `bytes` to all members as the next phase; false while a peer may still view what it overwrites.
+    /// Offers a copy of `head` and `parts`, one after the other, to all members as the next phase; false while a peer may
+    /// still view what it overwrites. `head` has [`HEAD`] bytes. Parts that `stay` and lie in this member's heap are
+    /// referred to instead, if they are long enough for that to pay.
     ///
     /// # Errors
     ///
     /// [`TooLong`](BoardError::TooLong) when the bytes do not fit a slot, [`Closed`](BoardError::Closed) when this seat
-    /// or one that it would wait for was left, and [`Corrupt`](BoardError::Corrupt) when a peer's phase is nonsense.
-    pub fn try_offer(&mut self, bytes: &[u8]) -> Result<bool, BoardError> {
-        self.try_offer_parts(&[bytes])
+    /// or one that it would wait for was left, and [`Corrupt`](BoardError::Corrupt) when a peer's number is nonsense.
+    pub fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], stay: bool) -> Result<bool, BoardError> {
+        let byte_len = parts.iter().fold(head.len(), |sum, part| sum.saturating_add(part.len()));
+        if self.left {
+            return Err(BoardError::Closed { member: self.member });
+        }
+        if stay
+            && byte_len >= WORTH_REFERRING
+            && let Some(places) = self.places(parts)
+        {
+            return self.publish(head, &[places.as_flattened()], REFERS);
+        }
+        self.publish(head, parts, 0)
     }
 
-    /// The same for an offer of several parts, which lie one after the other in the slot.
+    /// Says that this member reads nothing of the phases so far any more, and asks whether all peers have said so that may
+    /// still read what this member's offers refer to.
     ///
     /// # Errors
     ///
-    /// As [`try_offer`](Seat::try_offer).
-    pub fn try_offer_parts(&mut self, parts: &[&[u8]]) -> Result<bool, BoardError> {
+    /// [`Corrupt`](BoardError::Corrupt) when a peer says what cannot be.
+    pub fn try_settle(&mut self) -> Result<bool, BoardError> {
+        self.region.word(self.shape.done(self.member)).store(self.phase, Ordering::Release);
+        Ok(self.referred == 0 || self.readers().is_empty())
+    }
+
+    /// Whether anything was viewed in a peer's heap since this was asked last.
+    pub fn take_borrowed(&self) -> bool {
+        self.has_borrowed.take()
+    }
+
+    /// The members that may still read what this member's offers refer to.
+    pub fn readers(&self) -> Vec<usize> {
+        let word = |at| self.region.word(at).load(Ordering::Acquire);
+        let reads =
+            |&member: &usize| word(self.shape.done(member)) < self.referred && word(self.shape.left(member)) == 0;
+        (0..self.shape.members).filter(|&member| member != self.member && self.referred > 0).filter(reads).collect()
+    }
+
+    fn publish(&mut self, head: &[u8], parts: &[&[u8]], kind: u64) -> Result<bool, BoardError> {
         let slot_byte_len = self.shape.slot_byte_len;
-        let byte_len = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
+        let byte_len = parts.iter().fold(head.len(), |sum, part| sum.saturating_add(part.len()));
         if byte_len > slot_byte_len {
             return Err(BoardError::TooLong { byte_len, slot_byte_len });
-        }
-        if self.left {
-            return Err(BoardError::Closed { member: self.member });
         }
         if !self.may_overwrite()? {
             return Ok(false);
         }
         let next = self.phase + 1;
         let mut at = self.shape.offer(self.member, next);
-        for part in parts {
+        for part in std::iter::once(&head).chain(parts) {
             // SAFETY: no seat may view the offer in this slot any more, and only this seat writes it: *Why a view stays*.
             unsafe { self.region.write(at, part) };
             at += part.len();
         }
-        self.region.word(self.shape.length(self.member, next)).store(byte_len as u64, Ordering::Relaxed);
+        self.region.word(self.shape.length(self.member, next)).store(byte_len as u64 | kind, Ordering::Relaxed);
         self.region.word(self.shape.number(self.member, next)).store(next, Ordering::Release);
         self.phase = next;
+        if kind == REFERS {
+            self.referred = next;
+        }
         Ok(true)
+    }
+
+    /// Where the parts are in this member's heap; none unless all are there.
+    fn places(&self, parts: &[&[u8]]) -> Option<SmallVec<[Place; 8]>> {
+        let heap = self.heaps.get(self.member)?;
+        parts.iter().map(|part| heap.offset_of(part).map(|start| place(start, part.len()))).collect()
     }
 
     /// The members that hold the next offer up, because they may still view what it overwrites.
@@ -166,14 +254,14 @@ impl Seat {
         (0..self.shape.members).filter(|&member| member != self.member).filter(late).collect()
     }
 
-    /// The bytes that `member` offered as its `phase`-th offer, from 1 on; none if it has not yet.
+    /// What `member` offered as its `phase`-th offer, from 1 on; none if it has not yet.
     ///
     /// # Errors
     ///
     /// [`OutOfTurn`](BoardError::OutOfTurn) unless the phase is one of the latest [`LOOKBACK`] of this seat,
-    /// [`Closed`](BoardError::Closed) when the member left before, and [`Corrupt`](BoardError::Corrupt) when its phase
+    /// [`Closed`](BoardError::Closed) when the member left before, and [`Corrupt`](BoardError::Corrupt) when its number
     /// or length is nonsense.
-    pub fn view(&self, member: usize, phase: u64) -> Result<Option<&[u8]>, BoardError> {
+    pub fn view(&self, member: usize, phase: u64) -> Result<Option<View<'_>>, BoardError> {
         if phase == 0 || phase > self.phase || phase + (LOOKBACK as u64) <= self.phase {
             return Err(BoardError::OutOfTurn { phase, own: self.phase });
         }
@@ -184,13 +272,21 @@ impl Seat {
             return Ok(None);
         }
         let length = self.region.word(self.shape.length(member, phase)).load(Ordering::Relaxed);
-        let byte_len = usize::try_from(length).unwrap_or(usize::MAX);
-        if byte_len > self.shape.slot_byte_len {
+        let refers = length & REFERS != 0;
+        // This member's own heap is lent to whoever has its buffers.
+        let heap = self.heaps.get(member).filter(|_| refers && member != self.member);
+        let byte_len = usize::try_from(length & !REFERS).unwrap_or(usize::MAX);
+        if byte_len > self.shape.slot_byte_len || refers != heap.is_some() {
             return Err(BoardError::Corrupt { member });
+        }
+        if refers {
+            self.has_borrowed.set(true);
         }
         let start = self.shape.offer(member, phase);
         // SAFETY: this offer was made, and is not overwritten while this seat is borrowed: *Why a view stays*.
-        Ok(Some(unsafe { self.region.lend(start..start + byte_len) }))
+        let bytes = unsafe { self.region.lend(start..start + byte_len) };
+        let (head, rest) = bytes.split_at(bytes.len().min(HEAD));
+        Ok(Some(View { head, rest, heap }))
     }
 
     /// Leaves the board: peers can still view what was offered, and no longer wait for more.
@@ -205,7 +301,17 @@ impl Seat {
             return Err(PlaceError::Used);
         }
         let seen = vec![0; shape.members].into_boxed_slice();
-        Ok(Seat { region, shape, member, phase: 0, seen, left: false })
+        Ok(Seat {
+            region,
+            shape,
+            member,
+            phase: 0,
+            seen,
+            left: false,
+            heaps: vec![],
+            referred: 0,
+            has_borrowed: Cell::new(false),
+        })
     }
 
     /// The phase that all peers must have reached before the next offer overwrites what they may view until then.
@@ -250,6 +356,52 @@ impl Seat {
         let number = self.region.word(self.shape.number(member, phase)).load(Ordering::Acquire);
         if number > self.phase + RUN_AHEAD { Err(BoardError::Corrupt { member }) } else { Ok(number >= phase) }
     }
+}
+
+impl<'a> View<'a> {
+    /// The first bytes of the offer, [`HEAD`] or all.
+    pub fn head(self) -> &'a [u8] {
+        self.head
+    }
+
+    /// A part of what follows; none where the offer ends before it does, or has it in several places.
+    pub fn part(self, range: Range<usize>) -> Option<&'a [u8]> {
+        let Some(heap) = self.heap else { return self.rest.get(range) };
+        let mut before = 0;
+        for place in self.rest.chunks_exact(size_of::<Place>()) {
+            let (start, byte_len) = start_and_len(place)?;
+            if before <= range.start && range.end <= before.checked_add(byte_len)? {
+                let start = start.checked_add(range.start - before)?;
+                let end = start.checked_add(range.len()).filter(|end| *end <= heap.byte_len())?;
+                // SAFETY: no thread of this process writes it: its owner, which may be one, has promised not to before
+                // this seat is past viewing: *What is read where it is*.
+                return Some(unsafe { heap.lend(start..end) });
+            }
+            before = before.checked_add(byte_len)?;
+        }
+        range.is_empty().then_some(&[])
+    }
+}
+
+impl std::fmt::Debug for View<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "View of {} bytes, in a heap {}", self.rest.len(), self.heap.is_some())
+    }
+}
+
+/// Where a part is in a heap, as it lies in a slot.
+type Place = [u8; 2 * size_of::<u64>()];
+
+fn place(start: usize, byte_len: usize) -> Place {
+    let mut place = Place::default();
+    place[..8].copy_from_slice(&(start as u64).to_le_bytes());
+    place[8..].copy_from_slice(&(byte_len as u64).to_le_bytes());
+    place
+}
+
+fn start_and_len(place: &[u8]) -> Option<(usize, usize)> {
+    let number = |bytes: &[u8]| usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok();
+    Some((number(&place[..8])?, number(&place[8..])?))
 }
 
 impl Drop for Seat {
@@ -300,5 +452,9 @@ pub enum BoardError {
     },
 }
 
+/// Said with the length of an offer that holds where its parts are, not the parts.
+const REFERS: u64 = 1 << 63;
+/// Shorter ones are copied: to have said that they were read costs the peers more.
+const WORTH_REFERRING: usize = 4 << 10;
 const RUN_AHEAD: u64 = (SLOTS - LOOKBACK) as u64;
 const _: () = assert!(LOOKBACK >= 1 && SLOTS > LOOKBACK, "the slowest member can always offer");

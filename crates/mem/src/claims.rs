@@ -17,6 +17,8 @@ pub(crate) enum Purpose {
     Cells { count: usize, bits: usize },
     /// A ring of this capacity.
     Ring { capacity: usize },
+    /// A heap of one member, which hands it out, and others read.
+    Heap,
     /// A board of these dimensions.
     Board { members: usize, slot_byte_len: usize },
 }

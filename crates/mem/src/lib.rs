@@ -16,6 +16,8 @@ mod cells;
 mod claims;
 pub mod first;
 #[cfg(not(loom))]
+mod heap;
+#[cfg(not(loom))]
 #[cfg_attr(not(target_os = "linux"), path = "no_memfd.rs")]
 mod memfd;
 #[cfg_attr(any(not(target_os = "linux"), miri), path = "no_page.rs")]
@@ -34,6 +36,8 @@ pub use allocation::OutOfMemory;
 pub use buffer::{Buffer, CastError, SplitError};
 #[cfg(not(loom))]
 pub use cells::{Cells, Word};
+#[cfg(not(loom))]
+pub use heap::Heap;
 pub use region::{LINE, PlaceError};
 pub use secret::Secret;
 #[cfg(not(loom))]

@@ -1,7 +1,8 @@
 //! The system calls behind a segment on Linux: an anonymous file, its seals, its mapping. It knows nothing of content.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
@@ -12,9 +13,14 @@ use crate::SegmentError;
 
 /// A new file of `byte_len` zero bytes whose length can never change.
 pub(crate) fn create(byte_len: usize) -> Result<OwnedFd, SegmentError> {
+    create_sparse(byte_len, byte_len)
+}
+
+/// The same with pages for its first bytes only.
+pub(crate) fn create_sparse(byte_len: usize, reserved: usize) -> Result<OwnedFd, SegmentError> {
     let fd = anonymous_file().map_err(failed("memfd_create"))?;
     rustix::fs::ftruncate(&fd, byte_len as u64).map_err(failed("ftruncate"))?;
-    reserve(&fd, byte_len).map_err(failed("fallocate"))?;
+    reserve(fd.as_fd(), 0..reserved)?;
     rustix::fs::fcntl_add_seals(&fd, SEALS).map_err(failed("fcntl(F_ADD_SEALS)"))?;
     Ok(fd)
 }
@@ -79,11 +85,15 @@ fn anonymous_file() -> Result<OwnedFd, Errno> {
 }
 
 /// Takes the pages now: a page that cannot be had at first touch would end the process by a signal.
-fn reserve(fd: &OwnedFd, byte_len: usize) -> Result<(), Errno> {
-    let allocate = || rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, byte_len as u64);
+pub(crate) fn reserve(fd: BorrowedFd<'_>, range: Range<usize>) -> Result<(), SegmentError> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    let (start, byte_len) = (range.start as u64, range.len() as u64);
+    let allocate = || rustix::fs::fallocate(fd, FallocateFlags::empty(), start, byte_len);
     match rustix::io::retry_on_intr(allocate) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-        reserved => reserved,
+        reserved => reserved.map_err(failed("fallocate")),
     }
 }
 

@@ -1,12 +1,21 @@
 //! Stands in for `memfd` where the system has no sealed anonymous files: nothing can be created or opened.
 
 use std::convert::Infallible;
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use crate::SegmentError;
 
 pub(crate) fn create(_byte_len: usize) -> Result<OwnedFd, SegmentError> {
+    Err(SegmentError::Unsupported)
+}
+
+pub(crate) fn create_sparse(_byte_len: usize, _reserved: usize) -> Result<OwnedFd, SegmentError> {
+    Err(SegmentError::Unsupported)
+}
+
+pub(crate) fn reserve(_fd: BorrowedFd<'_>, _range: Range<usize>) -> Result<(), SegmentError> {
     Err(SegmentError::Unsupported)
 }
 

@@ -80,6 +80,19 @@ impl Region {
         self.shadow().word(offset)
     }
 
+    #[inline]
+    pub(crate) fn byte_len(&self) -> usize {
+        self.byte_len
+    }
+
+    /// Where `bytes` begin in this region, if they all lie in it.
+    #[inline]
+    pub(crate) fn offset_of(&self, bytes: &[u8]) -> Option<usize> {
+        let offset = bytes.as_ptr().addr().checked_sub(self.start.addr().get())?;
+        offset.checked_add(bytes.len()).filter(|end| *end <= self.byte_len)?;
+        Some(offset)
+    }
+
     /// Writes payload.
     ///
     /// # Safety

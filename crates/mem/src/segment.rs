@@ -49,6 +49,29 @@ impl Segment {
         Segment::mapped(memfd::create(byte_len)?, byte_len)
     }
 
+    /// The same of which only the first bytes are reserved. What lies behind takes no memory, and must be
+    /// [reserved](Segment::reserve) before it is touched.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Segment::create).
+    pub fn create_sparse(byte_len: usize, reserved: usize) -> Result<Segment, SegmentError> {
+        if byte_len == 0 {
+            return Err(SegmentError::Empty);
+        }
+        Segment::mapped(memfd::create_sparse(byte_len, reserved.min(byte_len))?, byte_len)
+    }
+
+    /// Takes the memory of a range, which then can be touched without fail.
+    ///
+    /// # Errors
+    ///
+    /// When the range is not inside the segment, or the system has no memory.
+    pub fn reserve(&self, offset: usize, byte_len: usize) -> Result<(), SegmentError> {
+        let range = self.range(offset, byte_len)?;
+        memfd::reserve(self.fd.as_fd(), range)
+    }
+
     /// The segment that another process created and whose file it sent.
     ///
     /// # Errors

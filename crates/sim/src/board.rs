@@ -1,8 +1,9 @@
 //! The simulated windows: what ranks of one host offer each other, under the rules of the real board.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use phalanx_core::link::{LinkError, Windows};
+use phalanx_core::link::{LinkError, View, Windows};
 
 use crate::network::{Shared, lock};
 
@@ -12,6 +13,7 @@ pub(crate) struct Board {
 }
 
 struct Offer {
+    head: Vec<u8>,
     bytes: Vec<u8>,
     /// When peers see it.
     from: u64,
@@ -58,9 +60,9 @@ impl Seat {
 }
 
 impl Windows for Seat {
-    fn try_offer(&mut self, parts: &[&[u8]]) -> Result<bool, LinkError> {
-        let bytes = parts.concat();
-        if bytes.len() > self.slot_byte_len {
+    fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], _stays: bool) -> Result<bool, LinkError> {
+        let (head, bytes) = (head.to_vec(), parts.concat());
+        if head.len() + bytes.len() > self.slot_byte_len {
             let text = format!("an offer of {} bytes in slots of {}", bytes.len(), self.slot_byte_len);
             return Err(LinkError::Failed(text));
         }
@@ -72,11 +74,11 @@ impl Windows for Seat {
         }
         let from = network.arrival();
         network.shows.push(from);
-        network.moved += bytes.len() as u64;
+        network.moved += (head.len() + bytes.len()) as u64;
         network.offers[self.me] += 1;
         let place = self.board.offers[self.me].get(self.made as usize);
         let place = place.ok_or_else(|| LinkError::Failed("more offers than were planned".to_owned()))?;
-        place.get_or_init(|| Offer { bytes, from });
+        place.get_or_init(|| Offer { head, bytes, from });
         self.made += 1;
         Ok(true)
     }
@@ -90,7 +92,7 @@ impl Windows for Seat {
         self.mates().filter(|&mate| network.offers[mate] < self.needed()).collect()
     }
 
-    fn view(&self, rank: usize, offer: u64) -> Result<Option<&[u8]>, LinkError> {
+    fn view(&self, rank: usize, offer: u64, part: Range<usize>) -> Result<Option<View<'_>>, LinkError> {
         if self.hosts.get(rank) != Some(&self.hosts[self.me]) {
             return Err(LinkError::Failed(format!("rank {rank} lives on another host")));
         }
@@ -100,10 +102,25 @@ impl Windows for Seat {
         }
         let network = lock(&self.network);
         match self.board.offers[rank].get(offer as usize).and_then(OnceLock::get) {
-            Some(offer) if rank == self.me || offer.from <= network.now => Ok(Some(&offer.bytes)),
+            Some(offer) if rank == self.me || offer.from <= network.now => {
+                Ok(Some(View { head: &offer.head, part: offer.bytes.get(part) }))
+            }
             None if network.left[rank] => Err(LinkError::Closed { rank: Some(rank) }),
             _ => Ok(None),
         }
+    }
+
+    fn try_settle(&mut self) -> Result<bool, LinkError> {
+        // Everything is copied here.
+        Ok(true)
+    }
+
+    fn take_borrowed(&mut self) -> bool {
+        false
+    }
+
+    fn readers(&self) -> Vec<usize> {
+        vec![]
     }
 
     fn slot_byte_len(&self) -> usize {
@@ -112,6 +129,6 @@ impl Windows for Seat {
 }
 
 /// How many of its offers a rank keeps at a time.
-const SLOTS: u64 = 4;
+const SLOTS: u64 = 6;
 /// How many of the latest offers a rank may view.
-const LOOKBACK: u64 = 2;
+const LOOKBACK: u64 = 3;

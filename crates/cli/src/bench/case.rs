@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use phalanx::{Counts, DType, Group, Op, ReduceOp, Result};
+use clap::ValueEnum;
+use phalanx::backend::{self, Finished};
+use phalanx::{Buffer, Counts, DType, Group, Op, ReduceOp, Result};
 use serde_json::{Value, json};
 
 use super::kind::Kind;
@@ -22,8 +24,17 @@ pub(crate) struct Case {
 /// The buffers of one rank. Where the operation works in place, there is only the output.
 #[derive(Debug)]
 pub(crate) struct Buffers {
-    input: Vec<u8>,
-    output: Vec<u8>,
+    input: Buffer,
+    output: Buffer,
+}
+
+/// What buffers are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Memory {
+    /// Memory like any other of the program
+    Ordinary,
+    /// The group's own, which ranks of one host read where it is
+    Shared,
 }
 
 /// Elements of a result that come from one place.
@@ -67,7 +78,7 @@ impl Case {
     }
 
     /// The buffers of one rank, large enough whichever rank is the root.
-    pub(crate) fn buffers(&self) -> Buffers {
+    pub(crate) fn buffers(&self, group: &Group, memory: Memory) -> Result<Buffers> {
         let (count, share) = (self.count, self.share());
         let (input, output) = match self.kind {
             Kind::AllReduce | Kind::Broadcast | Kind::Reduce => (0, count),
@@ -76,14 +87,18 @@ impl Case {
             Kind::AllToAll | Kind::SendRecv => (count, count),
             Kind::Barrier => (0, 0),
         };
-        let buffer = |count| vec![0; count * self.dtype.byte_len()];
-        Buffers { input: buffer(input), output: buffer(output) }
+        let buffer = |count: usize| match memory {
+            Memory::Ordinary => Ok(Buffer::from_vec(vec![0_u8; count * self.dtype.byte_len()])),
+            Memory::Shared => group.buffer(count * self.dtype.byte_len()),
+        };
+        Ok(Buffers { input: buffer(input)?, output: buffer(output)? })
     }
 
     /// Runs the operation once, with this root if it has one.
     pub(crate) fn run(&self, group: &Group, buffers: &mut Buffers, root: usize) -> Result<()> {
         let Buffers { input, output } = buffers;
         let Some(op) = self.op(root) else { return self.pass_on(group, input, output) };
+        let (input, output) = (input.as_bytes(), output.as_bytes_mut());
         if self.kind.is_in_place() {
             return group.run_bytes(op, self.dtype, None, None, output).map(drop);
         }
@@ -97,9 +112,9 @@ impl Case {
     pub(crate) fn check(&self, group: &Group, buffers: &mut Buffers, root: usize) -> Result<usize> {
         let Buffers { input, output } = &mut *buffers;
         let mine = if self.kind.is_in_place() { output } else { input };
-        self.write_pattern(group.rank(), 0, mine);
+        self.write_pattern(group.rank(), 0, mine.as_bytes_mut());
         self.run(group, buffers, root)?;
-        Ok(self.wrong(group.rank(), root, &buffers.output))
+        Ok(self.wrong(group.rank(), root, buffers.output.as_bytes()))
     }
 
     fn wrong(&self, rank: usize, root: usize, output: &[u8]) -> usize {
@@ -185,15 +200,21 @@ impl Case {
         }
     }
 
-    fn pass_on(&self, group: &Group, input: &mut Vec<u8>, output: &mut [u8]) -> Result<()> {
+    fn pass_on(&self, group: &Group, input: &mut Buffer, output: &mut Buffer) -> Result<()> {
         if self.np == 1 {
-            output.copy_from_slice(input);
+            output.as_bytes_mut().copy_from_slice(input.as_bytes());
             return Ok(());
         }
-        let (next, previous) = self.neighbours(group.rank());
-        let sent = group.send_async(std::mem::take(input), next, 0)?;
-        group.recv(output, previous, 0)?;
-        *input = sent.wait()?.data;
+        let (to, from) = self.neighbours(group.rank());
+        let (send, recv) =
+            (Op::Send { count: self.count, to, tag: 0 }, Op::Recv { count: self.count, from: Some(from), tag: 0 });
+        let given = backend::Buffers { input: Some(std::mem::take(input)), output: Buffer::default() };
+        let mut sent = group.submit_bytes(send, self.dtype, None, given)?;
+        group.run_bytes(recv, self.dtype, None, None, output.as_bytes_mut())?;
+        if let Some(end) = sent.wait(None) {
+            let Finished { buffers, .. } = end?;
+            *input = buffers.input.unwrap_or_default();
+        }
         Ok(())
     }
 
@@ -206,11 +227,21 @@ impl Case {
     }
 }
 
+impl Memory {
+    /// The name, as told to ranks and to other programs.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Memory::Ordinary => "ordinary",
+            Memory::Shared => "shared",
+        }
+    }
+}
+
 impl Buffers {
     /// Zeros everywhere, which no number of reductions in place takes out of the range of its type.
     pub(crate) fn clear(&mut self) {
-        self.input.fill(0);
-        self.output.fill(0);
+        self.input.as_bytes_mut().fill(0);
+        self.output.as_bytes_mut().fill(0);
     }
 }
 
@@ -264,7 +295,7 @@ mod tests {
     fn every_operation_is_right_from_every_root() {
         for case in cases(3) {
             let ranks = Threads::new(3).run(|group| {
-                let mut buffers = case.buffers();
+                let mut buffers = case.buffers(&group, Memory::Shared)?;
                 (0..3).map(|root| case.check(&group, &mut buffers, root)).sum::<Result<usize>>()
             });
             assert_eq!(ranks.expect("a world"), [Ok(0), Ok(0), Ok(0)], "{case}");
@@ -275,10 +306,10 @@ mod tests {
     fn a_wrong_element_is_one_wrong_element() {
         for case in cases(2).filter(|case| case.kind != Kind::Barrier) {
             let ranks = Threads::new(2).run(|group| -> Result<usize> {
-                let mut buffers = case.buffers();
+                let mut buffers = case.buffers(&group, Memory::Ordinary)?;
                 case.check(&group, &mut buffers, group.size() - 1)?;
-                buffers.output[17] ^= 1;
-                Ok(case.wrong(group.rank(), group.size() - 1, &buffers.output))
+                buffers.output.as_bytes_mut()[17] ^= 1;
+                Ok(case.wrong(group.rank(), group.size() - 1, buffers.output.as_bytes()))
             });
             let has_none = usize::from(!matches!(case.kind, Kind::Reduce | Kind::Gather));
             assert_eq!(ranks.expect("a world"), [Ok(has_none), Ok(1)], "{case}");

@@ -173,7 +173,7 @@ fn threads(terms: &Terms, teller: &Teller) -> Result<Vec<Rank>, Failure> {
         let (orders, cases) = mpsc::channel();
         let teller = teller.clone();
         let tell = move |said| teller.send((rank, Some(said))).is_ok();
-        Rank::Thread(orders, thread::spawn(move || play(&group, pace, cases.into_iter(), tell)))
+        Rank::Thread(orders, thread::spawn(move || play(&group, (style.memory, pace), cases.into_iter(), tell)))
     };
     Ok(world.groups()?.into_iter().enumerate().map(start).collect())
 }

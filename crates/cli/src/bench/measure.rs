@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use phalanx::{Group, Result};
 use serde_json::{Value, json};
 
-use super::case::{Buffers, Case};
+use super::case::{Buffers, Case, Memory};
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,8 +41,8 @@ pub(super) struct Measured {
 }
 
 /// One rank's part: checks the result, warms up, and times calls.
-pub(super) fn rank(group: &Group, case: &Case, pace: Pace) -> Result<Seen> {
-    let mut buffers = case.buffers();
+pub(super) fn rank(group: &Group, case: &Case, memory: Memory, pace: Pace) -> Result<Seen> {
+    let mut buffers = case.buffers(group, memory)?;
     let mut wrong = 0;
     let last_root = if case.kind.has_root() { case.np - 1 } else { 0 };
     for root in (0..=last_root).step_by(last_root.max(1)) {

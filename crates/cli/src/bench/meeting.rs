@@ -8,6 +8,7 @@ use phalanx::{Group, GroupOptions};
 use phalanx_comm::{Door, Processes};
 use serde_json::{Value, json};
 
+use super::case::Memory;
 use crate::failure::Failure;
 
 /// How ranks reach each other.
@@ -32,6 +33,7 @@ pub(super) struct Style {
     pub(super) algorithm: Option<Algorithm>,
     /// Whether everything goes over links.
     pub(super) links: bool,
+    pub(super) memory: Memory,
 }
 
 impl Transport {
@@ -98,7 +100,7 @@ impl Style {
     }
 
     pub(super) fn to_json(self) -> Value {
-        json!({ "algorithm": self.algorithm.map(Algorithm::name), "links": self.links })
+        json!({ "algorithm": self.algorithm.map(Algorithm::name), "links": self.links, "memory": self.memory.name() })
     }
 
     pub(super) fn from_json(told: &Value) -> Option<Style> {
@@ -106,7 +108,8 @@ impl Style {
             Value::Null => None,
             name => Some(name.as_str()?.parse().ok()?),
         };
-        Some(Style { algorithm, links: told["links"].as_bool()? })
+        let memory = Memory::from_str(told["memory"].as_str()?, false).ok()?;
+        Some(Style { algorithm, links: told["links"].as_bool()?, memory })
     }
 }
 
@@ -127,7 +130,7 @@ mod tests {
             assert_eq!(Meeting::from_json(&meeting.to_json()), Some(meeting));
         }
         for algorithm in [None, Some(Algorithm::Ring)] {
-            let style = Style { algorithm, links: algorithm.is_some() };
+            let style = Style { algorithm, links: algorithm.is_some(), memory: Memory::Shared };
             assert_eq!(Style::from_json(&style.to_json()), Some(style));
         }
         assert_eq!(Meeting::from_json(&json!({ "shm": { "door": "x", "token": [1, 2, 300] } })), None);

@@ -23,7 +23,7 @@ use phalanx::{DType, ReduceOp};
 use crate::failure::Failure;
 use crate::run::process::cores;
 use crate::sizes::Sizes;
-use case::Case;
+use case::{Case, Memory};
 use company::{Company, Terms};
 use kind::Kind;
 use measure::Pace;
@@ -67,6 +67,10 @@ pub(crate) struct Options {
     /// Send everything over links, as if the ranks could not read each other's windows
     #[arg(long)]
     links: bool,
+
+    /// Use buffers that the group has made, which ranks of one host read where they are
+    #[arg(long)]
+    shared_buffers: bool,
 
     /// Seconds to measure each operation and size
     #[arg(long, value_name = "SECONDS", default_value_t = 0.2, value_parser = seconds)]
@@ -128,6 +132,10 @@ impl Options {
         Ok(cases)
     }
 
+    fn memory(&self) -> Memory {
+        if self.shared_buffers { Memory::Shared } else { Memory::Ordinary }
+    }
+
     fn terms(&self) -> Result<Terms, Failure> {
         let (np, transport) = (usize::from(self.np), self.transport);
         let most = transport.most_ranks();
@@ -138,7 +146,7 @@ impl Options {
             )));
         }
         let pace = Pace { budget: Duration::from_secs_f64(self.time), burst: Duration::from_micros(self.burst.into()) };
-        let style = Style { algorithm: self.algorithm, links: self.links };
+        let style = Style { algorithm: self.algorithm, links: self.links, memory: self.memory() };
         let cores = if transport == Transport::Shm { cores::one_each(&cores::usable(), np) } else { vec![] };
         Ok(Terms { np, transport, style, pace, cores })
     }
@@ -162,6 +170,7 @@ Examples:
   phalanx bench all_reduce --np 4 --sizes 8..256M      one operation from 8 bytes to 256 MiB
   phalanx bench all_reduce --dtype bf16 --links        over links instead of shared windows
   phalanx bench all_reduce --algorithm ring --json     one algorithm, for another program to read
+  phalanx bench all_reduce --shared-buffers            in memory that the ranks share
   phalanx bench --sizes 8..64M --plot latency.svg      a picture
 
 How it is measured: all ranks begin a burst of calls together, and each reads its clock before and after. A burst is one call,
@@ -169,6 +178,6 @@ or as many as last for --burst. Its time is that of its slowest rank; min, p50 a
 turns; all_reduce, reduce and broadcast work in place. Each operation and size is checked before it is timed. With
 --transport shm each rank is kept on a core of its own, if there are enough, as `mpirun --bind-to core` does.
 
-Each line of --json has the keys op, np, transport, buffers (\"ordinary\": the caller's own memory), dtype, reduce (null where
+Each line of --json has the keys op, np, transport, buffers (ordinary, or shared: the group's own), dtype, reduce (null where
 nothing is reduced), bytes (of the larger of a rank's input and output), iters (timed calls), p50_us, p99_us, min_us, algbw_GBps
 (bytes over the median), busbw_GBps (what each rank's hardware moves, as nccl-tests counts), wrong (elements).";

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, Write};
 use phalanx::{Error, Group};
 use serde_json::{Value, json};
 
-use super::case::Case;
+use super::case::{Case, Memory};
 use super::measure::{self, Pace, Seen};
 use super::meeting::{Meeting, Style};
 use crate::failure::Failure;
@@ -40,7 +40,7 @@ pub(crate) fn rank() -> Result<(), Failure> {
     let cases = lines.map_while(|line| Case::from_json(&serde_json::from_str(&line).ok()?));
     let say = |said: Said| writeln!(io::stdout().lock(), "{}", said.to_json()).is_ok();
     let is_well = match part.meeting.join(part.rank, part.np, part.style) {
-        Ok(group) => play(&group, part.pace, cases, say),
+        Ok(group) => play(&group, (part.style.memory, part.pace), cases, say),
         Err(error) => {
             // Who does not listen any more will not miss it.
             say(Said::Failed(cause(&error)));
@@ -53,7 +53,7 @@ pub(crate) fn rank() -> Result<(), Failure> {
 /// Measures case after case; whether that went well to the end.
 pub(super) fn play(
     group: &Group,
-    pace: Pace,
+    (memory, pace): (Memory, Pace),
     cases: impl Iterator<Item = Case>,
     mut tell: impl FnMut(Said) -> bool,
 ) -> bool {
@@ -61,7 +61,8 @@ pub(super) fn play(
         return false;
     }
     for case in cases {
-        let said = measure::rank(group, &case, pace).map_or_else(|error| Said::Failed(cause(&error)), Said::Seen);
+        let said =
+            measure::rank(group, &case, memory, pace).map_or_else(|error| Said::Failed(cause(&error)), Said::Seen);
         let is_well = matches!(said, Said::Seen(_));
         if !tell(said) || !is_well {
             return false;
@@ -126,7 +127,7 @@ mod tests {
     #[test]
     fn parts_and_what_is_said_survive_their_journey() {
         let meeting = Meeting::Shm { door: "x".to_owned(), token: [7; 16] };
-        let style = Style { algorithm: None, links: false };
+        let style = Style { algorithm: None, links: false, memory: Memory::Ordinary };
         let pace = Pace { budget: Duration::from_secs(1), burst: Duration::from_micros(20) };
         let part = Part { rank: 1, np: 3, meeting, style, pace };
         assert_eq!(Part::from_json(&part.to_json()), Some(part));

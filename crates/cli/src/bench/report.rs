@@ -6,7 +6,7 @@ use std::thread;
 use serde_json::json;
 
 use super::Options;
-use super::case::Case;
+use super::case::{Case, Memory};
 use super::measure::Measured;
 use super::meeting::Transport;
 use crate::sizes;
@@ -16,12 +16,13 @@ use crate::sizes;
 pub(super) struct Report {
     json: bool,
     transport: Transport,
+    memory: Memory,
     wrong: usize,
 }
 
 impl Report {
     pub(super) fn new(options: &Options, is_pinned: bool) -> io::Result<Report> {
-        let report = Report { json: options.json, transport: options.transport, wrong: 0 };
+        let report = Report { json: options.json, transport: options.transport, memory: options.memory(), wrong: 0 };
         if !report.json {
             let mut out = io::stdout().lock();
             writeln!(out, "{}", heading(options, is_pinned))?;
@@ -32,7 +33,7 @@ impl Report {
 
     pub(super) fn add(&mut self, case: &Case, measured: &Measured) -> io::Result<()> {
         self.wrong += measured.wrong;
-        let line = if self.json { object(case, measured, self.transport) } else { row(case, measured) };
+        let line = if self.json { object(case, measured, (self.transport, self.memory)) } else { row(case, measured) };
         writeln!(io::stdout().lock(), "{line}")
     }
 
@@ -57,7 +58,8 @@ pub(super) fn heading(options: &Options, is_pinned: bool) -> String {
     };
     let pinned = if is_pinned { "each pinned to one of its own" } else { "not pinned" };
     let how = if options.links { "links" } else { "shared windows and links" };
-    format!("{np} ranks as {ranks} on {cores} cores, {pinned}, {dtype}, {op}, over {how}")
+    let memory = options.memory().name();
+    format!("{np} ranks as {ranks} on {cores} cores, {pinned}, {dtype}, {op}, {memory} buffers, over {how}")
 }
 
 fn row(case: &Case, measured: &Measured) -> String {
@@ -76,13 +78,13 @@ fn row(case: &Case, measured: &Measured) -> String {
     )
 }
 
-fn object(case: &Case, measured: &Measured, transport: Transport) -> String {
+fn object(case: &Case, measured: &Measured, (transport, memory): (Transport, Memory)) -> String {
     let (algorithm, bus) = bandwidth(case, measured);
     json!({
         "op": case.kind.name(),
         "np": case.np,
         "transport": transport.name(),
-        "buffers": "ordinary",
+        "buffers": memory.name(),
         "dtype": case.dtype.name(),
         "reduce": case.kind.reduces().then(|| case.reduce.name()),
         "bytes": case.byte_len(),

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use phalanx_core::{Error, Result};
 use phalanx_mem::board::Seat;
-use phalanx_mem::{Cells, PlaceError, Segment, ring};
+use phalanx_mem::{Cells, Heap, PlaceError, Segment, ring};
 
 use super::map::{HEADER, SegmentMap, Traffic};
 use crate::bell::{self, Bell};
@@ -23,11 +23,12 @@ pub(crate) struct Joined {
     pub(crate) fate: Arc<Fate>,
     /// One word a rank, not zero once it has left.
     pub(crate) departures: Cells<AtomicU64>,
+    pub(crate) heap: Option<Arc<Heap>>,
 }
 
 /// A new segment for a group.
 pub(crate) fn create(map: &SegmentMap) -> Result<Segment> {
-    let segment = Segment::create(map.byte_len).map_err(shared)?;
+    let segment = Segment::create_sparse(map.byte_len, map.reserved).map_err(shared)?;
     let header = map.header().map(u64::to_le_bytes);
     segment.copy_in(0, header.as_flattened()).map_err(shared)?;
     Ok(segment)
@@ -51,8 +52,16 @@ fn place(segment: &Arc<Segment>, map: &SegmentMap, rank: usize, windows: bool) -
     let (links, post) = (links(Traffic::Collectives)?, links(Traffic::Messages)?);
     let seat = || Seat::in_segment(Arc::clone(segment), map.board, rank, map.size, OFFER_BYTE_LEN);
     let seat = if windows { Some(seat()?) } else { None };
-    let windows = seat.map(|seat| BoardWindows { seat, bells: bells.clone() });
-    Ok(Joined { links, windows, post, bell: Arc::clone(&bells[rank]), fate: Arc::new(fate), departures })
+    let heaps = || (0..map.size).map(|rank| map.heap(rank));
+    let (windows, heap) = match seat {
+        Some(seat) if map.heap_byte_len > 0 => {
+            let seat = seat.with_heaps(segment, heaps(), map.heap_byte_len)?;
+            let heap = Heap::in_segment(Arc::clone(segment), map.heap(rank), map.heap_byte_len)?;
+            (Some(BoardWindows::new(seat, bells.clone())), Some(heap))
+        }
+        seat => (seat.map(|seat| BoardWindows::new(seat, bells.clone())), None),
+    };
+    Ok(Joined { links, windows, post, bell: Arc::clone(&bells[rank]), fate: Arc::new(fate), departures, heap })
 }
 
 /// The links of `rank` for one kind of traffic.
@@ -89,10 +98,12 @@ fn shared(error: impl std::fmt::Display) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use phalanx_core::link::Windows;
+
     use super::*;
 
     fn map(epoch: u32) -> SegmentMap {
-        SegmentMap::new(3, 7, epoch).expect("a size")
+        SegmentMap::new(3, 7, epoch, 8192).expect("a size")
     }
 
     fn view(segment: &Segment) -> Segment {
@@ -114,7 +125,7 @@ mod tests {
             assert_eq!(came, word);
         }
         let mut taken = ranks.remove(1);
-        taken.windows.as_mut().expect("a seat").seat.try_offer(&[1]).expect("open");
+        taken.windows.as_mut().expect("a seat").try_offer(&[1], &[], true).expect("open");
         drop(taken);
         assert!(join(view(&segment), &map(0), 1, true).is_err());
     }

@@ -22,6 +22,10 @@ pub(crate) struct SegmentMap {
     pub(crate) fate: usize,
     pub(crate) board: usize,
     rings: usize,
+    /// Up to where the memory is taken from the start.
+    pub(crate) reserved: usize,
+    heaps: usize,
+    pub(crate) heap_byte_len: usize,
     pub(crate) byte_len: usize,
 }
 
@@ -34,11 +38,11 @@ pub(crate) enum Traffic {
 
 impl SegmentMap {
     /// The map for `size` ranks of this group and epoch.
-    pub(crate) fn new(size: usize, group: u64, epoch: u32) -> Result<SegmentMap> {
+    pub(crate) fn new(size: usize, group: u64, epoch: u32, heap_byte_len: usize) -> Result<SegmentMap> {
         if !(1..=MOST_RANKS).contains(&size) {
             return Err(Error::setup("ranks of one host", format!("{size} is not in 1..={MOST_RANKS}")));
         }
-        SegmentMap::measured(size, group, epoch)
+        SegmentMap::measured(size, group, epoch, heap_byte_len)
             .ok_or_else(|| Error::setup("shared segment", format!("{size} ranks need more than any memory")))
     }
 
@@ -51,7 +55,7 @@ impl SegmentMap {
 
     /// A hash of all of it. Ranks whose hashes are the same look for everything at the same place.
     pub(crate) fn hash(&self) -> u64 {
-        let parts = [self.departures, self.bells, self.roll, self.fate, self.board, self.rings];
+        let parts = [self.departures, self.bells, self.roll, self.fate, self.board, self.rings, self.heaps];
         let words = self.header().into_iter().chain(parts.map(|part| part as u64));
         hash(words.flat_map(u64::to_le_bytes))
     }
@@ -59,6 +63,11 @@ impl SegmentMap {
     /// The bell of a rank.
     pub(crate) fn bell(&self, rank: usize) -> usize {
         self.bells + rank * BELL_STRIDE
+    }
+
+    /// The heap of a rank.
+    pub(crate) fn heap(&self, rank: usize) -> usize {
+        self.heaps + rank * self.heap_byte_len
     }
 
     /// The ring that carries bytes `from` a rank `to` another.
@@ -69,7 +78,7 @@ impl SegmentMap {
         self.rings + number * ring::byte_len(self.ring_byte_len).unwrap_or_default()
     }
 
-    fn measured(size: usize, group: u64, epoch: u32) -> Option<SegmentMap> {
+    fn measured(size: usize, group: u64, epoch: u32, heap_byte_len: usize) -> Option<SegmentMap> {
         let ring_byte_len = ring_byte_len(size);
         let rings = size.checked_mul(size - 1)?.checked_mul(TRAFFICS)?;
         let mut end = HEADER.checked_mul(WORD)?;
@@ -84,8 +93,27 @@ impl SegmentMap {
         let fate = part(fate::words(size).checked_mul(WORD)?)?;
         let board = part(board::byte_len(size, OFFER_BYTE_LEN)?)?;
         let rings = part(ring::byte_len(ring_byte_len)?.checked_mul(rings)?)?;
-        let byte_len = part(0)?;
-        Some(SegmentMap { size, epoch, group, ring_byte_len, departures, bells, roll, fate, board, rings, byte_len })
+        let reserved = part(0)?;
+        let heap_byte_len = heap_byte_len.checked_next_multiple_of(PAGE)?;
+        let heaps = reserved.checked_next_multiple_of(PAGE)?;
+        let byte_len =
+            heaps.checked_add(heap_byte_len.checked_mul(size)?).filter(|len| isize::try_from(*len).is_ok())?;
+        Some(SegmentMap {
+            size,
+            epoch,
+            group,
+            ring_byte_len,
+            departures,
+            bells,
+            roll,
+            fate,
+            board,
+            rings,
+            reserved,
+            heaps,
+            heap_byte_len,
+            byte_len,
+        })
     }
 }
 
@@ -113,6 +141,8 @@ const VERSION: u64 = 1;
 const TRAFFICS: usize = 2;
 /// About how much all rings of a host take.
 const RINGS_BYTE_LEN: usize = 32 << 20;
+/// What heaps begin and end with.
+const PAGE: usize = 4096;
 const WORD: usize = size_of::<AtomicU64>();
 const BELL_STRIDE: usize = (bell::WORDS * size_of::<u32>()).next_multiple_of(LINE);
 
@@ -122,6 +152,8 @@ mod tests {
     use std::ops::Range;
 
     use super::*;
+
+    const HEAP: usize = 10_000;
 
     /// Every part of a segment.
     fn parts(map: &SegmentMap) -> Vec<Range<usize>> {
@@ -146,14 +178,15 @@ mod tests {
     #[test]
     fn parts_are_aligned_and_apart_and_inside_for_every_size() {
         for size in 1..=MOST_RANKS {
-            let map = SegmentMap::new(size, 1, 2).expect("a size");
+            let map = SegmentMap::new(size, 1, 2, HEAP).expect("a size");
             let mut parts = parts(&map);
-            assert_eq!(parts.len(), 5 + size + 2 * size * (size - 1));
+            parts.extend((0..size).map(|rank| map.heap(rank)..map.heap(rank) + map.heap_byte_len));
+            assert_eq!(parts.len(), 5 + 2 * size + 2 * size * (size - 1));
             parts.sort_by_key(|part| part.start);
             assert!(parts.iter().all(|part| part.start % LINE == 0 && !part.is_empty()), "{size} ranks");
             assert!(parts.windows(2).all(|pair| pair[0].end <= pair[1].start), "{size} ranks overlap");
             assert!(parts.last().is_some_and(|last| last.end <= map.byte_len), "{size} ranks");
-            assert!(map.byte_len < 80 << 20, "{size} ranks take {} bytes", map.byte_len);
+            assert!(map.reserved < 96 << 20, "{size} ranks take {} bytes", map.reserved);
             assert!((4 << 10..=RING_BYTE_LEN).contains(&map.ring_byte_len), "{size} ranks");
         }
     }
@@ -161,7 +194,7 @@ mod tests {
     #[test]
     fn sizes_beyond_the_limits_are_refused() {
         for size in [0, MOST_RANKS + 1, usize::MAX] {
-            let error = SegmentMap::new(size, 0, 0).expect_err("no such size");
+            let error = SegmentMap::new(size, 0, 0, HEAP).expect_err("no such size");
             assert_eq!(error.to_string(), format!("ranks of one host: {size} is not in 1..=64"));
         }
     }
@@ -169,7 +202,8 @@ mod tests {
     #[test]
     fn maps_that_differ_have_other_hashes() {
         let numbers = [(2, 0, 0), (3, 0, 0), (2, 1, 0), (2, 0, 1)];
-        let hashes = numbers.map(|(size, group, epoch)| SegmentMap::new(size, group, epoch).expect("a size").hash());
+        let hashes =
+            numbers.map(|(size, group, epoch)| SegmentMap::new(size, group, epoch, HEAP).expect("a size").hash());
         assert_eq!(BTreeSet::from(hashes).len(), numbers.len());
     }
 }

@@ -15,7 +15,7 @@ use crate::equipment::{Equipment, Style};
 fn nonsense_in_the_segment_neither_breaks_nor_hangs_a_rank() {
     for seed in 0..SEEDS {
         let mut random = fastrand::Rng::with_seed(seed);
-        let map = SegmentMap::new(SIZE, 0, 0).expect("a size");
+        let map = SegmentMap::new(SIZE, 0, 0, 8192).expect("a size");
         let segment = create(&map).expect("memfd");
         let groups: Vec<Group> = (0..SIZE).map(|rank| group(&segment, &map, rank, seed % 2 == 0)).collect();
         // Words far more often than payload: those are what a rank could believe.
@@ -43,10 +43,11 @@ fn nonsense_in_the_segment_neither_breaks_nor_hangs_a_rank() {
 
 fn group(segment: &Segment, map: &SegmentMap, rank: usize, with_windows: bool) -> Group {
     let view = Segment::open(segment.fd().try_clone_to_owned().expect("free")).expect("sealed");
-    let Joined { links, windows, post, bell, fate, departures: _ } = join(view, map, rank, with_windows).expect("free");
+    let Joined { links, windows, post, bell, fate, departures: _, heap } =
+        join(view, map, rank, with_windows).expect("free");
     let options = GroupOptions::default().timeout(TIMEOUT);
     let style = Style { options, windows: with_windows, ..Style::default() };
-    let equipment = Equipment { links, windows, post, bell, fate, presence: None };
+    let equipment = Equipment { links, windows, post, bell, fate, presence: None, heap };
     style.group(Layout::one_host(rank, SIZE).expect("a rank"), equipment)
 }
 

@@ -5,6 +5,7 @@ mod algorithms;
 mod asynchronous;
 mod case;
 mod collectives;
+mod lent;
 mod messages;
 mod reductions;
 mod same_bits;
@@ -30,6 +31,7 @@ macro_rules! conformance {
             conformance!(@tests asynchronous: several_in_flight, dropped_early, leaked, wait_timeout, awaited, taken_twice);
             conformance!(@tests reductions: every_operation_and_type, scaled);
             conformance!(@tests same_bits: floats, halves);
+            conformance!(@tests lent: buffers_of_the_group);
             conformance!(@tests soak: soak, many_short_worlds);
         }
     )*};

@@ -134,6 +134,17 @@ impl Group {
         self.backend.abort(Error::aborted(format!("rank {}: {}", self.rank(), why.into())));
     }
 
+    /// A buffer of `byte_len` zeroed bytes for this group's operations, of the fastest kind there is: on one host the peers
+    /// read it where it is. Use its [elements](Buffer::as_mut_slice) as those of any other memory, and keep it from one
+    /// operation to the next: to make one costs more than an operation gains.
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](crate::ErrorKind::Setup) when memory is out.
+    pub fn buffer(&self, byte_len: usize) -> Result<Buffer> {
+        self.backend.allocate(byte_len)
+    }
+
     /// Runs `op` over untyped elements: every blocking operation is this. `input` is absent for operations in place.
     #[track_caller]
     pub fn run_bytes(

@@ -19,7 +19,7 @@ pub(super) fn take(task: &Task, size: usize, step: &Step, memory: &mut Memory<'_
             None => Ok(()),
         },
         Step::Finish(span) => finish_avg(task.dtype, memory.write(*span), size),
-        Step::Move { .. } | Step::Offer(_) | Step::Pull { .. } | Step::PullAll { .. } => Ok(()),
+        Step::Move { .. } | Step::Offer { .. } | Step::Pull { .. } | Step::PullAll { .. } => Ok(()),
     };
     done.map_err(|error| Error::setup("reduction", error))
 }

@@ -78,20 +78,27 @@ impl Player {
                 _ => return Ok(Progress::Moved),
             }
         }
-        Ok(Progress::Done)
+        match self.settle(mesh)? {
+            Progress::Idle if moved => Ok(Progress::Moved),
+            settled => Ok(settled),
+        }
     }
 
     /// The transfers that the current step waits for.
     pub fn stuck(&self, mesh: &mut Mesh) -> Vec<Stuck> {
         let giving = |peer| Stuck { peer, on: Waiting::Giving };
+        let taking = |peer| Stuck { peer, on: Waiting::Taking };
         match self.schedule.steps.get(self.at) {
             Some(Step::Move { send, recv }) => self.moving.stuck(*send, *recv),
-            Some(Step::Offer(_)) => {
+            Some(Step::Offer { .. }) => {
                 mesh.windows().map(|windows| windows.behind()).unwrap_or_default().into_iter().map(giving).collect()
             }
             Some(Step::Pull { from, .. }) => vec![giving(*from)],
             Some(Step::PullAll { from, offer, .. }) => {
                 from.iter().map(|part| part.rank).filter(|&peer| self.awaits(mesh, peer, *offer)).map(giving).collect()
+            }
+            None => {
+                mesh.windows().map(|windows| windows.readers()).unwrap_or_default().into_iter().map(taking).collect()
             }
             _ => vec![],
         }
@@ -112,10 +119,10 @@ impl Player {
         let mut memory = Memory { data, scratch: &mut self.scratch, byte_len };
         match step {
             Step::Move { send, recv } => self.moving.poll(task, *send, *recv, &mut memory, mesh),
-            Step::Offer(spans) => {
+            Step::Offer { spans, stays } => {
                 let windows = mesh.windows().map_err(|error| lost(task.rank, error))?;
                 self.first_offer.get_or_insert(windows.offers());
-                viewing::offer(task, spans, &memory, windows)
+                viewing::offer(task, (spans, *stays), &memory, windows)
             }
             Step::Pull { from, offer, start, into } => {
                 let offer = self.first_offer.unwrap_or_default() + *offer as u64;
@@ -129,9 +136,19 @@ impl Player {
         }
     }
 
+    /// Does not end before the peers have read what they read in this rank's memory.
+    fn settle(&mut self, mesh: &mut Mesh) -> Result<Progress> {
+        if self.first_offer.is_none() {
+            return Ok(Progress::Done);
+        }
+        let windows = mesh.windows().map_err(|error| lost(self.task.rank, error))?;
+        let settled = windows.try_settle().map_err(|error| lost(self.task.rank, error))?;
+        Ok(if settled { Progress::Done } else { Progress::Idle })
+    }
+
     fn awaits(&self, mesh: &mut Mesh, peer: usize, offer: usize) -> bool {
         let offer = self.first_offer.unwrap_or_default() + offer as u64;
-        mesh.windows().is_ok_and(|windows| windows.view(peer, offer).is_ok_and(|view| view.is_none()))
+        mesh.windows().is_ok_and(|windows| windows.view(peer, offer, 0..0).is_ok_and(|view| view.is_none()))
     }
 }
 

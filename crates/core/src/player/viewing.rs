@@ -2,7 +2,6 @@
 
 use super::memory::{Memory, Parts};
 use super::{Progress, Task, corrupt, lost};
-use crate::fingerprint::Fingerprint;
 use crate::link::{Mesh, Windows};
 use crate::reduce::{combine, combine_in_place};
 use crate::schedule::{Part, Span};
@@ -11,15 +10,13 @@ use crate::{Error, Result};
 /// Publishes spans as this rank's next offer.
 pub(super) fn offer(
     task: &Task,
-    spans: &[Span],
+    (spans, stays): (&[Span], bool),
     memory: &Memory<'_, '_>,
     windows: &mut dyn Windows,
 ) -> Result<Progress> {
     let head = task.fingerprint(task.rank, true).encode();
-    let mut parts = Parts::new();
-    parts.push(&head);
-    parts.extend(spans.iter().map(|&span| memory.read(span)));
-    let made = windows.try_offer(&parts).map_err(|error| lost(task.rank, error))?;
+    let parts: Parts<'_> = spans.iter().map(|&span| memory.read(span)).collect();
+    let made = windows.try_offer(&head, &parts, stays).map_err(|error| lost(task.rank, error))?;
     Ok(if made { Progress::Done } else { Progress::Idle })
 }
 
@@ -78,13 +75,11 @@ fn view<'a>(
     start: usize,
     len: usize,
 ) -> Result<Option<&'a [u8]>> {
-    let Some(bytes) = windows.view(peer, offer).map_err(|error| lost(peer, error))? else {
+    let unit = task.dtype.byte_len();
+    let part = start * unit..(start + len) * unit;
+    let Some(view) = windows.view(peer, offer, part.clone()).map_err(|error| lost(peer, error))? else {
         return Ok(None);
     };
-    let (head, body) =
-        bytes.split_at_checked(Fingerprint::BYTE_LEN).ok_or_else(|| corrupt(peer, "an offer without a fingerprint"))?;
-    task.compare(peer, head, &task.fingerprint(peer, false))?;
-    let unit = task.dtype.byte_len();
-    let part = body.get(start * unit..(start + len) * unit);
-    part.map(Some).ok_or_else(|| corrupt(peer, format!("an offer of {} bytes is too short", body.len())))
+    task.compare(peer, view.head, &task.fingerprint(peer, false))?;
+    view.part.map(Some).ok_or_else(|| corrupt(peer, format!("an offer that ends before byte {}", part.end)))
 }

@@ -157,7 +157,7 @@ impl<'a> Walk<'a, '_> {
         if !self.is_ready(rank, step)? {
             return Ok(false);
         }
-        if let Step::Offer(spans) = step {
+        if let Step::Offer { spans, .. } = step {
             self.ranks[rank].offers.push(spans.iter().map(|span| span.len).sum());
         }
         event(Event::Local { rank, step });
@@ -206,7 +206,7 @@ impl<'a> Walk<'a, '_> {
     /// Whether a step on windows can be taken now. Offers are walked in lockstep: no rank is two ahead of another.
     fn is_ready(&self, rank: usize, step: &Step) -> Result<bool, Fault> {
         match step {
-            Step::Offer(_) => {
+            Step::Offer { .. } => {
                 let made = self.ranks[rank].offers.len();
                 Ok(self.mates(rank).all(|mate| self.ranks[mate].offers.len() >= made))
             }
@@ -298,7 +298,7 @@ impl Reach {
             Step::Move { send, recv } => {
                 (send.iter().map(|send| send.span).collect(), recv.iter().map(|recv| recv.span).collect())
             }
-            Step::Offer(spans) => (spans.clone(), vec![]),
+            Step::Offer { spans, .. } => (spans.clone(), vec![]),
             Step::Pull { into, .. } => (vec![], vec![*into]),
             Step::PullAll { own, into, .. } => {
                 (vec![*own].into_iter().filter(|own| own != into).collect(), vec![*into])
@@ -317,4 +317,4 @@ impl Reach {
 }
 
 /// How many of its latest offers' numbers a rank may read of others, as windows have it ([`Windows`](crate::link::Windows)).
-const LOOKBACK: usize = 2;
+const LOOKBACK: usize = 3;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::op::OpKind;
+use crate::op::{Counts, OpKind};
 use crate::reduce::ReduceOp;
 use crate::{Class, DType, Layout, Op};
 
@@ -126,6 +126,11 @@ impl Algorithm {
             Algorithm::Direct if matches!(op.kind(), OpKind::AllGather | OpKind::Gather) => {
                 (longest_byte_len(op, dtype, byte_len, layout.size()), ground.slot_room(layout.size()))
             }
+            // What a rank keeps for itself is not published.
+            Algorithm::Direct if keeps_a_share(op) => {
+                let share = byte_len / layout.size();
+                ((byte_len - share).max(share), ground.slot_room(layout.size()))
+            }
             Algorithm::Direct | Algorithm::AtOnce => (byte_len, ground.slot_room(layout.size())),
             Algorithm::TwoLevel if ground.has_windows(layout.size()) => {
                 (byte_len, ground.slot_room(layout.size()).min(ground.segment_byte_len))
@@ -216,6 +221,11 @@ fn longest_byte_len(op: &Op, dtype: DType, byte_len: usize, size: usize) -> usiz
         return byte_len;
     };
     (0..size).map(|rank| counts.of(rank)).max().unwrap_or(0).saturating_mul(dtype.byte_len())
+}
+
+/// Whether each rank publishes all slices but one, or one, and all are of one length.
+fn keeps_a_share(op: &Op) -> bool {
+    matches!(op, Op::AllReduce { .. } | Op::AllToAll { .. } | Op::ReduceScatter { counts: Counts::Even(_), .. })
 }
 
 /// Bytes of the longest buffer, as far as all ranks know it.

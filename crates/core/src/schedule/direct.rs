@@ -11,12 +11,14 @@ use super::team::Team;
 /// Every member ends with the whole reduction of `data` in `into`, which may be the same; each folds one slice and reads
 /// the others' results.
 pub(super) fn all_reduce(draft: &mut Draft, team: &Team, (data, into): (Span, Span), segments: usize, whole: bool) {
-    for segment in 0..segments {
-        let [given, results] = [data, into].map(|span| Slices::even(span.piece(segment, segments), team.len()));
+    let slices = |span: Span, segment| Slices::even(span.piece(segment, segments), team.len());
+    let offer = |draft: &mut Draft, segment| give(draft, team, &slices(data, segment));
+    ahead(draft, segments, offer, |draft, segment, offer| {
+        let (given, results) = (slices(data, segment), slices(into, segment));
         let result = results.of(team.me());
-        fold(draft, team, &given, (given.of(team.me()), result), whole);
+        fold(draft, team, (&given, offer), result, whole);
         collect(draft, team, result, &results);
-    }
+    });
 }
 
 /// The same where each folds all of it: for small data, and for two.
@@ -27,7 +29,11 @@ pub(super) fn all_reduce_at_once(
     segments: usize,
     whole: bool,
 ) {
-    let offer = |draft: &mut Draft, segment| draft.offer(vec![data.piece(segment, segments)]);
+    let offer = |draft: &mut Draft, segment| match vec![data.piece(segment, segments)] {
+        // A rank has its result while the others still read.
+        written if data == into => draft.offer_copy(written),
+        kept => draft.offer(kept),
+    };
     ahead(draft, segments, offer, |draft, segment, offer| {
         let [given, result] = [data, into].map(|span| span.piece(segment, segments));
         draft.pull_all(by_rank(team), offer, |_| 0, (given, result), whole);
@@ -42,8 +48,9 @@ pub(super) fn reduce(draft: &mut Draft, team: &Team, data: Span, segments: usize
         let slices = Slices::even(data.piece(segment, segments), team.len());
         let mine = slices.of(team.me());
         let result = if at_root { mine } else { Span { len: mine.len, ..room } };
-        fold(draft, team, &slices, (mine, result), whole);
-        let offer = draft.offer(vec![result]);
+        let given = give(draft, team, &slices);
+        fold(draft, team, (&slices, given), result, whole);
+        let offer = draft.offer_copy(vec![result]);
         for member in others(team).filter(|_| at_root) {
             draft.pull(team.rank(member), offer, 0, slices.of(member));
         }
@@ -178,12 +185,16 @@ fn ahead(
     }
 }
 
-/// Publishes the slices of the others and joins one's own with what the others publish of it.
-fn fold(draft: &mut Draft, team: &Team, slices: &Slices, (mine, into): (Span, Span), whole: bool) {
+/// Publishes the slices of the others.
+fn give(draft: &mut Draft, team: &Team, slices: &Slices) -> usize {
+    draft.offer(without(team.me(), pieces(slices, team.len(), 0, 1)))
+}
+
+/// Joins one's own slice with what the others published of it.
+fn fold(draft: &mut Draft, team: &Team, (slices, offer): (&Slices, usize), into: Span, whole: bool) {
     let parts = pieces(slices, team.len(), 0, 1);
-    let offer = draft.offer(without(team.me(), parts.clone()));
     let start = |peer| start_of(team.me(), number(team, peer), &parts);
-    draft.pull_all(by_rank(team), offer, start, (mine, into), whole);
+    draft.pull_all(by_rank(team), offer, start, (slices.of(team.me()), into), whole);
 }
 
 /// All pieces but the one that its owner keeps.

@@ -86,7 +86,16 @@ impl Draft {
 
     /// Publishes `spans` and returns the offer's number. An empty offer counts: it says that this rank has come so far.
     pub(super) fn offer(&mut self, spans: Vec<Span>) -> usize {
-        self.steps.push(Step::Offer(spans));
+        self.publish(spans, true)
+    }
+
+    /// The same for spans that are written while peers may still read them, so that a copy must be made.
+    pub(super) fn offer_copy(&mut self, spans: Vec<Span>) -> usize {
+        self.publish(spans, false)
+    }
+
+    fn publish(&mut self, spans: Vec<Span>, stays: bool) -> usize {
+        self.steps.push(Step::Offer { spans, stays });
         self.offers += 1;
         self.offers - 1
     }

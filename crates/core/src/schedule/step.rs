@@ -46,7 +46,13 @@ pub enum Step {
         recv: Option<Recv>,
     },
     /// Spans are published, one after the other, to the peers of this host as this rank's next offer.
-    Offer(Vec<Span>),
+    Offer {
+        /// What is published.
+        spans: Vec<Span>,
+        /// Whether no later step writes the spans before whoever reads them has offered that it did. Then the peers may
+        /// read them where they are.
+        stays: bool,
+    },
     /// A part of a peer's offer is copied from its window.
     Pull {
         /// The peer, or this rank itself.
@@ -146,7 +152,7 @@ impl Schedule {
     /// Elements that this rank publishes to the peers of its host.
     pub fn offered(&self) -> usize {
         let offered = |step: &Step| match step {
-            Step::Offer(spans) => spans.iter().map(|span| span.len).sum(),
+            Step::Offer { spans, .. } => spans.iter().map(|span| span.len).sum(),
             _ => 0,
         };
         self.steps.iter().map(offered).sum()
@@ -154,7 +160,7 @@ impl Schedule {
 
     /// How many offers this rank makes.
     pub fn offers(&self) -> usize {
-        self.steps.iter().filter(|step| matches!(step, Step::Offer(_))).count()
+        self.steps.iter().filter(|step| matches!(step, Step::Offer { .. })).count()
     }
 }
 

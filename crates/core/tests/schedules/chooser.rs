@@ -33,7 +33,7 @@ fn offers_fit_their_slots() {
         let case =
             Case { op, op_of: &|_| op.clone(), dtype, hosts, algorithm, segments, in_place: false, windows: true };
         for step in case.schedules().unwrap().iter().flat_map(|schedule| &schedule.steps) {
-            if let Step::Offer(spans) = step {
+            if let Step::Offer { spans, .. } = step {
                 let byte_len = spans.iter().map(|span| span.len).sum::<usize>() * dtype.byte_len();
                 assert!(byte_len <= ground.slot_byte_len, "{case:?}: an offer of {byte_len} bytes");
             }

@@ -35,11 +35,13 @@ struct Own {
     scratch: Vec<u8>,
 }
 
-/// One rank's last two offers: no peer may read an older one.
+/// One rank's latest offers: no peer may read an older one.
 #[derive(Default)]
 struct Window {
-    slots: [Vec<u8>; 2],
     made: usize,
+    /// The latest offers, and what each refers to if it stays where it is.
+    slots: [Vec<u8>; LOOKBACK],
+    staying: [Option<Vec<Span>>; LOOKBACK],
 }
 
 impl Case<'_> {
@@ -180,11 +182,16 @@ impl Play<'_> {
     fn local(&mut self, rank: usize, step: &Step) {
         let (dtype, size) = (self.case.dtype, self.case.size());
         let input = self.case.input(self.inputs, rank);
+        match step {
+            Step::Pull { from, offer, .. } => self.look_again(*from, *offer),
+            Step::PullAll { from, offer, .. } => from.iter().for_each(|part| self.look_again(part.rank, *offer)),
+            _ => {}
+        }
         let Stage { own, windows } = &mut *self.stage;
         let own = &mut own[rank];
         match step {
-            Step::Offer(spans) => {
-                let slot = windows[rank].next();
+            Step::Offer { spans, stays } => {
+                let slot = windows[rank].next(stays.then(|| spans.clone()));
                 spans.iter().for_each(|&span| slot.extend_from_slice(own.read(input, span, dtype)));
             }
             Step::Pull { from, offer, start, into } => {
@@ -218,6 +225,18 @@ impl Play<'_> {
             }
             _ => {}
         }
+    }
+}
+
+impl Play<'_> {
+    /// What stays where it is may be read there: whatever its owner has done to it since, it must be the same.
+    fn look_again(&mut self, owner: usize, offer: usize) {
+        let input = self.case.input(self.inputs, owner);
+        let Stage { own, windows } = &mut *self.stage;
+        let Some(spans) = windows[owner].staying(offer).filter(|_| self.case.size() <= FEW) else { return };
+        let now: Vec<u8> =
+            spans.iter().flat_map(|&span| own[owner].read(input, span, self.case.dtype)).copied().collect();
+        windows[owner].replace(offer, now);
     }
 }
 
@@ -270,17 +289,27 @@ impl Own {
 }
 
 impl Window {
-    fn next(&mut self) -> &mut Vec<u8> {
+    fn next(&mut self, staying: Option<Vec<Span>>) -> &mut Vec<u8> {
+        let place = self.made % LOOKBACK;
         self.made += 1;
-        let slot = &mut self.slots[self.made % 2];
+        self.staying[place] = staying;
+        let slot = &mut self.slots[place];
         slot.clear();
         slot
     }
 
     fn part(&self, offer: usize, start: usize, len: usize, dtype: DType) -> &[u8] {
-        assert!(offer < self.made && self.made <= offer + 2, "an offer that is gone");
+        assert!(offer < self.made && self.made <= offer + LOOKBACK, "an offer that is gone");
         let unit = dtype.byte_len();
-        &self.slots[(offer + 1) % 2][start * unit..][..len * unit]
+        &self.slots[offer % LOOKBACK][start * unit..][..len * unit]
+    }
+
+    fn staying(&self, offer: usize) -> Option<&[Span]> {
+        self.staying[offer % LOOKBACK].as_deref()
+    }
+
+    fn replace(&mut self, offer: usize, bytes: Vec<u8>) {
+        self.slots[offer % LOOKBACK] = bytes;
     }
 }
 
@@ -301,3 +330,7 @@ fn partial(reduce: ReduceOp, whole: bool) -> ReduceOp {
 /// What an output holds before it is written.
 const BLANK: u8 = 0xFF;
 const NONSENSE: u8 = 0xA5;
+/// How many offers are kept: a rank may view its three latest, and the walk lets no rank be two ahead of another.
+const LOOKBACK: usize = 4;
+/// In larger worlds nothing else would happen, only more often.
+const FEW: usize = 5;

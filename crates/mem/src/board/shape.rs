@@ -6,7 +6,7 @@ use crate::region::{LINE, PlaceError, whole_lines};
 /// Where everything of a board is. For each member: a line for its word, then its slots in whole lines, so that nobody's
 /// offer slows another's.
 ///
-/// A slot begins with the number of the offer in it and its length, and the first [`HEAD`] bytes of the offer follow on
+/// A slot begins with the number of the offer in it, its length and kind, and the first [`HEAD`] bytes of the offer follow on
 /// the same line: whoever learns of an offer has fetched what it needs to know of it. The rest of the offer starts with
 /// a line of its own, because copies to and from an odd place take twice as long.
 #[derive(Clone, Copy)]
@@ -37,11 +37,17 @@ impl Shape {
         member * self.member_stride
     }
 
+    /// The word that says up to which phase a member has read all that it will.
+    pub(super) fn done(&self, member: usize) -> usize {
+        self.left(member) + WORD
+    }
+
     /// The word that says which offer is in the slot where this one goes.
     pub(super) fn number(&self, member: usize, phase: u64) -> usize {
         self.offer(member, phase) - 2 * WORD
     }
 
+    /// The word with the length of an offer, and whether it only refers to what is offered.
     pub(super) fn length(&self, member: usize, phase: u64) -> usize {
         self.offer(member, phase) - WORD
     }

@@ -5,16 +5,27 @@ use std::thread;
 use super::*;
 use crate::LINE;
 
+impl Seat {
+    fn offer(&mut self, bytes: &[u8]) -> Result<bool, BoardError> {
+        let (head, part) = bytes.split_at(bytes.len().min(HEAD));
+        self.try_offer(head, &[part], false)
+    }
+
+    fn whole(&self, member: usize, phase: u64) -> Result<Option<Vec<u8>>, BoardError> {
+        Ok(self.view(member, phase)?.map(|view| [view.head, view.rest].concat()))
+    }
+}
+
 #[test]
 fn offers_are_seen_by_all_at_their_phase() {
     let mut seats = seats(3, 8).expect("memory");
     for (member, seat) in seats.iter_mut().enumerate() {
         assert_eq!((seat.member(), seat.members(), seat.slot_byte_len(), seat.phase()), (member, 3, 8, 0));
-        assert_eq!(seat.try_offer(&vec![member as u8; member]), Ok(true));
+        assert_eq!(seat.offer(&vec![member as u8; member]), Ok(true));
     }
     for seat in &seats {
         for member in 0..3 {
-            assert_eq!(seat.view(member, 1), Ok(Some(&vec![member as u8; member][..])));
+            assert_eq!(seat.whole(member, 1), Ok(Some(vec![member as u8; member])));
         }
     }
 }
@@ -22,35 +33,38 @@ fn offers_are_seen_by_all_at_their_phase() {
 #[test]
 fn views_are_of_the_latest_phases_only() {
     let mut seats = seats(2, 1).expect("memory");
-    assert_eq!(seats[0].view(1, 0), Err(BoardError::OutOfTurn { phase: 0, own: 0 }));
-    assert_eq!(seats[0].view(1, 1), Err(BoardError::OutOfTurn { phase: 1, own: 0 }));
-    assert_eq!(seats[0].view(1, u64::MAX), Err(BoardError::OutOfTurn { phase: u64::MAX, own: 0 }));
-    assert_eq!(seats[0].try_offer(&[1]), Ok(true));
-    assert_eq!(seats[0].view(1, 1), Ok(None));
-    assert_eq!(seats[0].try_offer(&[2]), Ok(true));
-    assert_eq!(seats[1].try_offer(&[3]), Ok(true));
-    assert_eq!(seats[0].view(1, 1), Ok(Some(&[3][..])));
-    assert_eq!(seats[0].try_offer(&[4]), Ok(true));
-    assert_eq!(seats[0].view(1, 1), Err(BoardError::OutOfTurn { phase: 1, own: 3 }));
-    assert_eq!(seats[0].view(0, 2), Ok(Some(&[2][..])));
+    assert_eq!(seats[0].whole(1, 0), Err(BoardError::OutOfTurn { phase: 0, own: 0 }));
+    assert_eq!(seats[0].whole(1, 1), Err(BoardError::OutOfTurn { phase: 1, own: 0 }));
+    assert_eq!(seats[0].whole(1, u64::MAX), Err(BoardError::OutOfTurn { phase: u64::MAX, own: 0 }));
+    assert_eq!(seats[0].offer(&[1]), Ok(true));
+    assert_eq!(seats[0].whole(1, 1), Ok(None));
+    assert_eq!(seats[0].offer(&[2]), Ok(true));
+    assert_eq!(seats[1].offer(&[3]), Ok(true));
+    assert_eq!(seats[0].whole(1, 1), Ok(Some(vec![3])));
+    assert_eq!(seats[0].offer(&[4]), Ok(true));
+    assert_eq!(seats[0].whole(1, 1), Ok(Some(vec![3])));
+    assert_eq!(seats[1].offer(&[5]), Ok(true));
+    assert_eq!(seats[0].offer(&[6]), Ok(true));
+    assert_eq!(seats[0].whole(1, 1), Err(BoardError::OutOfTurn { phase: 1, own: 4 }));
+    assert_eq!(seats[0].whole(0, 2), Ok(Some(vec![2])));
 }
 
 #[test]
 fn a_member_runs_ahead_by_the_spare_slots_only() {
     let mut seats = seats(2, 1).expect("memory");
     for behind in 0..10 {
-        while seats[0].try_offer(&[0]).expect("nobody left") {}
+        while seats[0].offer(&[0]).expect("nobody left") {}
         assert_eq!(seats[0].phase(), behind + RUN_AHEAD);
-        assert_eq!(seats[1].try_offer(&[0]), Ok(true));
+        assert_eq!(seats[1].offer(&[0]), Ok(true));
     }
 }
 
 #[test]
 fn bad_calls_are_refused() {
     let mut seats = seats(2, 3).expect("memory");
-    assert_eq!(seats[0].try_offer(&[0; 4]), Err(BoardError::TooLong { byte_len: 4, slot_byte_len: 3 }));
-    assert_eq!(seats[0].try_offer(&[]), Ok(true));
-    assert_eq!(seats[0].view(2, 1), Err(BoardError::NoSuchMember { member: 2, members: 2 }));
+    assert_eq!(seats[0].offer(&[0; 4]), Err(BoardError::TooLong { byte_len: 4, slot_byte_len: 3 }));
+    assert_eq!(seats[0].offer(&[]), Ok(true));
+    assert_eq!(seats[0].whole(2, 1), Err(BoardError::NoSuchMember { member: 2, members: 2 }));
     assert!(matches!(super::seats(0, 1), Err(PlaceError::NoSuchMember { .. })));
     assert!(matches!(super::seats(2, usize::MAX), Err(PlaceError::TooLong)));
     assert!(matches!(super::seats(1 << 40, 1 << 40), Err(PlaceError::TooLong)));
@@ -63,19 +77,19 @@ fn bad_calls_are_refused() {
 fn a_seat_that_was_left_is_not_waited_for() {
     let mut seats = seats(2, 1).expect("memory");
     let mut leaver = seats.pop().expect("two");
-    assert_eq!(leaver.try_offer(&[5]), Ok(true));
+    assert_eq!(leaver.offer(&[5]), Ok(true));
     leaver.leave();
-    assert_eq!(leaver.try_offer(&[6]), Err(BoardError::Closed { member: 1 }));
+    assert_eq!(leaver.offer(&[6]), Err(BoardError::Closed { member: 1 }));
     drop(leaver);
     let seat = &mut seats[0];
-    for _ in 0..3 {
-        assert_eq!(seat.try_offer(&[0]), Ok(true));
-        if seat.phase() <= 2 {
-            assert_eq!(seat.view(1, 1), Ok(Some(&[5][..])));
+    for _ in 0..=RUN_AHEAD {
+        assert_eq!(seat.offer(&[0]), Ok(true));
+        if seat.phase() <= LOOKBACK as u64 {
+            assert_eq!(seat.whole(1, 1), Ok(Some(vec![5])));
         }
     }
-    assert_eq!(seat.view(1, 2), Err(BoardError::Closed { member: 1 }));
-    assert_eq!(seat.try_offer(&[0]), Err(BoardError::Closed { member: 1 }));
+    assert_eq!(seat.whole(1, 2), Err(BoardError::Closed { member: 1 }));
+    assert_eq!(seat.offer(&[0]), Err(BoardError::Closed { member: 1 }));
 }
 
 #[test]
@@ -97,7 +111,7 @@ fn play(seats: Vec<Seat>, phases: u64) {
 fn play_one(mut seat: Seat, phases: u64) {
     for phase in 1..=phases {
         let bytes = bytes_of(seat.member(), phase, seat.slot_byte_len());
-        while !seat.try_offer(&bytes).expect("nobody left early") {
+        while !seat.offer(&bytes).expect("nobody left early") {
             thread::yield_now();
         }
         let oldest = if phase % 3 == 0 { phase - 1 } else { phase };
@@ -106,7 +120,7 @@ fn play_one(mut seat: Seat, phases: u64) {
         {
             let expected = bytes_of(member, viewed, seat.slot_byte_len());
             let view = loop {
-                match seat.view(member, viewed).expect("nobody left early") {
+                match seat.whole(member, viewed).expect("nobody left early") {
                     Some(view) => break view,
                     None => thread::yield_now(),
                 }
@@ -167,36 +181,118 @@ mod in_segment {
     fn hostile_numbers_are_errors() {
         let (mut seat, theirs, shape) = seat_and_raw();
         let number = |phase| theirs.atomic_u64(OFFSET + shape.number(1, phase)).expect("they may write anything");
-        assert_eq!(seat.try_offer(&[1]), Ok(true));
+        assert_eq!(seat.offer(&[1]), Ok(true));
         for nonsense in [1 + RUN_AHEAD + 1, u64::MAX, 1 << 63] {
             number(1).store(nonsense, Ordering::Release);
-            assert_eq!(seat.view(1, 1), Err(BoardError::Corrupt { member: 1 }));
+            assert_eq!(seat.whole(1, 1), Err(BoardError::Corrupt { member: 1 }));
         }
         number(1).store(1, Ordering::Release);
-        while seat.try_offer(&[1]).expect("a possible number") {}
-        assert_eq!(seat.phase(), 3);
-        assert_eq!(seat.view(1, 3), Ok(None));
+        while seat.offer(&[1]).expect("a possible number") {}
+        assert_eq!(seat.phase(), 1 + RUN_AHEAD);
+        assert_eq!(seat.whole(1, 4), Ok(None));
         number(2).store(u64::MAX, Ordering::Release);
-        assert_eq!(seat.try_offer(&[1]), Err(BoardError::Corrupt { member: 1 }));
-        number(3).store(u64::MAX, Ordering::Release);
-        assert_eq!(seat.view(1, 3), Err(BoardError::Corrupt { member: 1 }));
+        assert_eq!(seat.offer(&[1]), Err(BoardError::Corrupt { member: 1 }));
+        number(4).store(u64::MAX, Ordering::Release);
+        assert_eq!(seat.whole(1, 4), Err(BoardError::Corrupt { member: 1 }));
     }
 
     #[test]
     fn hostile_lengths_are_errors() {
         let (mut seat, theirs, shape) = seat_and_raw();
-        assert_eq!(seat.try_offer(&[1]), Ok(true));
+        assert_eq!(seat.offer(&[1]), Ok(true));
         theirs.atomic_u64(OFFSET + shape.number(1, 1)).expect("raw").store(1, Ordering::Release);
         let length = theirs.atomic_u64(OFFSET + shape.length(1, 1)).expect("raw");
         for nonsense in [9, u64::MAX, 1 << 63] {
             length.store(nonsense, Ordering::Release);
-            assert_eq!(seat.view(1, 1), Err(BoardError::Corrupt { member: 1 }));
+            assert_eq!(seat.whole(1, 1), Err(BoardError::Corrupt { member: 1 }));
         }
         length.store(8, Ordering::Release);
-        assert_eq!(seat.view(1, 1), Ok(Some(&[0; 8][..])));
+        assert_eq!(seat.whole(1, 1), Ok(Some(vec![0; 8])));
         // Our own words are checked like anybody's.
         theirs.atomic_u64(OFFSET + shape.length(0, 1)).expect("raw").store(99, Ordering::Release);
-        assert_eq!(seat.view(0, 1), Err(BoardError::Corrupt { member: 0 }));
+        assert_eq!(seat.whole(0, 1), Err(BoardError::Corrupt { member: 0 }));
+    }
+
+    /// Two members, each with its own mapping and a heap of a few pages.
+    fn two_with_heaps() -> [(Seat, Arc<crate::Heap>); 2] {
+        const HEAP: usize = 4 * 4096;
+        let board = byte_len(2, 4096).expect("small").next_multiple_of(4096);
+        let first = Segment::create_sparse(board + 2 * HEAP, board).expect("memfd");
+        let second = Segment::open(first.fd().try_clone_to_owned().expect("free")).expect("sealed");
+        let join = |(member, segment): (usize, Segment)| {
+            let segment = Arc::new(segment);
+            let seat = Seat::in_segment(Arc::clone(&segment), 0, member, 2, 4096).expect("free");
+            let seat = seat.with_heaps(&segment, [board, board + HEAP], HEAP).expect("free");
+            (seat, crate::Heap::in_segment(segment, board + member * HEAP, HEAP).expect("free"))
+        };
+        [(0, first), (1, second)].map(join)
+    }
+
+    #[test]
+    fn what_stays_in_a_heap_is_read_where_it_is() {
+        let [(mut giver, heap), (mut reader, _)] = two_with_heaps();
+        let mut buffer = heap.allocate(2 * 4096).expect("room");
+        buffer.as_bytes_mut().iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
+        let (head, given) = ([7; HEAD], buffer.as_bytes());
+        // Longer than a slot, in two parts.
+        assert_eq!(giver.try_offer(&head, &[&given[..100], &given[200..7000]], true), Ok(true));
+        assert_eq!(reader.offer(&[]), Ok(true));
+        let view = reader.view(0, 1).expect("made").expect("made");
+        assert_eq!(view.head(), head);
+        assert_eq!(view.part(0..100), Some(&given[..100]));
+        assert_eq!(view.part(100..6900), Some(&given[200..7000]));
+        assert_eq!(view.part(99..101), None, "across two parts");
+        assert_eq!(view.part(6899..6901), None);
+        assert_eq!(giver.whole(0, 1), Err(BoardError::Corrupt { member: 0 }), "its own is lent to the buffer");
+        assert!(reader.take_borrowed() && !reader.take_borrowed());
+        assert_eq!((giver.try_settle(), giver.readers()), (Ok(false), vec![1]));
+        assert_eq!(reader.try_settle(), Ok(true));
+        assert_eq!((giver.try_settle(), giver.readers()), (Ok(true), vec![]));
+    }
+
+    #[test]
+    fn a_reader_that_left_reads_no_more() {
+        let [(mut giver, heap), (reader, _)] = two_with_heaps();
+        let buffer = heap.allocate(4096).expect("room");
+        assert_eq!(giver.try_offer(&[0; HEAD], &[buffer.as_bytes()], true), Ok(true));
+        assert_eq!(giver.try_settle(), Ok(false));
+        drop(reader);
+        assert_eq!(giver.try_settle(), Ok(true));
+    }
+
+    #[test]
+    fn what_is_short_or_does_not_stay_or_is_elsewhere_is_copied() {
+        let [(mut giver, heap), (mut reader, _)] = two_with_heaps();
+        let buffer = heap.allocate(3 * 4096).expect("room");
+        let (short, long, elsewhere) = (&buffer.as_bytes()[..1000], &buffer.as_bytes()[..5000], [1; 4000]);
+        assert_eq!(giver.try_offer(&[0; HEAD], &[short], true), Ok(true));
+        assert_eq!(giver.try_offer(&[0; HEAD], &[&long[..4000], &elsewhere[..50]], true), Ok(true));
+        assert!(matches!(giver.try_offer(&[0; HEAD], &[long], false), Err(BoardError::TooLong { .. })));
+        (0..2).for_each(|_| assert_eq!(reader.offer(&[]), Ok(true)));
+        for (phase, byte_len) in [(1, 1000), (2, 4050)] {
+            assert_eq!(reader.whole(0, phase).map(|whole| whole.map(|bytes| bytes.len())), Ok(Some(HEAD + byte_len)));
+        }
+        assert!(!reader.take_borrowed());
+        assert_eq!(giver.try_settle(), Ok(true));
+    }
+
+    #[test]
+    fn hostile_references_are_errors() {
+        let [(mut giver, heap), (mut reader, _)] = two_with_heaps();
+        let buffer = heap.allocate(4096).expect("room");
+        let nonsense = [[u64::MAX, 8], [4 * 4096 - 4, 8], [u64::MAX - 3, 8], [1, 7]];
+        for [start, byte_len] in nonsense {
+            let place = [start.to_le_bytes(), byte_len.to_le_bytes()].concat();
+            assert_eq!(giver.publish(&[0; HEAD], &[&place], REFERS), Ok(true));
+            assert_eq!(reader.offer(&[]), Ok(true));
+            let view = reader.view(0, giver.phase()).expect("made").expect("made");
+            assert_eq!(view.part(0..8), None, "{start} {byte_len}");
+        }
+        drop(buffer);
+        // No heaps, no references.
+        let (mut seat, ..) = seat_and_raw();
+        assert_eq!(seat.publish(&[], &[], REFERS), Ok(true));
+        assert_eq!(seat.whole(0, 1), Err(BoardError::Corrupt { member: 0 }));
     }
 
     fn seat_and_raw() -> (Seat, Arc<Segment>, Shape) {

@@ -112,5 +112,5 @@ impl Stage<'_> {
 
 /// Whether a step has to do with another rank.
 fn is_shared(step: &Step) -> bool {
-    matches!(step, Step::Move { .. } | Step::Offer(_) | Step::Pull { .. } | Step::PullAll { .. })
+    matches!(step, Step::Move { .. } | Step::Offer { .. } | Step::Pull { .. } | Step::PullAll { .. })
 }

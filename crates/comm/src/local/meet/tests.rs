@@ -18,7 +18,7 @@ fn soon(limit: Duration) -> Instant {
 }
 
 fn terms(rank: usize, size: usize) -> (Terms, SegmentMap) {
-    let map = SegmentMap::new(size, 1, 0).expect("a size");
+    let map = SegmentMap::new(size, 1, 0, 8192).expect("a size");
     (Terms { rank, size, epoch: 0, token: [3; 16], map: map.hash(), byte_len: map.byte_len }, map)
 }
 
