@@ -11,8 +11,8 @@
 # repeats, and is written to --out too, with every measurement beside it as JSON lines (FILE.jsonl; without --out, in DIR).
 #
 # The peers' programs are those of ../shared/bench (SHARED=path to look elsewhere). They time batches of 30 ms after a barrier
-# and take the slowest rank; `phalanx bench --burst 30000` does the same. --gate is how long each of theirs may wait for
-# the machine to become quiet. --python is an interpreter with PyTorch, --phalanx a binary other than the one built here.
+# and take the slowest rank; `phalanx bench --burst 30000` does the same. --gate is how long each case may wait for the
+# machine to become quiet. --python is an interpreter with PyTorch, --phalanx a binary other than the one built here.
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -114,7 +114,7 @@ has() {
 # run FLAVOUR: becomes its program, which tells in its own words.
 run() {
   case $1 in
-    ours) exec "$phalanx" bench "$ops" --np "$np" --sizes "$sizes" --time 0.45 --burst 30000 --json ;;
+    ours) exec "$phalanx" bench "$ops" --np "$np" --sizes "$sizes" --time 0.45 --burst 30000 --gate "$gate" --json ;;
     gloo) exec "$python" "$shared/torch_bench.py" --ws "$np" --ops "$ops" --sizes "$bytes" --gate "$gate" --port "$(free_port)" ;;
     proto) GATE=$gate exec "$work/proto" "$np" "$ops" "$bytes" zero,stage ;;
     *) GATE=$gate W=$work exec bash "$shared/mpi.sh" "$1" "$np" "$ops" "$bytes" ;;
