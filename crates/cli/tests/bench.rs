@@ -82,6 +82,16 @@ fn every_operation_is_measured_among_processes_and_threads() {
 }
 
 #[test]
+fn links_and_an_algorithm_are_taken_to_the_ranks() {
+    for algorithm in ["ring", "tree"] {
+        let arguments = ["all_reduce", "--links", "--algorithm", algorithm, "--sizes", "64K", "--time", "0.001"];
+        let output = Bench::new(&arguments).run();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(text(&output.stdout).lines().next().is_some_and(|head| head.ends_with("over links")));
+    }
+}
+
+#[test]
 fn json_is_one_object_a_line_with_the_documented_keys() {
     let keys = "algbw_GBps buffers busbw_GBps bytes dtype iters min_us np op p50_us p99_us reduce transport wrong";
     for transport in ["shm", "threads"] {
@@ -102,16 +112,6 @@ fn json_is_one_object_a_line_with_the_documented_keys() {
         assert_eq!((&lines[1]["reduce"], &lines[3]["reduce"]), (&"max".into(), &Value::Null));
         assert_eq!((&lines[1]["bytes"], &lines[3]["bytes"]), (&64.into(), &64.into()));
     }
-}
-
-#[test]
-fn a_burst_holds_as_many_calls_as_its_time_asks_for() {
-    let calls = |burst| {
-        let arguments = ["barrier", "--json", "--time", "0.001", "--burst", burst];
-        lines(&Bench::new(&arguments).run())[0]["iters"].as_u64().expect("a number")
-    };
-    // At least five bursts, of which each is at least 10 ms, however long a barrier takes on a busy machine.
-    assert!(calls("10000") > calls("0"));
 }
 
 #[test]

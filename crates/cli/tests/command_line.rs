@@ -31,6 +31,7 @@ fn flags_are_the_frozen_list() {
         "--algorithm",
         "--burst",
         "--dtype",
+        "--gate",
         "--help",
         "--json",
         "--links",

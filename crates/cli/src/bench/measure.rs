@@ -149,6 +149,9 @@ const MOST_BURSTS: usize = 100_000;
 
 #[cfg(test)]
 mod tests {
+    use phalanx::{DType, ReduceOp, Threads};
+
+    use super::super::kind::Kind;
     use super::*;
 
     fn seen(wrong: usize, calls: usize, bursts: &[u64]) -> Seen {
@@ -169,6 +172,20 @@ mod tests {
         assert_eq!(Seen::from_json(&json!({ "wrong": 0, "calls": 1, "bursts": ["x"] })), None);
         let pace = Pace { budget: Duration::from_secs(3), burst: Duration::from_micros(20) };
         assert_eq!(Pace::from_json(&pace.to_json()), Some(pace));
+    }
+
+    #[test]
+    fn ranks_measure_the_same_calls_and_one_at_a_time_if_that_is_asked_for() {
+        let case = Case::new(Kind::Broadcast, 4096, 3, DType::F32, ReduceOp::Sum);
+        for burst in [0, 500] {
+            let pace = Pace { budget: Duration::from_millis(2), burst: Duration::from_micros(burst) };
+            let ranks = Threads::new(3).run(|group| rank(&group, &case, pace)).expect("a world");
+            let seen: Vec<Seen> = ranks.into_iter().collect::<Result<_>>().expect("a healthy group");
+            assert!(seen.iter().all(|seen| seen.wrong == 0 && seen.bursts.len() >= FEWEST), "{seen:?}");
+            let shapes: Vec<_> = seen.iter().map(|seen| (seen.calls, seen.bursts.len())).collect();
+            assert!(shapes.iter().all(|shape| *shape == shapes[0]), "{shapes:?}");
+            assert!(burst > 0 || shapes[0].0 == 1, "{shapes:?}");
+        }
     }
 
     #[test]

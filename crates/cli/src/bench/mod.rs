@@ -9,6 +9,7 @@ mod kind;
 mod measure;
 mod meeting;
 mod plot;
+mod quiet;
 mod rank;
 mod report;
 
@@ -80,6 +81,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
     burst: u32,
 
+    /// Seconds to wait, at most, for the machine to be quiet before each operation and size
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=3600))]
+    gate: u16,
+
     /// Print one JSON object a line instead of a table
     #[arg(long)]
     json: bool,
@@ -103,6 +108,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut wrong = 0;
     for case in &cases {
         progress.set_message(case.to_string());
+        quiet::wait(Duration::from_secs(options.gate.into()));
         let measured = company.measure(case)?;
         wrong += measured.wrong;
         plot.iter_mut().for_each(|plot| plot.add(case, measured.quantile(0.5)));

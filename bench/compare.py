@@ -1,0 +1,118 @@
+"""The arithmetic of compare.sh: reads what each program prints, and makes a table of medians. Standard library only.
+
+    compare.py bytes SIZES                            the sizes as plain numbers
+    compare.py collect FLAVOUR REPEAT SIZES < OUTPUT  one JSON object a measurement
+    compare.py table RAW                              Markdown
+"""
+
+import json
+import os
+import platform
+import statistics
+import sys
+
+UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+MPIS = ("ompi4", "mpich4", "ompi5", "mpich5", "impi")
+HEAD = ("operation", "size", "ours us", "Gloo us", "best MPI us", "which", "ours/Gloo", "ours/MPI", "of stage", "of zero")
+
+
+def size(text):
+    """`64K` as a number."""
+    unit = UNITS.get(text[-1:].upper(), 1)
+    digits = text[:-1] if unit > 1 else text
+    if not digits.isdecimal():
+        sys.exit(f"compare: '{text}' is no size: write a number of bytes, or one with K, M or G, such as 64K")
+    return int(digits) * unit
+
+
+def show(number):
+    """A number in the largest unit that keeps it whole."""
+    for name, unit in reversed(UNITS.items()):
+        if number >= unit and number % unit == 0:
+            return f"{number // unit}{name}"
+    return str(number)
+
+
+def measurements(lines):
+    """What a program printed: our JSON, or the peers' CSV (impl,op,np,dtype,bytes,batches,iters,min,median,foreign)."""
+    for line in lines:
+        if line.startswith("{"):
+            told = json.loads(line)
+            yield "ours", told["op"], told["np"], told["bytes"], told["min_us"], told["p50_us"], None
+            continue
+        parts = line.strip().split(",")
+        if len(parts) == 10:
+            name, op, np, _, count, _, _, least, median, foreign = parts
+            yield name, op, int(np), int(count), float(least), float(median), float(foreign)
+
+
+def collect(flavour, repeat, sizes):
+    """Our bytes are those of the buffers, rounded to whole slices; the size that was asked for is the next one."""
+    for name, op, np, count, least, median, foreign in measurements(sys.stdin):
+        asked = min(sizes, key=lambda asked: abs(asked - count))
+        print(json.dumps({
+            "flavour": name if flavour == "proto" else flavour, "repeat": repeat, "op": op, "np": np, "bytes": asked,
+            "min_us": least, "p50_us": median, "foreign": foreign,
+        }))
+
+
+def medians(raw):
+    """The median over repeats by operation, size and flavour, in the order of the first repeat."""
+    times = {}
+    for told in raw:
+        times.setdefault((told["op"], told["bytes"]), {}).setdefault(told["flavour"], []).append(told["p50_us"])
+    return {case: {name: statistics.median(all) for name, all in by.items()} for case, by in times.items()}
+
+
+def row(case, found):
+    """One line of the table."""
+    ours, gloo = found.get("ours"), found.get("gloo")
+    best = min((name for name in MPIS if name in found), key=found.get, default=None)
+    ratio = lambda other: f"{ours / other:.3g}" if ours and other else ""
+    share = lambda name: f"{100 * found[name] / ours:.0f} %" if ours and found.get(name) else ""
+    time = lambda micros: f"{micros:,.2f}" if micros and micros < 100 else f"{micros:,.0f}" if micros else ""
+    mpi = found.get(best)
+    return (case[0], show(case[1]), time(ours), time(gloo), time(mpi), best or "", ratio(gloo), ratio(mpi),
+            share("proto_stage"), share("proto_zero"))
+
+
+def processor():
+    """The name of the processor, where the kernel says it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.machine()
+
+
+def table(raw):
+    """Everything that was measured, as Markdown."""
+    ranks = ", ".join(sorted({str(told["np"]) for told in raw}))
+    repeats = max(told["repeat"] for told in raw)
+    foreign = [told["foreign"] for told in raw if told["foreign"] is not None]
+    busy = f" Other programs had up to {100 * max(foreign):.0f} % of the processors, {100 * statistics.median(foreign):.0f} % \
+in the median." if foreign else ""
+    rounds = "repeat" if repeats == 1 else "repeats"
+    print(f"{ranks} ranks, f32, medians of {repeats} {rounds}; {processor()}, {os.cpu_count()} cores.{busy}\n")
+    print("| " + " | ".join(HEAD) + " |")
+    print("|---|" + "--:|" * 4 + "---|" + "--:|" * 4)
+    for case, found in medians(raw).items():
+        print("| " + " | ".join(row(case, found)) + " |")
+    print("\nRatios of times: below 1 ours is faster. The last columns are the share of the prototype's speed that is reached: "
+          "staged through\nshared slots, as for ordinary memory, and read in place, as only memory of the library could be.")
+
+
+def main(arguments):
+    match arguments:
+        case ["bytes", sizes]:
+            print(",".join(str(size(text)) for text in sizes.split(",")))
+        case ["collect", flavour, repeat, sizes]:
+            collect(flavour, int(repeat), [size(text) for text in sizes.split(",")])
+        case ["table", path]:
+            with open(path, encoding="utf-8") as lines:
+                table([json.loads(line) for line in lines])
+        case _:
+            sys.exit(__doc__)
+
+
+main(sys.argv[1:])

