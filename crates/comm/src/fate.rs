@@ -22,6 +22,10 @@ pub(crate) struct Fate {
     bells: Vec<Arc<Bell>>,
     /// What each rank has begun.
     pub(crate) roll: Roll,
+    /// The bell of whoever tells other processes what this one's rank has begun.
+    herald: Option<Arc<Bell>>,
+    /// How many collectives the rank had begun when it last waited for long.
+    called: AtomicU64,
 }
 
 /// How many words the fate of `size` ranks takes.
@@ -36,9 +40,9 @@ impl Fate {
         Ok(Fate::new(Cells::on_heap(words(bells.len()))?, bells, roll))
     }
 
-    /// The fate in these cells, [`words`] of them, shared by the ranks with these bells.
+    /// The fate in these cells, [`words`] of them. These bells ring when it is sealed.
     pub(crate) fn new(cells: Cells<AtomicU64>, bells: Vec<Arc<Bell>>, roll: Roll) -> Fate {
-        Fate { cells, known: Mutex::new(None), bells, roll }
+        Fate { cells, known: Mutex::new(None), bells, roll, herald: None, called: AtomicU64::new(0) }
     }
 
     /// Seals the group's fate for `rank` unless it is sealed already, and returns what the caller reports: the failure
@@ -66,6 +70,34 @@ impl Fate {
         Err(Error::aborted_by(self.learn(&mut known)))
     }
 
+    /// The first failure, if there is one.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn first_failure(&self) -> Option<Error> {
+        let is_said = first::is_said(self.winner());
+        is_said.then(|| self.learn(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Has `herald` tell other processes what this one's rank has begun.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn with_herald(self, herald: Arc<Bell>) -> Fate {
+        Fate { herald: Some(herald), ..self }
+    }
+
+    /// Says that the rank waits for long in what it has begun, so that the others soon know of it.
+    pub(crate) fn call(&self) {
+        let Some(herald) = &self.herald else { return };
+        let latest = self.roll.latest();
+        if self.called.swap(latest, Ordering::AcqRel) != latest {
+            herald.ring();
+        }
+    }
+
+    /// How many collectives the rank had begun when it last waited for long.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn called(&self) -> u64 {
+        self.called.load(Ordering::Acquire)
+    }
+
     /// Wakes all ranks, so that they look.
     pub(crate) fn tell(&self) {
         self.bells.iter().for_each(|bell| bell.ring());
@@ -78,13 +110,17 @@ impl Fate {
 
     fn read(&self) -> Error {
         match first::speaker(self.winner()) {
-            Some(rank) if rank < self.bells.len() => {
+            Some(rank) if rank < self.size() => {
                 let slot = self.slot(rank);
                 let words = std::array::from_fn(|at| slot[at].load(Ordering::Relaxed));
                 verdict::decode(&words).unwrap_or_else(|| Error::peer(rank, PeerReason::Corrupt, UNREADABLE))
             }
             _ => Error::aborted(UNREADABLE),
         }
+    }
+
+    fn size(&self) -> usize {
+        (self.cells.len() - LINE_WORDS) / verdict::WORDS
     }
 
     fn winner(&self) -> &AtomicU64 {

@@ -207,6 +207,7 @@ impl Inner {
                     self.fate.check()?;
                     self.drive_post_in_passing();
                     if patience.is_tried() {
+                        self.fate.call();
                         self.fate.roll.compare(self.rank, &call.fingerprint)?;
                     }
                     if !patience.wait() {

@@ -15,7 +15,13 @@ mod lane;
 #[cfg(target_os = "linux")]
 mod local;
 mod memory;
+#[cfg(target_os = "linux")]
+mod net;
+#[cfg(target_os = "linux")]
+mod network;
 mod patience;
+#[cfg_attr(not(target_os = "linux"), path = "no_poller.rs")]
+mod poller;
 mod post;
 #[cfg(target_os = "linux")]
 mod processes;
@@ -30,6 +36,10 @@ mod verdict;
 
 #[cfg(target_os = "linux")]
 pub use local::Door;
+#[cfg(target_os = "linux")]
+pub use net::Protection;
+#[cfg(target_os = "linux")]
+pub use network::Network;
 #[cfg(target_os = "linux")]
 pub use processes::Processes;
 pub use threads::Threads;

@@ -15,6 +15,8 @@ use phalanx_mem::{Cells, record};
 #[derive(Debug)]
 pub(crate) struct Roll {
     cells: Cells<AtomicU64>,
+    /// The number of the last collective that a rank of this process began, and one more.
+    latest: AtomicU64,
 }
 
 /// The entries of one rank, on cache lines of its own.
@@ -32,11 +34,17 @@ pub(crate) fn words(size: usize) -> usize {
 impl Roll {
     /// The roll in these cells, [`words`] of them.
     pub(crate) fn new(cells: Cells<AtomicU64>) -> Roll {
-        Roll { cells }
+        Roll { cells, latest: AtomicU64::new(0) }
     }
 
-    /// Writes down that `rank` begins a collective.
+    /// Writes down that `rank`, of this process, begins a collective.
     pub(crate) fn begin(&self, rank: usize, print: &Fingerprint) {
+        self.note(rank, print);
+        self.latest.store(u64::from(print.sequence) + 1, Ordering::Release);
+    }
+
+    /// Writes down what a rank has begun.
+    pub(crate) fn note(&self, rank: usize, print: &Fingerprint) {
         let (place, page) = (print.sequence as usize % KEPT, self.page(rank));
         record::write(page.entry(place), words_of(print));
         page.digests[place].store(digest(print), Ordering::SeqCst);
@@ -58,6 +66,25 @@ impl Roll {
     /// The ranks that have not come to a number yet.
     pub(crate) fn absent(&self, sequence: u32) -> Vec<usize> {
         (0..self.size()).filter(|&rank| !self.page(rank).has_begun(sequence)).collect()
+    }
+
+    /// The number of the last collective that this process's rank began, and one more.
+    pub(crate) fn latest(&self) -> u64 {
+        self.latest.load(Ordering::Acquire)
+    }
+
+    /// The last collectives that this process's `rank` began, without the first `told` of all, and at most this many.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn begun(&self, rank: usize, told: u64, most: usize) -> Vec<Fingerprint> {
+        let (page, latest) = (self.page(rank), self.latest());
+        // Numbers wrap, and then all that is kept counts as new.
+        let first = if told > latest { 0 } else { told };
+        let numbers = first.max(latest.saturating_sub(most.min(KEPT) as u64))..latest;
+        let print = |number: u64| {
+            let print = print_of(record::read(page.entry(number as usize % KEPT))?).ok()?;
+            (u64::from(print.sequence) == number).then_some(print)
+        };
+        numbers.filter_map(print).collect()
     }
 
     fn size(&self) -> usize {
