@@ -200,7 +200,8 @@ impl Inner {
         }
         let mut patience = Patience::new(&self.bell, limit);
         loop {
-            match player.poll(data, &mut stage.mesh)? {
+            let polled = player.poll(data, &mut stage.mesh);
+            match polled.map_err(|error| self.explain(player, error))? {
                 Progress::Done => return Ok(()),
                 Progress::Moved => patience.renew(),
                 Progress::Idle => {
@@ -215,6 +216,16 @@ impl Inner {
                     }
                 }
             }
+        }
+    }
+
+    /// A peer that is still at an earlier collective, which this rank began otherwise, is why the two disagree now.
+    fn explain(&self, player: &Player, error: Error) -> Error {
+        match (&error, player.heard()) {
+            (Error::Desync(_), Some((peer, theirs))) => {
+                self.fate.roll.compare_past(self.rank, peer, &theirs).err().unwrap_or(error)
+            }
+            _ => error,
         }
     }
 

@@ -63,6 +63,13 @@ impl Roll {
         Ok(())
     }
 
+    /// The same for a collective that `rank` began before, against what a peer is known to have begun under its number.
+    pub(crate) fn compare_past(&self, rank: usize, peer: usize, theirs: &Fingerprint) -> Result<()> {
+        let words = record::read(self.page(rank).entry(theirs.sequence as usize % KEPT));
+        let ours = words.and_then(|words| print_of(words).ok()).filter(|ours| ours.sequence == theirs.sequence);
+        ours.and_then(|ours| ours.disagreement(theirs, rank, peer, true)).map_or(Ok(()), Err)
+    }
+
     /// The ranks that have not come to a number yet.
     pub(crate) fn absent(&self, sequence: u32) -> Vec<usize> {
         (0..self.size()).filter(|&rank| !self.page(rank).has_begun(sequence)).collect()
@@ -183,6 +190,21 @@ mod tests {
         assert_eq!(error.to_string(), "operation 5: rank 2 called with count 101, rank 0 with count 100");
         assert_eq!(roll.absent(5), [1]);
         assert_eq!(roll.absent(5_u32.wrapping_sub(KEPT as u32)), [1], "rank 0 and 2 are far ahead");
+    }
+
+    #[test]
+    fn a_disagreement_of_the_past_is_found_by_what_the_peer_says_of_it() {
+        let roll = roll();
+        (4..6).for_each(|sequence| roll.begin(0, &print(sequence, 100)));
+        assert_eq!(
+            (roll.latest(), roll.begun(0, 5, 64), roll.begun(0, 0, 1)),
+            (6, vec![print(5, 100)], vec![print(5, 100)])
+        );
+        assert_eq!(roll.begun(0, 0, 64), [print(4, 100), print(5, 100)]);
+        assert_eq!(roll.compare_past(0, 2, &print(4, 100)), Ok(()));
+        assert_eq!(roll.compare_past(0, 2, &print(4 + KEPT as u32, 7)), Ok(()), "not begun yet");
+        let error = roll.compare_past(0, 2, &print(4, 7)).expect_err("another count");
+        assert_eq!(error.to_string(), "operation 4: rank 0 called with count 100, rank 2 with count 7");
     }
 
     #[test]

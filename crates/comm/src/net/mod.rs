@@ -9,8 +9,10 @@ mod gather;
 mod greeting;
 mod hello;
 mod link;
+mod pipe;
 mod places;
 mod protection;
+mod sealed;
 mod socket;
 mod standing;
 

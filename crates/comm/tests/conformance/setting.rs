@@ -6,6 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 #[cfg(target_os = "linux")]
+use phalanx_comm::secure::JobKey;
+#[cfg(target_os = "linux")]
 use phalanx_comm::store::LocalStore;
 #[cfg(target_os = "linux")]
 use phalanx_comm::{Door, Network, Processes};
@@ -45,6 +47,12 @@ pub(crate) fn joined(size: usize, style: impl Fn(Processes) -> Processes + Sync)
         let ranks: Vec<_> = (0..size).map(|number| scope.spawn(move || rank(number))).collect();
         ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
     })
+}
+
+/// The key of every world that has one.
+#[cfg(target_os = "linux")]
+pub(crate) fn key() -> JobKey {
+    JobKey::from_hex(&"07".repeat(32)).expect("a key")
 }
 
 /// A world whose ranks reach each other over TCP on this host.
