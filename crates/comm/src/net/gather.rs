@@ -2,13 +2,13 @@
 //! lower one, and a second meeting tells everybody whether that went well.
 
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use phalanx_core::store::Store;
 use phalanx_core::{Error, Result};
 use rustix::event::PollFlags;
-use std::os::fd::AsFd;
 
 use super::card::{Card, Manner};
 use super::connect::reach;
@@ -177,3 +177,6 @@ fn named(ranks: &[usize]) -> String {
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long whoever connects may take to say who it is.
 const GREETING: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests;

@@ -5,5 +5,7 @@ mod keeper;
 mod message;
 mod peer;
 mod stay;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use stay::{Company, Peer, Stay};
