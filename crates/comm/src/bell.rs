@@ -153,7 +153,7 @@ mod tests {
         let mut heard = vec![];
         bell.listen(bell.arm(), Duration::from_millis(1), |_| {});
         bell.listen(bell.arm(), Duration::from_millis(1), |number| heard.push(number));
-        assert_eq!(heard, []);
+        assert!(heard.is_empty());
         ours.write_all(&[2]).expect("room");
         bell.listen(bell.arm(), LONG, |number| heard.push(number));
         assert_eq!(heard, [7]);

@@ -1,7 +1,8 @@
 //! The fate of a group: the first failure, known to all its ranks, and the bells that tell them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use phalanx_core::{Error, PeerReason, Result};
 use phalanx_mem::{Cells, LINE, PlaceError, first};
@@ -19,10 +20,13 @@ pub(crate) struct Fate {
     cells: Cells<AtomicU64>,
     /// The first failure as this process reports it: once read, nobody can change it any more.
     known: Mutex<Option<Error>>,
+    /// What a rank of this process failed of before it was known which failure was the first.
+    proposal: Mutex<Option<Error>>,
+    decided: Condvar,
     bells: Vec<Arc<Bell>>,
     /// What each rank has begun.
     pub(crate) roll: Roll,
-    /// The bell of whoever tells other processes what this one's rank has begun.
+    /// The bell of whoever tells other processes what this one's rank has begun, and agrees with them on a failure.
     herald: Option<Arc<Bell>>,
     /// How many collectives the rank had begun when it last waited for long.
     called: AtomicU64,
@@ -42,21 +46,64 @@ impl Fate {
 
     /// The fate in these cells, [`words`] of them. These bells ring when it is sealed.
     pub(crate) fn new(cells: Cells<AtomicU64>, bells: Vec<Arc<Bell>>, roll: Roll) -> Fate {
-        Fate { cells, known: Mutex::new(None), bells, roll, herald: None, called: AtomicU64::new(0) }
+        Fate {
+            cells,
+            known: Mutex::new(None),
+            proposal: Mutex::new(None),
+            decided: Condvar::new(),
+            bells,
+            roll,
+            herald: None,
+            called: AtomicU64::new(0),
+        }
     }
 
     /// Seals the group's fate for `rank` unless it is sealed already, and returns what the caller reports: the failure
     /// itself when it is the first, otherwise that the group was aborted and by what.
+    ///
+    /// Where processes have to agree first, this waits for that, but not for long.
     pub(crate) fn seal(&self, rank: usize, error: Error) -> Error {
+        if let Some(herald) = &self.herald
+            && self.propose(error.clone())
+        {
+            herald.ring();
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            drop(self.decided.wait_timeout_while(known, AGREEMENT, |_| !first::is_said(self.winner())));
+        }
+        self.decide(rank, error)
+    }
+
+    /// Puts a failure forward to be the first; false when there is one already.
+    pub(crate) fn propose(&self, error: Error) -> bool {
+        let is_open = !first::is_said(self.winner());
+        if is_open {
+            self.proposal.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+        is_open
+    }
+
+    /// What was put forward, while nothing is decided.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn proposal(&self) -> Option<Error> {
+        let proposal = self.proposal.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        proposal.filter(|_| !first::is_said(self.winner()))
+    }
+
+    /// Seals the fate like [`seal`](Fate::seal) without asking anybody.
+    pub(crate) fn decide(&self, rank: usize, error: Error) -> Error {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // Whoever holds the lock and finds nothing said writes cells that nobody reads yet.
         let is_first = !first::is_said(self.winner())
             && first::say(self.winner(), self.slot(rank), rank, &verdict::encode(&error));
         if !is_first {
-            return Error::aborted_by(self.learn(&mut known));
+            let first = self.learn(&mut known);
+            // Others may have agreed on what this rank put forward.
+            let is_ours = self.herald.is_some() && first == error;
+            return if is_ours { error } else { Error::aborted_by(first) };
         }
         *known = Some(error.clone());
         drop(known);
+        self.decided.notify_all();
         self.tell();
         error
     }
@@ -135,6 +182,8 @@ impl Fate {
 
 /// The winner has a line of its own, because everybody looks at it all the time.
 const LINE_WORDS: usize = LINE / size_of::<u64>();
+/// How long a rank waits for others to say which failure was the first.
+const AGREEMENT: Duration = Duration::from_millis(100);
 const UNREADABLE: &str = "the group failed of something that cannot be read";
 
 #[cfg(test)]

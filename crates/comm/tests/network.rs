@@ -45,7 +45,8 @@ fn protections_and_addresses_make_no_difference_to_what_is_computed() {
         |_, network| network.key(key("07")).protection(Protection::Handshake),
         |_, network| network.insecure(true).hosts(vec![0, 0, 1]),
     ];
-    for style in styles {
+    let has_six = std::net::TcpListener::bind("[::1]:0").is_ok();
+    for (_, style) in styles.into_iter().enumerate().filter(|(at, _)| *at != 1 || has_six) {
         let groups: Vec<Group> = join(&[0, 1, 2], 3, LONG, style).into_iter().map(Result::unwrap).collect();
         thread::scope(|scope| {
             for group in groups {

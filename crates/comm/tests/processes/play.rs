@@ -70,7 +70,8 @@ fn join(timeout: Duration) -> Group {
         _ => Processes::new(rank, size, Door::named(door), [9; 16]).options(options).join(PATIENCE),
     };
     let group = group.unwrap_or_else(|error| panic!("{error}"));
-    group.barrier().expect("all have come");
+    // Where a rank comes to its end at once, the others may hear of it before they know that all have come.
+    let _ = group.barrier();
     group
 }
 

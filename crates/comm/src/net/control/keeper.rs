@@ -24,9 +24,12 @@ pub(super) struct Keeper {
     rank_bell: Arc<Bell>,
     has_ended: Arc<AtomicBool>,
     last_beat: Instant,
+    last_look: Instant,
     /// The number of the last collective that was told, and one more.
     told: u64,
     has_told_verdict: bool,
+    /// Who was asked about this rank's failure, and until when to wait for the answer.
+    asked: Option<(Option<usize>, Instant)>,
     /// Until when to wait for the peers to have all that was sent.
     leaving: Option<Instant>,
 }
@@ -36,10 +39,23 @@ impl Keeper {
         let Company { rank, peers, fate, bell, rank_bell } = company;
         let peers: Vec<Peer> =
             peers.into_iter().map(|(rank, line, data, standing)| Peer::new(rank, line, data, standing)).collect();
-        let last_beat = Instant::now();
-        let (told, has_told_verdict, leaving) = (0, false, None);
-        let keeper =
-            Keeper { rank, peers, fate, bell, rank_bell, has_ended, last_beat, told, has_told_verdict, leaving };
+        let now = Instant::now();
+        let (last_beat, last_look) = (now, now);
+        let (told, has_told_verdict, asked, leaving) = (0, false, None, None);
+        let keeper = Keeper {
+            rank,
+            peers,
+            fate,
+            bell,
+            rank_bell,
+            has_ended,
+            last_beat,
+            last_look,
+            told,
+            has_told_verdict,
+            asked,
+            leaving,
+        };
         keeper.register()?;
         Ok(keeper)
     }
@@ -49,16 +65,17 @@ impl Keeper {
         loop {
             let armed = self.bell.arm();
             let now = Instant::now();
+            self.forgive(now);
+            self.judge(now);
+            self.agree(now);
             self.pass_on();
             self.beat_if_due(now);
-            self.judge(now);
             if self.has_left(now) {
                 return;
             }
             let limit = self.rest(now);
             let mut news = vec![];
             self.bell.listen(armed, limit, |number| news.push(number));
-            self.forgive(now + limit);
             news.into_iter().for_each(|number| self.attend(number));
         }
     }
@@ -74,6 +91,21 @@ impl Keeper {
             }
         }
         Ok(())
+    }
+
+    /// Brings a failure before the lowest rank that is here, which says of which the group failed first.
+    fn agree(&mut self, now: Instant) {
+        let Some(failure) = self.fate.proposal() else { return };
+        let (_, until) = *self.asked.get_or_insert((None, now + AGREEMENT));
+        let arbiter = self.peers.iter().position(|peer| peer.rank < self.rank && peer.is_expected());
+        match arbiter {
+            Some(at) if now < until => {
+                if self.asked.replace((arbiter, until)) != Some((arbiter, until)) {
+                    self.peers[at].say(&Message::Proposal(failure));
+                }
+            }
+            _ => drop(self.fate.decide(self.rank, failure)),
+        }
     }
 
     /// Tells the peers of what the group failed.
@@ -107,9 +139,13 @@ impl Keeper {
 
     /// Loses the peers that have been silent for too long.
     fn judge(&mut self, now: Instant) {
+        let is_silent = |peer: &Peer| peer.is_expected() && now.saturating_duration_since(peer.heard) > SILENCE;
         for at in 0..self.peers.len() {
-            let peer = &self.peers[at];
-            if peer.is_expected() && now.saturating_duration_since(peer.heard) > SILENCE {
+            if is_silent(&self.peers[at]) {
+                // What it said may be here already, and nobody looked.
+                self.listen_to(at);
+            }
+            if is_silent(&self.peers[at]) {
                 let detail = format!("silent for {SILENCE:?}");
                 self.lose(at, (PeerReason::Unresponsive, detail));
             }
@@ -149,16 +185,17 @@ impl Keeper {
     /// How long there is nothing to do unless something comes.
     fn rest(&self, now: Instant) -> Duration {
         let beat = if self.has_news() { SOON } else { BEAT };
-        let beat = (self.last_beat + beat).saturating_duration_since(now);
-        self.leaving.map_or(beat, |until| beat.min(until.saturating_duration_since(now)))
+        let asked = self.asked.filter(|_| self.fate.proposal().is_some()).map(|(_, until)| until);
+        let ends = [Some(self.last_beat + beat), asked, self.leaving];
+        ends.into_iter().flatten().min().map_or(BEAT, |end| end.saturating_duration_since(now))
     }
 
-    /// A process that slept itself cannot say who was silent meanwhile.
-    fn forgive(&mut self, planned: Instant) {
-        let now = Instant::now();
-        if now.saturating_duration_since(planned) > LATE {
+    /// A process that was stopped itself cannot say who was silent meanwhile.
+    fn forgive(&mut self, now: Instant) {
+        if now.duration_since(self.last_look) > LATE {
             self.peers.iter_mut().for_each(|peer| peer.heard = now);
         }
+        self.last_look = now;
     }
 
     /// Looks at the socket with this number.
@@ -172,6 +209,11 @@ impl Keeper {
             return peer.tell_when_all_has_come();
         }
         peer.flush();
+        self.listen_to(at);
+    }
+
+    /// Takes all that a peer has said.
+    fn listen_to(&mut self, at: usize) {
         loop {
             match self.peers[at].hear() {
                 Ok(Some(message)) => self.take(at, message),
@@ -193,7 +235,8 @@ impl Keeper {
                     self.rank_bell.ring();
                 }
             }
-            Message::Verdict(failure) => drop(self.fate.seal(self.rank, failure)),
+            Message::Proposal(failure) => drop(self.fate.propose(failure)),
+            Message::Verdict(failure) => drop(self.fate.decide(self.rank, failure)),
             Message::Leave { failed } => {
                 peer.leaving = Some(failed);
                 peer.standing.leave();
@@ -211,9 +254,8 @@ impl Keeper {
             return;
         }
         if !peer.standing.is_lost() {
-            self.fate.seal(self.rank, Error::peer(peer.rank, reason, detail));
-            // After the fate, which says more than a link that is closed.
             peer.standing.lose();
+            self.fate.propose(Error::peer(peer.rank, reason, detail));
             self.rank_bell.ring();
         }
     }
@@ -229,9 +271,11 @@ const SOCKETS: usize = 4;
 const BEAT: Duration = Duration::from_millis(500);
 /// How soon it may say so again when it waits for long.
 const SOON: Duration = Duration::from_millis(20);
+/// How long to wait for the answer of the rank that decides.
+const AGREEMENT: Duration = Duration::from_millis(80);
 /// How long a rank may say nothing.
 const SILENCE: Duration = Duration::from_secs(3);
-/// Who wakes up this much later than it wanted has been stopped.
-const LATE: Duration = Duration::from_secs(1);
+/// Who does not look around for so long, and wanted to at every beat, has been stopped.
+const LATE: Duration = Duration::from_millis(1500);
 /// How long a rank that leaves waits until what it sent has arrived.
 const LINGER: Duration = Duration::from_secs(5);

@@ -9,6 +9,8 @@ use crate::verdict;
 pub(super) enum Message {
     /// The rank lives, and has begun these collectives since the last message like this.
     Beat(Vec<Fingerprint>),
+    /// The rank has failed of this: was it the first?
+    Proposal(Error),
     /// The group has failed of this.
     Verdict(Error),
     /// The rank leaves. One that leaves in order waits until what it sent has arrived.
@@ -28,7 +30,8 @@ impl Message {
                 let prints = &prints[prints.len().saturating_sub(Message::PRINTS)..];
                 (BEAT, prints.iter().flat_map(Fingerprint::encode).collect())
             }
-            Message::Verdict(error) => (VERDICT, verdict::encode(error).map(u64::to_le_bytes).concat()),
+            Message::Proposal(error) => (PROPOSAL, failure(error)),
+            Message::Verdict(error) => (VERDICT, failure(error)),
             Message::Leave { failed } => (LEAVE, vec![u8::from(*failed)]),
             Message::Arrived => (ARRIVED, vec![]),
         };
@@ -59,12 +62,8 @@ impl Message {
                 let prints: Result<_, _> = prints.iter().map(Fingerprint::decode).collect();
                 prints.map(Message::Beat).map_err(|bad| format!("a control message with {bad}"))
             }
-            (VERDICT, words) => {
-                let (words, _) = words.as_chunks();
-                let words = std::array::from_fn(|at| words.get(at).copied().map_or(0, u64::from_le_bytes));
-                let verdict = verdict::decode(&words).ok_or("a verdict that cannot be read")?;
-                Ok(Message::Verdict(verdict))
-            }
+            (PROPOSAL, words) => failure_of(words).map(Message::Proposal),
+            (VERDICT, words) => failure_of(words).map(Message::Verdict),
             (LEAVE, [failed @ 0..=1]) => Ok(Message::Leave { failed: *failed == 1 }),
             (ARRIVED, []) => Ok(Message::Arrived),
             (kind, _) => Err(format!("a control message of kind {kind} that makes no sense")),
@@ -72,10 +71,20 @@ impl Message {
     }
 }
 
+fn failure(error: &Error) -> Vec<u8> {
+    verdict::encode(error).map(u64::to_le_bytes).concat()
+}
+
+fn failure_of(words: &[u8]) -> Result<Error, String> {
+    let (words, _) = words.as_chunks();
+    let words = std::array::from_fn(|at| words.get(at).copied().map_or(0, u64::from_le_bytes));
+    verdict::decode(&words).ok_or_else(|| "a failure that cannot be read".to_owned())
+}
+
 fn is_possible(kind: u8, len: usize) -> bool {
     match kind {
-        BEAT => len % Fingerprint::BYTE_LEN == 0 && len <= Message::PRINTS * Fingerprint::BYTE_LEN,
-        VERDICT => len == verdict::WORDS * size_of::<u64>(),
+        BEAT => len.is_multiple_of(Fingerprint::BYTE_LEN) && len <= Message::PRINTS * Fingerprint::BYTE_LEN,
+        PROPOSAL | VERDICT => len == verdict::WORDS * size_of::<u64>(),
         LEAVE => len == 1,
         ARRIVED => len == 0,
         _ => false,
@@ -87,6 +96,7 @@ const BEAT: u8 = 1;
 const VERDICT: u8 = 2;
 const LEAVE: u8 = 3;
 const ARRIVED: u8 = 4;
+const PROPOSAL: u8 = 5;
 
 #[cfg(test)]
 mod tests {
@@ -100,6 +110,7 @@ mod tests {
         vec![
             Message::Beat(vec![]),
             Message::Beat((0..64).map(print).collect()),
+            Message::Proposal(dead.clone()),
             Message::Verdict(dead),
             Message::Leave { failed: false },
             Message::Leave { failed: true },

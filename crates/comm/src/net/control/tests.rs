@@ -1,3 +1,5 @@
+//! One rank and its keeper, whose only peer is the test.
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! The door while ranks come together: who is let in, who is not, and what is told when nobody opens.
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -67,7 +69,7 @@ fn strangers_are_sent_away_and_members_are_let_in_once() {
         assert_eq!(places.absent(), [0, 2]);
         let lines = reach(&[at], hello(2, 1), &guard, soon()).expect("a member");
         assert_eq!(lines.len(), 3);
-        let again = reach(&[at], hello(2, 1), &guard, soon()).err().expect("taken").to_string();
+        let again = reach(&[at], hello(2, 1), &guard, soon()).expect_err("taken").to_string();
         assert!(again.starts_with(&format!("rank 1 at {at}: cannot be reached: ")), "{again}");
         assert_eq!(places.absent(), [0]);
         assert!(is_sent_away(silent));
@@ -79,7 +81,7 @@ fn only_who_has_the_key_is_let_in() {
     let ours = guard(Some("07"));
     at_the_door(&ours, |at, places| {
         for key in [Some("08"), None] {
-            let error = reach(&[at], hello(2, 1), &guard(key), soon()).err().expect("no member").to_string();
+            let error = reach(&[at], hello(2, 1), &guard(key), soon()).expect_err("no member").to_string();
             assert!(error.contains("cannot be reached"), "{error}");
         }
         assert_eq!(places.absent(), [0, 2]);
@@ -93,8 +95,8 @@ fn a_port_where_nobody_listens_is_named() {
     let door = Door::open(None, false).expect("a free port");
     let at = (door.addresses[0], door.port).into();
     drop(door);
-    let error = reach(&[at], hello(2, 1), &guard(None), soon()).err().expect("nobody");
+    let error = reach(&[at], hello(2, 1), &guard(None), soon()).expect_err("nobody");
     assert_eq!(error.to_string(), format!("rank 1 at {at}: cannot be reached: connection refused"));
-    let error = reach(&[], hello(2, 1), &guard(None), soon()).err().expect("nowhere");
+    let error = reach(&[], hello(2, 1), &guard(None), soon()).expect_err("nowhere");
     assert_eq!(error.to_string(), "rank 1: is on another host and listens only at loopback there");
 }
