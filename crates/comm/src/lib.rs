@@ -1,7 +1,7 @@
 //! How Phalanx moves bytes on the CPU: links and windows, waiting, and the lane that plays operations in order.
 //!
-//! Today it holds the worlds of one host: ranks that are threads ([`Threads`]), and ranks that are processes (`Processes`,
-//! on Linux); the door that keeps strangers out of a job: [`secure`]; and how ranks that share a store become a world:
+//! Ranks are threads ([`Threads`]), processes of one host (`Processes`), or wherever TCP reaches them (`Network`), the last
+//! two on Linux. Besides it holds the door that keeps strangers out of a job: [`secure`]; and how ranks that share a store become a world:
 //! [`rendezvous`].
 #![forbid(unsafe_code)]
 

@@ -93,6 +93,7 @@ impl Link for SealedLink {
                 sent => self.gone += sent,
             }
         }
+        debug_assert!(self.carried <= parts[0].len() + parts[1].len(), "other bytes than before");
         Ok(std::mem::take(&mut self.carried))
     }
 

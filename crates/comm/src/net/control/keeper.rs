@@ -139,7 +139,7 @@ impl Keeper {
 
     /// Loses the peers that have been silent for too long.
     fn judge(&mut self, now: Instant) {
-        let is_silent = |peer: &Peer| peer.is_expected() && now.saturating_duration_since(peer.heard) > SILENCE;
+        let is_silent = |peer: &Peer| peer.is_expected() && now.saturating_duration_since(peer.heard) >= SILENCE;
         for at in 0..self.peers.len() {
             if is_silent(&self.peers[at]) {
                 // What it said may be here already, and nobody looked.
@@ -186,7 +186,8 @@ impl Keeper {
     fn rest(&self, now: Instant) -> Duration {
         let beat = if self.has_news() { SOON } else { BEAT };
         let asked = self.asked.filter(|_| self.fate.proposal().is_some()).map(|(_, until)| until);
-        let ends = [Some(self.last_beat + beat), asked, self.leaving];
+        let silent = self.peers.iter().filter(|peer| peer.is_expected()).map(|peer| peer.heard + SILENCE).min();
+        let ends = [Some(self.last_beat + beat), asked, silent, self.leaving];
         ends.into_iter().flatten().min().map_or(BEAT, |end| end.saturating_duration_since(now))
     }
 
