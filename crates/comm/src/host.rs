@@ -222,7 +222,7 @@ impl Inner {
     /// A peer that is still at an earlier collective, which this rank began otherwise, is why the two disagree now.
     fn explain(&self, player: &Player, error: Error) -> Error {
         match (&error, player.heard()) {
-            (Error::Desync(_), Some((peer, theirs))) => {
+            (Error::Desync(_), Some((peer, theirs))) if theirs.sequence != player.task().fingerprint.sequence => {
                 self.fate.roll.compare_past(self.rank, peer, &theirs).err().unwrap_or(error)
             }
             _ => error,

@@ -1,8 +1,8 @@
 //! How Phalanx moves bytes on the CPU: links and windows, waiting, and the lane that plays operations in order.
 //!
 //! Ranks are threads ([`Threads`]), processes of one host (`Processes`), or wherever TCP reaches them (`Network`), the last
-//! two on Linux. Besides it holds the door that keeps strangers out of a job: [`secure`]; and how ranks that share a store become a world:
-//! [`rendezvous`].
+//! two on Linux. Besides it holds the door that keeps strangers out of a job: [`secure`]; and how ranks that share a store
+//! become a world: [`rendezvous`].
 #![forbid(unsafe_code)]
 
 mod bell;

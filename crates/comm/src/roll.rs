@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use phalanx_core::{Error, Fingerprint, PeerReason, Result};
+use phalanx_core::{Error, Fingerprint, OpKind, PeerReason, Result};
 use phalanx_mem::{Cells, record};
 
 /// The last collectives of every rank, by their numbers. Ranks of several processes share it in a segment.
@@ -67,7 +67,12 @@ impl Roll {
     pub(crate) fn compare_past(&self, rank: usize, peer: usize, theirs: &Fingerprint) -> Result<()> {
         let words = record::read(self.page(rank).entry(theirs.sequence as usize % KEPT));
         let ours = words.and_then(|words| print_of(words).ok()).filter(|ours| ours.sequence == theirs.sequence);
-        ours.and_then(|ours| ours.disagreement(theirs, rank, peer, true)).map_or(Ok(()), Err)
+        let differs = |ours: Fingerprint| {
+            // A frame of an all-to-all says what goes between the two.
+            let count = if ours.op == OpKind::AllToAll { ours.count } else { theirs.count };
+            ours.disagreement(&Fingerprint { count, ..*theirs }, rank, peer, true)
+        };
+        ours.and_then(differs).map_or(Ok(()), Err)
     }
 
     /// The ranks that have not come to a number yet.
