@@ -38,6 +38,7 @@ fn flags_are_the_frozen_list() {
         "--np",
         "--op",
         "--plot",
+        "--shared-buffers",
         "--sizes",
         "--time",
         "--transport",

@@ -6,6 +6,7 @@ use std::time::Duration;
 use phalanx_mem::{Cells, PlaceError};
 
 use crate::futex::{self, Scope};
+use crate::poller::Poller;
 
 /// Wakes the threads of one rank, also those of another process when its word lies in a segment.
 ///
@@ -18,18 +19,32 @@ use crate::futex::{self, Scope};
 pub(crate) struct Bell {
     word: Cells<AtomicU32>,
     scope: Scope,
+    /// Where the rank has sockets: news of them wakes it as well.
+    poller: Option<Poller>,
 }
 
 impl Bell {
     /// A bell for the threads of this process.
     pub(crate) fn new() -> Result<Bell, PlaceError> {
-        Ok(Bell { word: Cells::on_heap(WORDS)?, scope: Scope::Process })
+        Ok(Bell { word: Cells::on_heap(WORDS)?, scope: Scope::Process, poller: None })
     }
 
     /// The bell in a word that processes share.
     #[cfg(target_os = "linux")]
     pub(crate) fn shared(word: Cells<AtomicU32>) -> Bell {
-        Bell { word, scope: Scope::Host }
+        Bell { word, scope: Scope::Host, poller: None }
+    }
+
+    /// A bell for the threads of this process that also wait for the sockets of `poller`.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn with_poller(poller: Poller) -> Result<Bell, PlaceError> {
+        Ok(Bell { poller: Some(poller), ..Bell::new()? })
+    }
+
+    /// What it sleeps on besides, where the rank has sockets.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn poller(&self) -> Option<&Poller> {
+        self.poller.as_ref()
     }
 
     /// Announces a sleeper. Whatever rings from now on ends its sleep.
@@ -41,7 +56,23 @@ impl Bell {
 
     /// Sleeps unless the bell has rung since it was armed: until it rings or a signal comes, at most this long.
     pub(crate) fn sleep(&self, armed: u32, limit: Duration) {
-        futex::wait(&self.word[0], armed, limit, self.scope);
+        self.listen(armed, limit, |_| {});
+    }
+
+    /// Sleeps like [`sleep`](Bell::sleep), and tells the numbers of the sockets that have news.
+    pub(crate) fn listen(&self, armed: u32, limit: Duration, each: impl FnMut(u64)) {
+        let doze = || futex::wait(&self.word[0], armed, limit, self.scope);
+        let Some(poller) = &self.poller else { return doze() };
+        let Some(lead) = poller.lead() else { return poller.follow(doze) };
+        if self.word[0].load(Ordering::SeqCst) == armed {
+            poller.wait(limit, each);
+        }
+        drop(lead);
+        // News of a socket may be for whoever sleeps behind this thread, and one of them must lead next.
+        let seen = self.word[0].load(Ordering::SeqCst);
+        if seen & ARMED != 0 && self.disarm(seen) && poller.has_followers() {
+            futex::wake_all(&self.word[0], self.scope);
+        }
     }
 
     /// Wakes whoever sleeps.
@@ -56,12 +87,17 @@ impl Bell {
 
     #[cold]
     fn ring_aloud(&self, seen: u32) {
+        if self.disarm(seen) {
+            futex::wake_all(&self.word[0], self.scope);
+            self.poller.iter().for_each(Poller::kick);
+        }
+    }
+
+    /// Counts a ring, and says whether it was this one's.
+    fn disarm(&self, seen: u32) -> bool {
         // Adding to the lowest bit disarms and counts at once. When it fails, somebody else rang since, and whoever
         // armed the bell after that sees what this ringer changed.
-        let rang = self.word[0].compare_exchange(seen, seen.wrapping_add(ARMED), Ordering::Relaxed, Ordering::Relaxed);
-        if rang.is_ok() {
-            futex::wake_all(&self.word[0], self.scope);
-        }
+        self.word[0].compare_exchange(seen, seen.wrapping_add(ARMED), Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -83,6 +119,48 @@ mod tests {
         let bells = [(); 2].map(|()| Bell::new().expect("memory"));
         play([[&bells[0], &bells[1]]; 2]);
     }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn no_ring_is_missed_where_there_are_sockets() {
+        let bells = [(); 2].map(|()| Bell::with_poller(Poller::new().expect("epoll")).expect("memory"));
+        play([[&bells[0], &bells[1]]; 2]);
+        // With one bell for both, one follows the other.
+        play([[&bells[0], &bells[0]]; 2]);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn news_of_a_socket_ends_every_sleep_and_only_once() {
+        use std::io::Write;
+        use std::os::unix::net::UnixStream;
+
+        use rustix::event::epoll::EventFlags;
+
+        let bell = Bell::with_poller(Poller::new().expect("epoll")).expect("memory");
+        let (mut ours, theirs) = UnixStream::pair().expect("sockets");
+        bell.poller.as_ref().expect("a poller").add(&theirs, 7, EventFlags::IN).expect("new");
+        let began = Instant::now();
+        thread::scope(|scope| {
+            let sleepers: Vec<_> = (0..3).map(|_| scope.spawn(|| bell.sleep(bell.arm(), LONG))).collect();
+            // One that armed the bell only now need not hear of what came before.
+            while !sleepers.iter().all(|sleeper| sleeper.is_finished()) {
+                ours.write_all(&[1]).expect("room");
+                thread::yield_now();
+            }
+        });
+        assert!(began.elapsed() < LONG);
+        let mut heard = vec![];
+        bell.listen(bell.arm(), Duration::from_millis(1), |_| {});
+        bell.listen(bell.arm(), Duration::from_millis(1), |number| heard.push(number));
+        assert!(heard.is_empty());
+        ours.write_all(&[2]).expect("room");
+        bell.listen(bell.arm(), LONG, |number| heard.push(number));
+        assert_eq!(heard, [7]);
+    }
+
+    #[cfg(target_os = "linux")]
+    const LONG: Duration = Duration::from_secs(60);
 
     #[cfg(target_os = "linux")]
     #[test]

@@ -1,7 +1,8 @@
 //! The fate of a group: the first failure, known to all its ranks, and the bells that tell them.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use phalanx_core::{Error, PeerReason, Result};
 use phalanx_mem::{Cells, LINE, PlaceError, first};
@@ -19,9 +20,16 @@ pub(crate) struct Fate {
     cells: Cells<AtomicU64>,
     /// The first failure as this process reports it: once read, nobody can change it any more.
     known: Mutex<Option<Error>>,
+    /// What a rank of this process failed of before it was known which failure was the first.
+    proposal: Mutex<Option<Error>>,
+    decided: Condvar,
     bells: Vec<Arc<Bell>>,
     /// What each rank has begun.
     pub(crate) roll: Roll,
+    /// The bell of whoever tells other processes what this one's rank has begun, and agrees with them on a failure.
+    herald: Option<Arc<Bell>>,
+    /// How many collectives the rank had begun when it last waited for long.
+    called: AtomicU64,
 }
 
 /// How many words the fate of `size` ranks takes.
@@ -36,14 +44,53 @@ impl Fate {
         Ok(Fate::new(Cells::on_heap(words(bells.len()))?, bells, roll))
     }
 
-    /// The fate in these cells, [`words`] of them, shared by the ranks with these bells.
+    /// The fate in these cells, [`words`] of them. These bells ring when it is sealed.
     pub(crate) fn new(cells: Cells<AtomicU64>, bells: Vec<Arc<Bell>>, roll: Roll) -> Fate {
-        Fate { cells, known: Mutex::new(None), bells, roll }
+        Fate {
+            cells,
+            known: Mutex::new(None),
+            proposal: Mutex::new(None),
+            decided: Condvar::new(),
+            bells,
+            roll,
+            herald: None,
+            called: AtomicU64::new(0),
+        }
     }
 
     /// Seals the group's fate for `rank` unless it is sealed already, and returns what the caller reports: the failure
     /// itself when it is the first, otherwise that the group was aborted and by what.
+    ///
+    /// Where processes have to agree first, this waits for that, but not for long.
     pub(crate) fn seal(&self, rank: usize, error: Error) -> Error {
+        if let Some(herald) = &self.herald
+            && self.propose(error.clone())
+        {
+            herald.ring();
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            drop(self.decided.wait_timeout_while(known, AGREEMENT, |_| !first::is_said(self.winner())));
+        }
+        self.decide(rank, error)
+    }
+
+    /// Puts a failure forward to be the first; false when there is one already.
+    pub(crate) fn propose(&self, error: Error) -> bool {
+        let is_open = !first::is_said(self.winner());
+        if is_open {
+            self.proposal.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+        is_open
+    }
+
+    /// What was put forward, while nothing is decided.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn proposal(&self) -> Option<Error> {
+        let proposal = self.proposal.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        proposal.filter(|_| !first::is_said(self.winner()))
+    }
+
+    /// Seals the fate like [`seal`](Fate::seal) without asking anybody.
+    pub(crate) fn decide(&self, rank: usize, error: Error) -> Error {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // Whoever holds the lock and finds nothing said writes cells that nobody reads yet.
         let is_first = !first::is_said(self.winner())
@@ -51,10 +98,14 @@ impl Fate {
         // Whatever the caller does to its buffers from here on, peers that see it see the verdict too.
         fence(Ordering::SeqCst);
         if !is_first {
-            return Error::aborted_by(self.learn(&mut known));
+            let first = self.learn(&mut known);
+            // Others may have agreed on what this rank put forward.
+            let is_ours = self.herald.is_some() && first == error;
+            return if is_ours { error } else { Error::aborted_by(first) };
         }
         *known = Some(error.clone());
         drop(known);
+        self.decided.notify_all();
         self.tell();
         error
     }
@@ -66,6 +117,34 @@ impl Fate {
         }
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         Err(Error::aborted_by(self.learn(&mut known)))
+    }
+
+    /// The first failure, if there is one.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn first_failure(&self) -> Option<Error> {
+        let is_said = first::is_said(self.winner());
+        is_said.then(|| self.learn(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Has `herald` tell other processes what this one's rank has begun.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn with_herald(self, herald: Arc<Bell>) -> Fate {
+        Fate { herald: Some(herald), ..self }
+    }
+
+    /// Says that the rank waits for long in what it has begun, so that the others soon know of it.
+    pub(crate) fn call(&self) {
+        let Some(herald) = &self.herald else { return };
+        let latest = self.roll.latest();
+        if self.called.swap(latest, Ordering::AcqRel) != latest {
+            herald.ring();
+        }
+    }
+
+    /// How many collectives the rank had begun when it last waited for long.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn called(&self) -> u64 {
+        self.called.load(Ordering::Acquire)
     }
 
     /// Wakes all ranks, so that they look.
@@ -80,13 +159,17 @@ impl Fate {
 
     fn read(&self) -> Error {
         match first::speaker(self.winner()) {
-            Some(rank) if rank < self.bells.len() => {
+            Some(rank) if rank < self.size() => {
                 let slot = self.slot(rank);
                 let words = std::array::from_fn(|at| slot[at].load(Ordering::Relaxed));
                 verdict::decode(&words).unwrap_or_else(|| Error::peer(rank, PeerReason::Corrupt, UNREADABLE))
             }
             _ => Error::aborted(UNREADABLE),
         }
+    }
+
+    fn size(&self) -> usize {
+        (self.cells.len() - LINE_WORDS) / verdict::WORDS
     }
 
     fn winner(&self) -> &AtomicU64 {
@@ -101,6 +184,8 @@ impl Fate {
 
 /// The winner has a line of its own, because everybody looks at it all the time.
 const LINE_WORDS: usize = LINE / size_of::<u64>();
+/// How long a rank waits for others to say which failure was the first.
+const AGREEMENT: Duration = Duration::from_millis(100);
 const UNREADABLE: &str = "the group failed of something that cannot be read";
 
 #[cfg(test)]

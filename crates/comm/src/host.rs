@@ -210,7 +210,8 @@ impl Inner {
         }
         let mut patience = Patience::new(&self.bell, limit);
         loop {
-            match player.poll(data, &mut stage.mesh)? {
+            let polled = player.poll(data, &mut stage.mesh);
+            match polled.map_err(|error| self.explain(player, error))? {
                 Progress::Done if stage.mesh.take_borrowed() => {
                     // Whoever gave the operation up may have written since what this rank read. Its verdict came before.
                     fence(Ordering::Acquire);
@@ -222,6 +223,7 @@ impl Inner {
                     self.fate.check()?;
                     self.drive_post_in_passing();
                     if patience.is_tried() {
+                        self.fate.call();
                         self.fate.roll.compare(self.rank, &call.fingerprint)?;
                     }
                     if !patience.wait() {
@@ -229,6 +231,16 @@ impl Inner {
                     }
                 }
             }
+        }
+    }
+
+    /// A peer that is still at an earlier collective, which this rank began otherwise, is why the two disagree now.
+    fn explain(&self, player: &Player, error: Error) -> Error {
+        match (&error, player.heard()) {
+            (Error::Desync(_), Some((peer, theirs))) if theirs.sequence != player.task().fingerprint.sequence => {
+                self.fate.roll.compare_past(self.rank, peer, &theirs).err().unwrap_or(error)
+            }
+            _ => error,
         }
     }
 

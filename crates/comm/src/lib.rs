@@ -1,8 +1,8 @@
 //! How Phalanx moves bytes on the CPU: links and windows, waiting, and the lane that plays operations in order.
 //!
-//! Today it holds the worlds of one host: ranks that are threads ([`Threads`]), and ranks that are processes (`Processes`,
-//! on Linux); the door that keeps strangers out of a job: [`secure`]; and how ranks that share a store become a world:
-//! [`rendezvous`].
+//! Ranks are threads ([`Threads`]), processes of one host (`Processes`), or wherever TCP reaches them (`Network`), the last
+//! two on Linux. Besides it holds the door that keeps strangers out of a job: [`secure`]; and how ranks that share a store
+//! become a world: [`rendezvous`].
 #![forbid(unsafe_code)]
 
 mod bell;
@@ -15,7 +15,13 @@ mod lane;
 #[cfg(target_os = "linux")]
 mod local;
 mod memory;
+#[cfg(target_os = "linux")]
+mod net;
+#[cfg(target_os = "linux")]
+mod network;
 mod patience;
+#[cfg_attr(not(target_os = "linux"), path = "no_poller.rs")]
+mod poller;
 mod post;
 #[cfg(target_os = "linux")]
 mod processes;
@@ -30,6 +36,10 @@ mod verdict;
 
 #[cfg(target_os = "linux")]
 pub use local::Door;
+#[cfg(target_os = "linux")]
+pub use net::Protection;
+#[cfg(target_os = "linux")]
+pub use network::Network;
 #[cfg(target_os = "linux")]
 pub use processes::Processes;
 pub use threads::Threads;

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use phalanx_core::{Error, Fingerprint, PeerReason, Result};
+use phalanx_core::{Error, Fingerprint, OpKind, PeerReason, Result};
 use phalanx_mem::{Cells, record};
 
 /// The last collectives of every rank, by their numbers. Ranks of several processes share it in a segment.
@@ -15,6 +15,8 @@ use phalanx_mem::{Cells, record};
 #[derive(Debug)]
 pub(crate) struct Roll {
     cells: Cells<AtomicU64>,
+    /// The number of the last collective that a rank of this process began, and one more.
+    latest: AtomicU64,
 }
 
 /// The entries of one rank, on cache lines of its own.
@@ -32,11 +34,17 @@ pub(crate) fn words(size: usize) -> usize {
 impl Roll {
     /// The roll in these cells, [`words`] of them.
     pub(crate) fn new(cells: Cells<AtomicU64>) -> Roll {
-        Roll { cells }
+        Roll { cells, latest: AtomicU64::new(0) }
     }
 
-    /// Writes down that `rank` begins a collective.
+    /// Writes down that `rank`, of this process, begins a collective.
     pub(crate) fn begin(&self, rank: usize, print: &Fingerprint) {
+        self.note(rank, print);
+        self.latest.store(u64::from(print.sequence) + 1, Ordering::Release);
+    }
+
+    /// Writes down what a rank has begun.
+    pub(crate) fn note(&self, rank: usize, print: &Fingerprint) {
         let (place, page) = (print.sequence as usize % KEPT, self.page(rank));
         record::write(page.entry(place), words_of(print));
         page.digests[place].store(digest(print), Ordering::SeqCst);
@@ -55,9 +63,40 @@ impl Roll {
         Ok(())
     }
 
+    /// The same for a collective that `rank` began before, against what a peer is known to have begun under its number.
+    pub(crate) fn compare_past(&self, rank: usize, peer: usize, theirs: &Fingerprint) -> Result<()> {
+        let words = record::read(self.page(rank).entry(theirs.sequence as usize % KEPT));
+        let ours = words.and_then(|words| print_of(words).ok()).filter(|ours| ours.sequence == theirs.sequence);
+        let differs = |ours: Fingerprint| {
+            // A frame of an all-to-all says what goes between the two.
+            let count = if ours.op == OpKind::AllToAll { ours.count } else { theirs.count };
+            ours.disagreement(&Fingerprint { count, ..*theirs }, rank, peer, true)
+        };
+        ours.and_then(differs).map_or(Ok(()), Err)
+    }
+
     /// The ranks that have not come to a number yet.
     pub(crate) fn absent(&self, sequence: u32) -> Vec<usize> {
         (0..self.size()).filter(|&rank| !self.page(rank).has_begun(sequence)).collect()
+    }
+
+    /// The number of the last collective that this process's rank began, and one more.
+    pub(crate) fn latest(&self) -> u64 {
+        self.latest.load(Ordering::Acquire)
+    }
+
+    /// The last collectives that this process's `rank` began, without the first `told` of all, and at most this many.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn begun(&self, rank: usize, told: u64, most: usize) -> Vec<Fingerprint> {
+        let (page, latest) = (self.page(rank), self.latest());
+        // Numbers wrap, and then all that is kept counts as new.
+        let first = if told > latest { 0 } else { told };
+        let numbers = first.max(latest.saturating_sub(most.min(KEPT) as u64))..latest;
+        let print = |number: u64| {
+            let print = print_of(record::read(page.entry(number as usize % KEPT))?).ok()?;
+            (u64::from(print.sequence) == number).then_some(print)
+        };
+        numbers.filter_map(print).collect()
     }
 
     fn size(&self) -> usize {
@@ -156,6 +195,21 @@ mod tests {
         assert_eq!(error.to_string(), "operation 5: rank 2 called with count 101, rank 0 with count 100");
         assert_eq!(roll.absent(5), [1]);
         assert_eq!(roll.absent(5_u32.wrapping_sub(KEPT as u32)), [1], "rank 0 and 2 are far ahead");
+    }
+
+    #[test]
+    fn a_disagreement_of_the_past_is_found_by_what_the_peer_says_of_it() {
+        let roll = roll();
+        (4..6).for_each(|sequence| roll.begin(0, &print(sequence, 100)));
+        assert_eq!(
+            (roll.latest(), roll.begun(0, 5, 64), roll.begun(0, 0, 1)),
+            (6, vec![print(5, 100)], vec![print(5, 100)])
+        );
+        assert_eq!(roll.begun(0, 0, 64), [print(4, 100), print(5, 100)]);
+        assert_eq!(roll.compare_past(0, 2, &print(4, 100)), Ok(()));
+        assert_eq!(roll.compare_past(0, 2, &print(4 + KEPT as u32, 7)), Ok(()), "not begun yet");
+        let error = roll.compare_past(0, 2, &print(4, 7)).expect_err("another count");
+        assert_eq!(error.to_string(), "operation 4: rank 0 called with count 100, rank 2 with count 7");
     }
 
     #[test]

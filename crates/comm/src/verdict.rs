@@ -44,6 +44,7 @@ impl Pen {
         let reason = match peer.reason {
             PeerReason::Left => LEFT,
             PeerReason::Corrupt => CORRUPT,
+            PeerReason::Unresponsive => UNRESPONSIVE,
             _ => DEAD,
         };
         self.kind(PEER).byte(reason).number(peer.rank as u64).text(&peer.detail, LONG)
@@ -123,6 +124,7 @@ impl Eye<'_> {
             DEAD => PeerReason::Dead,
             LEFT => PeerReason::Left,
             CORRUPT => PeerReason::Corrupt,
+            UNRESPONSIVE => PeerReason::Unresponsive,
             _ => return None,
         };
         Some(Error::peer(self.rank()?, reason, self.text()?))
@@ -188,6 +190,7 @@ const ABORTED_BY: u8 = 6;
 const DEAD: u8 = 1;
 const LEFT: u8 = 2;
 const CORRUPT: u8 = 3;
+const UNRESPONSIVE: u8 = 4;
 
 const BYTE_LEN: usize = WORDS * size_of::<u64>();
 /// The longest texts. With them and the most transfers, the longest failure still fits.
@@ -211,6 +214,7 @@ mod tests {
             Error::peer(5, PeerReason::Dead, "its process ended"),
             Error::peer(0, PeerReason::Left, "é".repeat(LONG / 2)),
             Error::peer(0, PeerReason::Corrupt, ""),
+            Error::peer(1, PeerReason::Unresponsive, "silent for 3s"),
             Error::Timeout(Box::new(Timeout { op, sequence: 7, after, stuck })),
             Error::setup("w".repeat(SHORT), "y".repeat(LONG)),
             Error::aborted("rank 0: the operator said so"),

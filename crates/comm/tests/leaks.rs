@@ -1,13 +1,16 @@
-//! What a world leaves behind when it ends: no thread, and no shared memory. In a process of its own, because it counts
+//! What a world leaves behind when it ends: no thread, no shared memory, and no socket. In a process of its own, because it counts
 //! them.
 #![cfg(target_os = "linux")]
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use phalanx_comm::{Door, Processes, Threads};
+use phalanx_comm::store::LocalStore;
+use phalanx_comm::{Door, Network, Processes, Threads};
+use phalanx_core::store::{Limits, Store};
 use phalanx_core::{Group, GroupOptions, ReduceOp};
 
 /// What a rank does before its world ends.
@@ -63,7 +66,8 @@ const ENDS: &[(&str, End)] = &[
 ];
 
 #[test]
-fn no_thread_and_no_segment_outlives_its_world() {
+fn no_thread_segment_or_socket_outlives_its_world() {
+    BEFORE.get_or_init(open_sockets);
     for (what, end) in ENDS {
         for windows in [true, false] {
             // Operations may take an hour: no thread ends because its time is up.
@@ -75,6 +79,10 @@ fn no_thread_and_no_segment_outlives_its_world() {
     }
     for (number, (what, end)) in ENDS.iter().enumerate() {
         in_a_segment(number, *end);
+        nothing_stays(what);
+    }
+    for (what, end) in ENDS {
+        over_tcp(*end);
         nothing_stays(what);
     }
 }
@@ -94,14 +102,30 @@ fn in_a_segment(world: usize, end: End) {
     });
 }
 
+/// Lets each rank of a world connect to the others and end, as processes do.
+fn over_tcp(end: End) {
+    let store = Store::new(LocalStore::new(Limits::default()));
+    let rank = |rank| {
+        let options = GroupOptions::default().timeout(Duration::from_secs(3600));
+        let group = Network::new(rank, 3, store.clone()).options(options).join(Duration::from_secs(30));
+        let group = group.expect("a world");
+        let _ = catch_unwind(AssertUnwindSafe(|| end(group)));
+    };
+    thread::scope(|scope| {
+        let rank = &rank;
+        (0..3).for_each(|number| drop(scope.spawn(move || rank(number))));
+    });
+}
+
 fn nothing_stays(what: &str) {
     let began = Instant::now();
-    while threads() + mappings() > 0 {
+    while threads() + mappings() + sockets() > 0 {
         assert!(
             began.elapsed() < Duration::from_secs(10),
-            "{} threads and {} segments stay: {what}",
+            "{} threads, {} segments and {} sockets stay: {what}",
             threads(),
-            mappings()
+            mappings(),
+            sockets()
         );
         thread::yield_now();
     }
@@ -113,10 +137,25 @@ fn mappings() -> usize {
     maps.lines().filter(|line| line.contains("memfd:phalanx")).count()
 }
 
+/// The sockets, and what waits for them, that this process has open and did not have before.
+fn sockets() -> usize {
+    open_sockets().saturating_sub(*BEFORE.get().expect("counted"))
+}
+
+/// What this process was started with.
+static BEFORE: OnceLock<usize> = OnceLock::new();
+
+fn open_sockets() -> usize {
+    let open = fs::read_dir("/proc/self/fd").expect("the descriptors of this process");
+    let targets = open.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+    let is_ours = |target: &String| ["socket:", "eventpoll", "eventfd"].iter().any(|kind| target.contains(kind));
+    targets.map(|target| target.display().to_string()).filter(is_ours).count()
+}
+
 /// The threads of worlds in this process.
 fn threads() -> usize {
     let tasks = fs::read_dir("/proc/self/task").expect("the threads of this process");
     // A thread may end between the list and the look at it.
     let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
-    names.filter(|name| ["phalanx-lane", "phalanx-watch"].contains(&name.trim_end())).count()
+    names.filter(|name| ["phalanx-lane", "phalanx-watch", "phalanx-keeper"].contains(&name.trim_end())).count()
 }

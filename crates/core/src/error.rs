@@ -126,6 +126,8 @@ pub enum PeerReason {
     Left,
     /// Bytes from it are not what was sent.
     Corrupt,
+    /// It has not been heard for so long that it must be stopped or cut off.
+    Unresponsive,
 }
 
 /// A deadline that passed.
@@ -261,6 +263,7 @@ impl fmt::Display for PeerReason {
             PeerReason::Dead => "is dead",
             PeerReason::Left => "has left",
             PeerReason::Corrupt => "sent corrupt data",
+            PeerReason::Unresponsive => "is unresponsive",
         })
     }
 }

@@ -4,8 +4,17 @@ use std::ops::Range;
 
 /// A full-duplex, ordered, reliable byte pipe to one peer. It never blocks and never calls back.
 pub trait Link: Send {
-    /// Takes some of `bytes`; 0 means "not now".
+    /// Takes some of `bytes`; 0 means "not now", and the caller comes again with the same bytes.
     fn try_send(&mut self, bytes: &[u8]) -> Result<usize, LinkError>;
+
+    /// The same for two parts of one frame, one after the other. Links for which each call is dear take both at once.
+    fn try_send_parts(&mut self, [first, second]: [&[u8]; 2]) -> Result<usize, LinkError> {
+        let sent = if first.is_empty() { 0 } else { self.try_send(first)? };
+        if sent < first.len() || second.is_empty() {
+            return Ok(sent);
+        }
+        Ok(sent + self.try_send(second)?)
+    }
 
     /// Fills the front of `into`; 0 means "not now". What the peer sent before it closed still comes.
     fn try_recv(&mut self, into: &mut [u8]) -> Result<usize, LinkError>;

@@ -210,7 +210,7 @@ impl Case {
             (Op::Send { count: self.count, to, tag: 0 }, Op::Recv { count: self.count, from: Some(from), tag: 0 });
         let given = backend::Buffers { input: Some(std::mem::take(input)), output: Buffer::default() };
         let mut sent = group.submit_bytes(send, self.dtype, None, given)?;
-        group.run_bytes(recv, self.dtype, None, None, output.as_bytes_mut())?;
+        group.run_bytes(recv, self.dtype, None, Some(&[]), output.as_bytes_mut())?;
         if let Some(end) = sent.wait(None) {
             let Finished { buffers, .. } = end?;
             *input = buffers.input.unwrap_or_default();

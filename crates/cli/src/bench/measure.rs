@@ -179,7 +179,7 @@ mod tests {
         let case = Case::new(Kind::Broadcast, 4096, 3, DType::F32, ReduceOp::Sum);
         for burst in [0, 500] {
             let pace = Pace { budget: Duration::from_millis(2), burst: Duration::from_micros(burst) };
-            let ranks = Threads::new(3).run(|group| rank(&group, &case, pace)).expect("a world");
+            let ranks = Threads::new(3).run(|group| rank(&group, &case, Memory::Ordinary, pace)).expect("a world");
             let seen: Vec<Seen> = ranks.into_iter().collect::<Result<_>>().expect("a healthy group");
             assert!(seen.iter().all(|seen| seen.wrong == 0 && seen.bursts.len() >= FEWEST), "{seen:?}");
             let shapes: Vec<_> = seen.iter().map(|seen| (seen.calls, seen.bursts.len())).collect();

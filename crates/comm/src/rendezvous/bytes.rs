@@ -2,46 +2,46 @@
 
 /// The unread rest of some bytes. Every method is `None` where the bytes do not hold what is asked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader(bytes)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn u8(&mut self) -> Option<u8> {
+    pub(crate) fn u8(&mut self) -> Option<u8> {
         self.take(1).map(|bytes| bytes[0])
     }
 
-    pub(super) fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         self.take(4)?.try_into().ok().map(u32::from_le_bytes)
     }
 
-    pub(super) fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         self.take(8)?.try_into().ok().map(u64::from_le_bytes)
     }
 
     /// A number that indexes something here.
-    pub(super) fn index(&mut self) -> Option<usize> {
+    pub(crate) fn index(&mut self) -> Option<usize> {
         self.u32()?.try_into().ok()
     }
 
     /// Bytes after their length.
-    pub(super) fn bytes(&mut self) -> Option<&'a [u8]> {
+    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
         let len = self.index()?;
         self.take(len)
     }
 
     /// Text after its length.
-    pub(super) fn text(&mut self) -> Option<&'a str> {
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
         std::str::from_utf8(self.bytes()?).ok()
     }
 
-    pub(super) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(taken)
@@ -49,12 +49,12 @@ impl<'a> Reader<'a> {
 }
 
 /// Writes a number as [`Reader::index`] reads it. Ranks, sizes and lengths here are far below 2^32.
-pub(super) fn put_index(out: &mut Vec<u8>, index: usize) {
+pub(crate) fn put_index(out: &mut Vec<u8>, index: usize) {
     out.extend(u32::try_from(index).unwrap_or(u32::MAX).to_le_bytes());
 }
 
 /// Writes bytes as [`Reader::bytes`] reads them.
-pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_index(out, bytes.len());
     out.extend(bytes);
 }

@@ -76,7 +76,7 @@ impl Card {
 }
 
 /// The addresses of the interfaces that are up. Loopback and link-local ones mean another thing on every host.
-fn addresses() -> Vec<IpAddr> {
+pub(crate) fn addresses() -> Vec<IpAddr> {
     let interfaces = getifaddrs().inspect_err(|error| log::debug!("network interfaces cannot be listed: {error}"));
     let up = interfaces.into_iter().flatten().filter(|interface| {
         interface.flags.contains(InterfaceFlags::IFF_UP) && !interface.flags.contains(InterfaceFlags::IFF_LOOPBACK)
@@ -99,7 +99,7 @@ fn reaches_far(address: &IpAddr) -> bool {
     }
 }
 
-fn put_address(out: &mut Vec<u8>, address: IpAddr) {
+pub(crate) fn put_address(out: &mut Vec<u8>, address: IpAddr) {
     match address {
         IpAddr::V4(v4) => {
             out.push(4);
@@ -112,7 +112,7 @@ fn put_address(out: &mut Vec<u8>, address: IpAddr) {
     }
 }
 
-fn address(reader: &mut Reader<'_>) -> Option<IpAddr> {
+pub(crate) fn address(reader: &mut Reader<'_>) -> Option<IpAddr> {
     match reader.u8()? {
         4 => <[u8; 4]>::try_from(reader.take(4)?).ok().map(|octets| Ipv4Addr::from(octets).into()),
         6 => <[u8; 16]>::try_from(reader.take(16)?).ok().map(|octets| Ipv6Addr::from(octets).into()),

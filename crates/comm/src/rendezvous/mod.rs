@@ -5,8 +5,8 @@
 //! decided here.
 
 mod arrival;
-mod bytes;
-mod card;
+pub(crate) mod bytes;
+pub(crate) mod card;
 mod error;
 mod identity;
 mod interval;

@@ -13,7 +13,7 @@ pub enum Plane {
     Store = 1,
     /// Reserved: life and death of the members of a world.
     Control = 2,
-    /// Reserved: elements.
+    /// Between two ranks: elements, messages, and what ranks say of themselves.
     Data = 3,
 }
 

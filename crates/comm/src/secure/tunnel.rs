@@ -33,6 +33,9 @@ pub struct Opener {
 }
 
 impl Tunnel {
+    /// What a record adds to what it carries: its length and its tag.
+    pub(crate) const OVERHEAD: usize = OVERHEAD;
+
     pub(crate) fn plain() -> Tunnel {
         Tunnel::new(None)
     }

@@ -14,9 +14,9 @@ mod soak;
 
 use phalanx_comm::Threads;
 use phalanx_core::schedule::Algorithm;
-#[cfg(target_os = "linux")]
-use setting::joined;
 use setting::{Setting, interleaved, rows};
+#[cfg(target_os = "linux")]
+use setting::{connected, joined, key};
 
 /// The suite for each setting, as a module of its name.
 macro_rules! conformance {
@@ -57,6 +57,9 @@ conformance! {
 conformance! {
     shm => |size, options| joined(size, |rank| rank.options(options.clone())),
     shm_links => |size, options| joined(size, |rank| rank.windows(false).options(options.clone())),
+    tcp => |size, options| connected(size, |rank| rank.options(options.clone())),
+    tcp_encrypted => |size, options| connected(size, |rank| rank.key(key()).options(options.clone())),
+    tcp_checksums => |size, options| connected(size, |rank| rank.checksum(true).options(options.clone())),
 }
 
 /// Collectives by each algorithm wherever it can play them, not only where it would be chosen.

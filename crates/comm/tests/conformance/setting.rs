@@ -6,7 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 #[cfg(target_os = "linux")]
-use phalanx_comm::{Door, Processes};
+use phalanx_comm::secure::JobKey;
+#[cfg(target_os = "linux")]
+use phalanx_comm::store::LocalStore;
+#[cfg(target_os = "linux")]
+use phalanx_comm::{Door, Network, Processes};
+#[cfg(target_os = "linux")]
+use phalanx_core::store::{Limits, Store};
 use phalanx_core::{Group, GroupOptions, Result};
 
 /// A backend, as far as the suite knows it.
@@ -36,6 +42,24 @@ pub(crate) fn joined(size: usize, style: impl Fn(Processes) -> Processes + Sync)
     let world = WORLDS.fetch_add(1, Ordering::Relaxed);
     let door = Door::named(format!("phalanx-conformance-{}-{world}", std::process::id()));
     let rank = |rank| style(Processes::new(rank, size, door.clone(), [5; 16])).join(TIMEOUT);
+    thread::scope(|scope| {
+        let rank = &rank;
+        let ranks: Vec<_> = (0..size).map(|number| scope.spawn(move || rank(number))).collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    })
+}
+
+/// The key of every world that has one.
+#[cfg(target_os = "linux")]
+pub(crate) fn key() -> JobKey {
+    JobKey::from_hex(&"07".repeat(32)).expect("a key")
+}
+
+/// A world whose ranks reach each other over TCP on this host.
+#[cfg(target_os = "linux")]
+pub(crate) fn connected(size: usize, style: impl Fn(Network) -> Network + Sync) -> Result<Vec<Group>> {
+    let store = Store::new(LocalStore::new(Limits::default()));
+    let rank = |rank| style(Network::new(rank, size, store.clone())).join(TIMEOUT);
     thread::scope(|scope| {
         let rank = &rank;
         let ranks: Vec<_> = (0..size).map(|number| scope.spawn(move || rank(number))).collect();

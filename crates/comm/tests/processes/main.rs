@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 
 mod play;
+mod tcp;
 mod world;
 
 use std::io::Write;

@@ -4,7 +4,9 @@ use std::fs;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use phalanx_comm::{Door, Processes};
+use phalanx_comm::store::{ClientOptions, TcpStore};
+use phalanx_comm::{Door, Network, Processes};
+use phalanx_core::store::Store;
 use phalanx_core::{Error, Group, GroupOptions, ReduceOp, Result};
 
 /// What a rank is told by its environment.
@@ -12,6 +14,7 @@ pub(crate) const PLAY: &str = "PHALANX_TEST_PLAY";
 pub(crate) const DOOR: &str = "PHALANX_TEST_DOOR";
 pub(crate) const RANK: &str = "PHALANX_TEST_RANK";
 pub(crate) const RANKS: &str = "PHALANX_TEST_RANKS";
+pub(crate) const GROUND: &str = "PHALANX_TEST_GROUND";
 /// Stands before everything that a rank says.
 pub(crate) const MARK: &str = "@ ";
 
@@ -27,6 +30,10 @@ pub(crate) fn play() {
         "panic" => at_odds(join(PATIENCE), |_group| std::panic::panic_any("planted")),
         "pause" => with_a_pause(&join(PATIENCE)),
         "hasty" => with_a_pause(&join(Duration::from_secs(2))),
+        "abort" => at_odds(join(PATIENCE), |group| {
+            group.abort("the operator said so");
+            failed(&Error::aborted("rank 1: the operator said so"));
+        }),
         "queue" => with_a_queue(join(PATIENCE)),
         "census" => census(),
         mistake => {
@@ -56,12 +63,21 @@ pub(crate) const MISTAKES: &[(&str, Mistake)] = &[
 /// Joins, and plays once with all the others.
 fn join(timeout: Duration) -> Group {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok()).expect("a number");
-    let door = Door::named(std::env::var(DOOR).expect("a name"));
+    let (rank, size, door) = (number(RANK), number(RANKS), std::env::var(DOOR).expect("a name"));
     let options = GroupOptions::default().timeout(timeout);
-    let group = Processes::new(number(RANK), number(RANKS), door, [9; 16]).options(options).join(PATIENCE);
+    let group = match std::env::var(GROUND).expect("a ground").as_str() {
+        "Tcp" => Network::new(rank, size, store(&door)).options(options).join(PATIENCE),
+        _ => Processes::new(rank, size, Door::named(door), [9; 16]).options(options).join(PATIENCE),
+    };
     let group = group.unwrap_or_else(|error| panic!("{error}"));
-    group.barrier().expect("all have come");
+    // Where a rank comes to its end at once, the others may hear of it before they know that all have come.
+    let _ = group.barrier();
     group
+}
+
+fn store(address: &str) -> Store {
+    let options = ClientOptions::new(address.parse().expect("an address"));
+    Store::new(TcpStore::connect(options).expect("the test's server"))
 }
 
 /// Small and large operations and messages, until one fails.
@@ -99,9 +115,11 @@ fn at_odds(group: Group, odd: fn(Group)) {
 fn with_a_pause(group: &Group) {
     say("paused");
     listen();
-    match group.all_reduce(&mut [1_u32; 100], ReduceOp::Sum) {
-        Ok(()) => say("went on"),
-        Err(error) => failed(&error),
+    // A rank that was stopped may have all it needs of the first one.
+    loop {
+        if let Err(error) = group.all_reduce(&mut [1_u32; 100], ReduceOp::Sum) {
+            return failed(&error);
+        }
     }
 }
 

@@ -9,12 +9,22 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use crate::play::{DOOR, MARK, PLAY, RANK, RANKS};
+use phalanx_comm::store::{ServerOptions, StoreServer};
+
+use crate::play::{DOOR, GROUND, MARK, PLAY, RANK, RANKS};
 
 /// A world of processes. Whatever lives when it is dropped is killed.
 pub(crate) struct World {
     ranks: Vec<Rank>,
     door: String,
+    _server: Option<StoreServer>,
+}
+
+/// How the ranks of a world reach each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ground {
+    Segment,
+    Tcp,
 }
 
 struct Rank {
@@ -24,13 +34,25 @@ struct Rank {
 }
 
 impl World {
-    /// Starts a play in as many processes.
+    /// Starts a play in as many processes, which share a segment.
     pub(crate) fn start(play: &str, size: usize) -> World {
+        World::start_on(Ground::Segment, play, size)
+    }
+
+    /// Starts a play in as many processes.
+    pub(crate) fn start_on(ground: Ground, play: &str, size: usize) -> World {
         static WORLDS: AtomicU32 = AtomicU32::new(0);
         let world = WORLDS.fetch_add(1, Ordering::Relaxed);
-        let door = format!("phalanx-processes-{}-{world}", std::process::id());
-        let ranks = (0..size).map(|rank| Rank::start(play, rank, size, &door)).collect();
-        World { ranks, door }
+        let mut door = format!("phalanx-processes-{}-{world}", std::process::id());
+        let mut server = None;
+        if ground == Ground::Tcp {
+            let options = ServerOptions::new("127.0.0.1:0".parse().expect("an address"));
+            let started = server.insert(StoreServer::start(options).expect("a free port"));
+            door = started.address().to_string();
+        }
+        let start = |rank| Rank::start(play, rank, size, &door, ground);
+        let ranks = (0..size).map(start).collect();
+        World { ranks, door, _server: server }
     }
 
     /// The ranks but these.
@@ -105,10 +127,11 @@ impl World {
 }
 
 impl Rank {
-    fn start(play: &str, rank: usize, size: usize, door: &str) -> Rank {
+    fn start(play: &str, rank: usize, size: usize, door: &str, ground: Ground) -> Rank {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", "rank", "--ignored", "--nocapture", "--test-threads", "1"])
             .envs([(PLAY, play), (DOOR, door), (RANK, &rank.to_string()), (RANKS, &size.to_string())])
+            .env(GROUND, format!("{ground:?}"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(if play == "panic" { Stdio::null() } else { Stdio::inherit() })

@@ -40,22 +40,27 @@ impl Outgoing {
     pub(crate) fn advance(&mut self, link: &mut dyn Link, body: &[u8]) -> Result<bool, LinkError> {
         let before = self.done;
         while !self.is_done() {
-            let tail = self.checksum.unwrap_or_default().to_le_bytes();
-            let (part, protected) = match self.done.checked_sub(self.head.len()) {
-                None => (&self.head[self.done..], true),
-                Some(at) if at < self.body_len => (&body[at..], true),
-                Some(at) => (&tail[at - self.body_len..], false),
+            let sent = match self.done.checked_sub(self.head.len() + self.body_len) {
+                Some(at) => link.try_send(&self.checksum.unwrap_or_default().to_le_bytes()[at..])?,
+                None => self.send_protected(link, body)?,
             };
-            let sent = link.try_send(part)?;
-            if protected {
-                self.checksum = protect(self.checksum, &part[..sent]);
-            }
             self.done += sent;
             if sent == 0 {
                 break;
             }
         }
         Ok(self.done > before)
+    }
+
+    /// Sends of what the checksum protects, in one call.
+    fn send_protected(&mut self, link: &mut dyn Link, body: &[u8]) -> Result<usize, LinkError> {
+        let head = &self.head[self.done.min(self.head.len())..];
+        let body = &body[self.done.saturating_sub(self.head.len())..];
+        let sent = link.try_send_parts([head, body])?;
+        let of_head = sent.min(head.len());
+        self.checksum = protect(self.checksum, &head[..of_head]);
+        self.checksum = protect(self.checksum, &body[..sent - of_head]);
+        Ok(sent)
     }
 
     pub(crate) fn is_done(&self) -> bool {

@@ -104,6 +104,14 @@ impl Player {
         }
     }
 
+    /// The fingerprint that came last in the current step, and from whom: after a disagreement, the one that disagrees.
+    pub fn heard(&self) -> Option<(usize, Fingerprint)> {
+        match self.schedule.steps.get(self.at) {
+            Some(Step::Move { recv: Some(recv), .. }) => self.moving.head().map(|print| (recv.from, print)),
+            _ => None,
+        }
+    }
+
     /// Ends the playing and gives the scratch memory back, for the next operation.
     pub fn into_scratch(self) -> Vec<u8> {
         self.scratch

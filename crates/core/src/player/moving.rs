@@ -73,6 +73,12 @@ impl Moving {
         taking.into_iter().chain(giving).collect()
     }
 
+    /// The fingerprint of the frame that is coming in, once it has come.
+    pub(super) fn head(&self) -> Option<Fingerprint> {
+        let frame = self.arriving.as_ref().filter(|frame| frame.next() != Part::Head)?;
+        Fingerprint::decode(frame.head().try_into().ok()?).ok()
+    }
+
     fn poll_send(&mut self, task: &Task, send: Send, memory: &Memory<'_, '_>, mesh: &mut Mesh) -> Result<bool> {
         let body = memory.read(send.span);
         let checksum = mesh.checksum();

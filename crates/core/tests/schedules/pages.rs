@@ -97,6 +97,7 @@ fn the_messages_of_the_page_are_those_that_errors_print() {
         desync(12, (0, "all_reduce"), (3, "broadcast"), "op"),
         desync(12, (0, "1000"), (3, "999"), "count"),
         dead.clone(),
+        Error::peer(2, PeerReason::Unresponsive, "silent for 3s"),
         Error::peer(2, PeerReason::Left, "closed its group"),
         Error::peer(1, PeerReason::Corrupt, "checksum of a frame does not match"),
         Error::peer(1, PeerReason::Corrupt, unknown_version()),

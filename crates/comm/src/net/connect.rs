@@ -1,0 +1,52 @@
+//! Reaching a rank that listens: its addresses one after the other, then every connection at the one that answered.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use phalanx_core::{Error, Result};
+
+use super::greeting::{Guard, Line, Trouble, call, in_words};
+use super::hello::{Hello, Traffic};
+use super::socket::Socket;
+
+/// The connections to the rank that `hello` is for, one for each traffic, at one of `places`.
+pub(super) fn reach(
+    places: &[SocketAddr],
+    hello: Hello,
+    guard: &Guard,
+    until: Instant,
+) -> Result<Vec<(Traffic, Line)>> {
+    let mut tried = vec![];
+    for (at, place) in places.iter().enumerate() {
+        let is_last = at + 1 == places.len();
+        let until = if is_last { until } else { until.min(Instant::now() + ATTEMPT) };
+        let connect = |traffic| connect(*place, Hello { traffic, ..hello }, guard, until).map(|line| (traffic, line));
+        match Traffic::ALL.into_iter().map(connect).collect() {
+            Ok(lines) => return Ok(lines),
+            Err(trouble) => tried.push((place, trouble)),
+        }
+    }
+    Err(unreachable(hello.to, &tried))
+}
+
+fn connect(place: SocketAddr, hello: Hello, guard: &Guard, until: Instant) -> Result<Line, Trouble> {
+    let socket = Socket::connect(place, until).map_err(in_words)?;
+    call(socket, hello, guard, until)
+}
+
+fn unreachable(rank: u32, tried: &[(&SocketAddr, Trouble)]) -> Error {
+    match tried {
+        [] => Error::setup(format!("rank {rank}"), "is on another host and listens only at loopback there"),
+        [(place, trouble)] => Error::setup(format!("rank {rank} at {place}"), format!("cannot be reached: {trouble}")),
+        several => {
+            let each = several.iter().map(|(place, trouble)| format!("{place}: {trouble}"));
+            Error::setup(
+                format!("rank {rank}"),
+                format!("cannot be reached at {}", each.collect::<Vec<_>>().join("; ")),
+            )
+        }
+    }
+}
+
+/// How long an address may take while there is another one.
+const ATTEMPT: Duration = Duration::from_secs(3);

@@ -1,0 +1,282 @@
+//! The thread that keeps a group together: it beats, listens, judges who is silent, passes failures on, and leaves in order.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use phalanx_core::{Error, PeerReason};
+use rustix::event::epoll::EventFlags;
+
+use super::message::Message;
+use super::peer::{Loss, Peer};
+use super::stay::Company;
+use crate::bell::Bell;
+use crate::fate::Fate;
+
+/// One rank's keeper.
+pub(super) struct Keeper {
+    rank: usize,
+    peers: Vec<Peer>,
+    fate: Arc<Fate>,
+    bell: Arc<Bell>,
+    rank_bell: Arc<Bell>,
+    has_ended: Arc<AtomicBool>,
+    last_beat: Instant,
+    last_look: Instant,
+    /// The number of the last collective that was told, and one more.
+    told: u64,
+    has_told_verdict: bool,
+    /// Who was asked about this rank's failure, and until when to wait for the answer.
+    asked: Option<(Option<usize>, Instant)>,
+    /// Until when to wait for the peers to have all that was sent.
+    leaving: Option<Instant>,
+}
+
+impl Keeper {
+    pub(super) fn new(company: Company, has_ended: Arc<AtomicBool>) -> io::Result<Keeper> {
+        let Company { rank, peers, fate, bell, rank_bell } = company;
+        let peers: Vec<Peer> =
+            peers.into_iter().map(|(rank, line, data, standing)| Peer::new(rank, line, data, standing)).collect();
+        let now = Instant::now();
+        let (last_beat, last_look) = (now, now);
+        let (told, has_told_verdict, asked, leaving) = (0, false, None, None);
+        let keeper = Keeper {
+            rank,
+            peers,
+            fate,
+            bell,
+            rank_bell,
+            has_ended,
+            last_beat,
+            last_look,
+            told,
+            has_told_verdict,
+            asked,
+            leaving,
+        };
+        keeper.register()?;
+        Ok(keeper)
+    }
+
+    /// Keeps the group until its rank has left.
+    pub(super) fn keep(mut self) {
+        loop {
+            let armed = self.bell.arm();
+            let now = Instant::now();
+            self.forgive(now);
+            self.judge(now);
+            self.agree(now);
+            self.pass_on();
+            self.beat_if_due(now);
+            if self.has_left(now) {
+                return;
+            }
+            let limit = self.rest(now);
+            let mut news = vec![];
+            self.bell.listen(armed, limit, |number| news.push(number));
+            news.into_iter().for_each(|number| self.attend(number));
+        }
+    }
+
+    /// Asks for news of all sockets: of the links only that their peer sends no more.
+    fn register(&self) -> io::Result<()> {
+        let Some(poller) = self.bell.poller() else { return Ok(()) };
+        for (at, peer) in self.peers.iter().enumerate() {
+            let number = |socket: usize| (at * SOCKETS + socket) as u64;
+            poller.add(&*peer.line.socket, number(0), EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP)?;
+            for (link, socket) in peer.data.iter().enumerate() {
+                poller.add(socket.as_fd(), number(1 + link), EventFlags::RDHUP)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings a failure before the lowest rank that is here, which says of which the group failed first.
+    fn agree(&mut self, now: Instant) {
+        let Some(failure) = self.fate.proposal() else { return };
+        let (_, until) = *self.asked.get_or_insert((None, now + AGREEMENT));
+        let arbiter = self.peers.iter().position(|peer| peer.rank < self.rank && peer.is_expected());
+        match arbiter {
+            Some(at) if now < until => {
+                if self.asked.replace((arbiter, until)) != Some((arbiter, until)) {
+                    self.peers[at].say(&Message::Proposal(failure));
+                }
+            }
+            _ => drop(self.fate.decide(self.rank, failure)),
+        }
+    }
+
+    /// Tells the peers of what the group failed.
+    fn pass_on(&mut self) {
+        if self.has_told_verdict {
+            return;
+        }
+        if let Some(failure) = self.fate.first_failure() {
+            self.has_told_verdict = true;
+            self.say_to_all(&Message::Verdict(failure));
+        }
+    }
+
+    /// Tells the peers that the rank lives and what it has begun: every now and then, and soon when somebody waits for long.
+    fn beat_if_due(&mut self, now: Instant) {
+        let since = now.duration_since(self.last_beat);
+        if since >= BEAT || (since >= SOON && self.has_news()) {
+            let prints = self.fate.roll.begun(self.rank, self.told, Message::PRINTS);
+            self.told = self.fate.roll.latest();
+            self.last_beat = now;
+            let beat = Message::Beat(prints);
+            // A peer that takes nothing is not given more.
+            self.peers.iter_mut().filter(|peer| peer.is_flushed()).for_each(|peer| peer.say(&beat));
+        }
+    }
+
+    /// Whether the rank waits for long, and has begun something that the others do not know of.
+    fn has_news(&self) -> bool {
+        self.fate.called() > self.told
+    }
+
+    /// Loses the peers that have been silent for too long.
+    fn judge(&mut self, now: Instant) {
+        let is_silent = |peer: &Peer| peer.is_expected() && now.saturating_duration_since(peer.heard) >= SILENCE;
+        for at in 0..self.peers.len() {
+            if is_silent(&self.peers[at]) {
+                // What it said may be here already, and nobody looked.
+                self.listen_to(at);
+            }
+            if is_silent(&self.peers[at]) {
+                let detail = format!("silent for {SILENCE:?}");
+                self.lose(at, (PeerReason::Unresponsive, detail));
+            }
+        }
+    }
+
+    /// Whether the rank has left. The first time, once its group was dropped, says that it leaves.
+    fn has_left(&mut self, now: Instant) -> bool {
+        if !self.has_ended.load(Ordering::Acquire) {
+            return false;
+        }
+        let until = match self.leaving {
+            Some(until) => until,
+            None => {
+                // The last word before the farewell: a failure may have come since.
+                self.pass_on();
+                self.say_to_all(&Message::Leave { failed: self.fate.check().is_err() });
+                self.watch_links_end();
+                *self.leaving.insert(now + LINGER)
+            }
+        };
+        now >= until || self.peers.iter().all(Peer::is_settled)
+    }
+
+    /// From now on nobody reads the links but the keeper.
+    fn watch_links_end(&self) {
+        let Some(poller) = self.bell.poller() else { return };
+        for (at, peer) in self.peers.iter().enumerate() {
+            for (link, socket) in peer.data.iter().enumerate() {
+                let number = (at * SOCKETS + 1 + link) as u64;
+                // One that cannot be watched costs the rest of the linger.
+                let _ = poller.change(socket.as_fd(), number, EventFlags::IN | EventFlags::RDHUP);
+            }
+        }
+    }
+
+    /// How long there is nothing to do unless something comes.
+    fn rest(&self, now: Instant) -> Duration {
+        let beat = if self.has_news() { SOON } else { BEAT };
+        let asked = self.asked.filter(|_| self.fate.proposal().is_some()).map(|(_, until)| until);
+        let silent = self.peers.iter().filter(|peer| peer.is_expected()).map(|peer| peer.heard + SILENCE).min();
+        let ends = [Some(self.last_beat + beat), asked, silent, self.leaving];
+        ends.into_iter().flatten().min().map_or(BEAT, |end| end.saturating_duration_since(now))
+    }
+
+    /// A process that was stopped itself cannot say who was silent meanwhile.
+    fn forgive(&mut self, now: Instant) {
+        if now.duration_since(self.last_look) > LATE {
+            self.peers.iter_mut().for_each(|peer| peer.heard = now);
+        }
+        self.last_look = now;
+    }
+
+    /// Looks at the socket with this number.
+    fn attend(&mut self, number: u64) {
+        let (at, socket) = (number as usize / SOCKETS, number as usize % SOCKETS);
+        let Some(peer) = self.peers.get_mut(at) else { return };
+        if socket > 0 {
+            if self.leaving.is_some() {
+                peer.discard();
+            }
+            return peer.tell_when_all_has_come();
+        }
+        peer.flush();
+        self.listen_to(at);
+    }
+
+    /// Takes all that a peer has said.
+    fn listen_to(&mut self, at: usize) {
+        loop {
+            match self.peers[at].hear() {
+                Ok(Some(message)) => self.take(at, message),
+                Ok(None) => return,
+                Err(loss) => {
+                    self.peers[at].is_gone = true;
+                    return self.lose(at, loss);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, at: usize, message: Message) {
+        let peer = &mut self.peers[at];
+        match message {
+            Message::Beat(prints) => {
+                prints.iter().for_each(|print| self.fate.roll.note(peer.rank, print));
+                if !prints.is_empty() {
+                    self.rank_bell.ring();
+                }
+            }
+            Message::Proposal(failure) => drop(self.fate.propose(failure)),
+            Message::Verdict(failure) => drop(self.fate.decide(self.rank, failure)),
+            Message::Leave { failed } => {
+                peer.leaving = Some(failed);
+                peer.standing.leave();
+                peer.tell_when_all_has_come();
+                self.rank_bell.ring();
+            }
+            Message::Arrived => peer.has_all = true,
+        }
+    }
+
+    /// A peer can no longer be heard. One that said it leaves may go; any other is the group's end.
+    fn lose(&mut self, at: usize, (reason, detail): Loss) {
+        let peer = &self.peers[at];
+        if peer.leaving.is_some() && reason == PeerReason::Dead {
+            return;
+        }
+        if !peer.standing.is_lost() {
+            peer.standing.lose();
+            self.fate.propose(Error::peer(peer.rank, reason, detail));
+            self.rank_bell.ring();
+        }
+    }
+
+    fn say_to_all(&mut self, message: &Message) {
+        self.peers.iter_mut().for_each(|peer| peer.say(message));
+    }
+}
+
+/// The sockets of a peer: control and two links.
+const SOCKETS: usize = 4;
+/// How often a rank says that it lives.
+const BEAT: Duration = Duration::from_millis(500);
+/// How soon it may say so again when it waits for long.
+const SOON: Duration = Duration::from_millis(20);
+/// How long to wait for the answer of the rank that decides.
+const AGREEMENT: Duration = Duration::from_millis(80);
+/// How long a rank may say nothing.
+const SILENCE: Duration = Duration::from_secs(3);
+/// Who does not look around for so long, and wanted to at every beat, has been stopped.
+const LATE: Duration = Duration::from_millis(1500);
+/// How long a rank that leaves waits until what it sent has arrived.
+const LINGER: Duration = Duration::from_secs(5);

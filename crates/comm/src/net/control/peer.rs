@@ -1,0 +1,129 @@
+//! The control connection to one peer: messages in and out without waiting, and what is known of the peer's end.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Instant;
+
+use phalanx_core::PeerReason;
+
+use super::message::Message;
+use crate::net::greeting::Line;
+use crate::net::socket::{Found, Socket};
+use crate::net::standing::Standing;
+
+/// One peer, as the keeper sees it.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) rank: usize,
+    pub(super) line: Line,
+    /// The sockets of its links.
+    pub(super) data: Vec<Arc<Socket>>,
+    pub(super) standing: Arc<Standing>,
+    /// What came and has not been opened yet, and what has been but is no whole message yet.
+    sealed: Vec<u8>,
+    inbox: Vec<u8>,
+    outbox: Vec<u8>,
+    /// When it last said anything.
+    pub(super) heard: Instant,
+    /// The connection has ended, or cannot be used any more.
+    pub(super) is_gone: bool,
+    /// It said that it leaves, and whether it failed.
+    pub(super) leaving: Option<bool>,
+    /// It was told that all it sent has arrived.
+    pub(super) was_told: bool,
+    /// It said that all we sent has arrived.
+    pub(super) has_all: bool,
+}
+
+/// Why a peer can no longer be heard.
+pub(super) type Loss = (PeerReason, String);
+
+impl Peer {
+    pub(super) fn new(rank: usize, line: Line, data: Vec<Arc<Socket>>, standing: Arc<Standing>) -> Peer {
+        let (sealed, inbox, outbox) = (vec![], vec![], vec![]);
+        let heard = Instant::now();
+        let (is_gone, leaving, was_told, has_all) = (false, None, false, false);
+        Peer { rank, line, data, standing, sealed, inbox, outbox, heard, is_gone, leaving, was_told, has_all }
+    }
+
+    /// Whether it is one that should be heard every now and then.
+    pub(super) fn is_expected(&self) -> bool {
+        !self.is_gone && self.leaving.is_none() && !self.standing.is_lost()
+    }
+
+    /// Sends a message, as soon as there is room.
+    pub(super) fn say(&mut self, message: &Message) {
+        if self.is_gone {
+            return;
+        }
+        // It fails when 2^64 records were sent.
+        self.is_gone = self.line.tunnel.seal(&message.encode(), &mut self.outbox).is_err();
+        self.flush();
+    }
+
+    /// Sends what waits for room. That the peer takes nothing any more is seen when it is read.
+    pub(super) fn flush(&mut self) {
+        while !self.outbox.is_empty() {
+            match self.line.socket.try_send(&[IoSlice::new(&self.outbox)]) {
+                Found::Bytes(len) => drop(self.outbox.drain(..len)),
+                Found::Nothing => return,
+                Found::End => self.outbox.clear(),
+            }
+        }
+    }
+
+    /// Whether all that was said is on its way.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.outbox.is_empty()
+    }
+
+    /// The next message that has come whole.
+    pub(super) fn hear(&mut self) -> Result<Option<Message>, Loss> {
+        let corrupt = |detail| (PeerReason::Corrupt, detail);
+        loop {
+            if self.is_gone {
+                return Ok(None);
+            }
+            if let Some(message) = Message::take(&mut self.inbox).map_err(corrupt)? {
+                return Ok(Some(message));
+            }
+            let mut chunk = [0; CHUNK];
+            match self.line.socket.try_recv(&mut chunk) {
+                Found::Nothing => return Ok(None),
+                Found::End => return Err((PeerReason::Dead, "connection closed".to_owned())),
+                Found::Bytes(len) => {
+                    self.heard = Instant::now();
+                    self.sealed.extend(&chunk[..len]);
+                    let opened = self.line.tunnel.open(&self.sealed, &mut self.inbox);
+                    self.sealed.drain(..opened.map_err(|error| corrupt(error.to_string()))?);
+                }
+            }
+        }
+    }
+
+    /// Tells a peer that leaves when all that it sent has arrived.
+    pub(super) fn tell_when_all_has_come(&mut self) {
+        let Some(failed) = self.leaving else { return };
+        if !self.was_told && (failed || self.data.iter().all(|socket| socket.has_ended())) {
+            self.was_told = true;
+            self.say(&Message::Arrived);
+        }
+    }
+
+    /// Takes what still comes over the links, which nobody reads any more, so that the peer can end.
+    pub(super) fn discard(&self) {
+        let mut chunk = [0; DISCARDED];
+        for socket in &self.data {
+            while matches!(socket.try_recv(&mut chunk), Found::Bytes(_)) {}
+        }
+    }
+
+    /// Whether a rank that leaves need not wait for this peer.
+    pub(super) fn is_settled(&self) -> bool {
+        let owed = self.leaving.is_some() && !self.was_told;
+        self.is_gone || self.standing.is_lost() || (self.has_all && !owed && self.is_flushed())
+    }
+}
+
+const CHUNK: usize = 4 << 10;
+const DISCARDED: usize = 64 << 10;

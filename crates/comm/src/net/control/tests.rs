@@ -1,0 +1,155 @@
+//! One rank and its keeper, whose only peer is the test.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use phalanx_core::{DType, Error, Fingerprint, Op, PeerReason, ReduceOp};
+use phalanx_mem::Cells;
+
+use super::message::Message;
+use super::stay::{Company, Stay};
+use crate::bell::Bell;
+use crate::fate::{self, Fate};
+use crate::net::greeting::Line;
+use crate::net::socket::Socket;
+use crate::net::standing::Standing;
+use crate::patience::Patience;
+use crate::poller::Poller;
+use crate::roll::{self, Roll};
+use crate::secure::Tunnel;
+
+/// Rank 0 of two, whose peer is the test.
+struct Rank {
+    stay: Option<Stay>,
+    fate: Arc<Fate>,
+    bell: Arc<Bell>,
+    standing: Arc<Standing>,
+    /// The test's ends of the control connection and of the links.
+    control: TcpStream,
+    links: Vec<TcpStream>,
+}
+
+fn rank() -> Rank {
+    let bells = [(); 2].map(|()| Arc::new(Bell::with_poller(Poller::new().expect("epoll")).expect("memory")));
+    let cells = |words| Cells::on_heap(words).expect("memory");
+    let fate = Fate::new(cells(fate::words(2)), bells.to_vec(), Roll::new(cells(roll::words(2))));
+    let [rank_bell, bell] = bells;
+    let fate = Arc::new(fate.with_herald(Arc::clone(&bell)));
+    let standing = Arc::new(Standing::default());
+    let ((control, line), (first, one), (second, two)) = (pair(), pair(), pair());
+    let line = Line { socket: line, tunnel: Tunnel::plain() };
+    let peers = vec![(1, line, vec![one, two], Arc::clone(&standing))];
+    let company = Company { rank: 0, peers, fate: Arc::clone(&fate), bell, rank_bell: Arc::clone(&rank_bell) };
+    let stay = Stay::begin(company).expect("a thread");
+    Rank { stay: Some(stay), fate, bell: rank_bell, standing, control, links: vec![first, second] }
+}
+
+fn pair() -> (TcpStream, Arc<Socket>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+    let (theirs, _) = listener.accept().expect("it came");
+    theirs.set_nonblocking(true).expect("a socket");
+    (ours, Arc::new(Socket::prepared(theirs.into()).expect("a socket")))
+}
+
+impl Rank {
+    fn say(&mut self, message: &Message) {
+        self.control.write_all(&message.encode()).expect("it listens");
+    }
+
+    /// The next message that is no beat.
+    fn hear(&mut self) -> Message {
+        self.control.set_read_timeout(Some(LONG)).expect("a limit");
+        let mut inbox = vec![];
+        loop {
+            let mut byte = [0];
+            self.control.read_exact(&mut byte).expect("it speaks");
+            inbox.extend(byte);
+            if let Some(message) = Message::take(&mut inbox).expect("a message")
+                && !matches!(message, Message::Beat(_))
+            {
+                return message;
+            }
+        }
+    }
+
+    /// Waits until something is so.
+    fn until(&self, what: impl Fn(&Rank) -> bool) {
+        let mut patience = Patience::new(&self.bell, LONG);
+        while !what(self) {
+            assert!(patience.wait(), "it does not come");
+        }
+    }
+
+    fn failure(&self) -> Error {
+        self.until(|rank| rank.fate.first_failure().is_some());
+        self.fate.first_failure().expect("there is one")
+    }
+}
+
+#[test]
+fn what_a_peer_says_that_makes_no_sense_is_its_fault() {
+    for bytes in [vec![9, 0, 0], vec![1, 255, 255], vec![3, 1, 0, 2], [&[1, 32, 0][..], &[0; 32]].concat()] {
+        let mut rank = rank();
+        rank.control.write_all(&bytes).expect("it listens");
+        let Error::Peer(peer) = rank.failure() else { panic!("a peer") };
+        assert_eq!((peer.rank, peer.reason), (1, PeerReason::Corrupt), "{bytes:?}");
+    }
+}
+
+#[test]
+fn a_connection_that_ends_is_a_death_unless_the_peer_had_left() {
+    let bereft = rank();
+    bereft.control.shutdown(std::net::Shutdown::Both).expect("open");
+    assert_eq!(bereft.failure(), Error::peer(1, PeerReason::Dead, "connection closed"));
+    bereft.until(|rank| rank.standing.is_lost());
+
+    let mut rank = rank();
+    rank.say(&Message::Leave { failed: false });
+    rank.until(|rank| rank.standing.has_left());
+    // It is told that all has come once its links have ended, and not before.
+    rank.links.clear();
+    assert_eq!(rank.hear(), Message::Arrived);
+    rank.control.shutdown(std::net::Shutdown::Both).expect("open");
+    drop(rank.stay);
+    assert_eq!(rank.fate.check(), Ok(()));
+}
+
+#[test]
+fn a_failure_is_passed_on_in_both_directions_and_once() {
+    let dead = Error::peer(0, PeerReason::Dead, "planted");
+    let mut ours = rank();
+    ours.fate.seal(0, dead.clone());
+    assert_eq!(ours.hear(), Message::Verdict(dead.clone()));
+    let mut theirs = rank();
+    theirs.say(&Message::Verdict(dead.clone()));
+    assert_eq!(theirs.failure(), dead);
+}
+
+#[test]
+fn what_a_peer_has_begun_is_written_down() {
+    let print = |count| Fingerprint::of(&Op::AllReduce { count, reduce: ReduceOp::Sum }, DType::F32, 2, 0, 5);
+    let mut rank = rank();
+    assert_eq!(rank.fate.roll.absent(5), [0, 1]);
+    rank.say(&Message::Beat(vec![print(7)]));
+    rank.until(|rank| rank.fate.roll.absent(5) == [0]);
+    assert!(rank.fate.roll.compare(0, &print(8)).is_err());
+}
+
+#[test]
+fn a_rank_that_leaves_waits_until_what_it_sent_has_arrived() {
+    let mut rank = rank();
+    let stay = rank.stay.take();
+    let leaving = std::thread::spawn(move || drop(stay));
+    assert_eq!(rank.hear(), Message::Leave { failed: false });
+    // What still comes is taken, or the peer could not end.
+    rank.links[0].write_all(&vec![1; 8 << 20]).expect("it is taken");
+    assert!(!leaving.is_finished());
+    rank.say(&Message::Arrived);
+    leaving.join().expect("no panic");
+    assert_eq!(rank.fate.check(), Ok(()));
+}
+
+const LONG: Duration = Duration::from_secs(60);

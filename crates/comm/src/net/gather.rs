@@ -1,0 +1,182 @@
+//! How the ranks of a group come together: all bring a card to one meeting, of each pair the higher rank connects to the
+//! lower one, and a second meeting tells everybody whether that went well.
+
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::thread::{self, Scope};
+use std::time::{Duration, Instant};
+
+use phalanx_core::store::Store;
+use phalanx_core::{Error, Result};
+use rustix::event::PollFlags;
+
+use super::card::{Card, Manner};
+use super::connect::reach;
+use super::door::Door;
+use super::greeting::{Guard, Line, answer};
+use super::hello::{Hello, Traffic};
+use super::places::Places;
+use super::socket::{Socket, wait_any};
+use crate::rendezvous::{Meeting, host_identity};
+
+/// What a rank brings to its group.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    pub(crate) rank: usize,
+    pub(crate) size: usize,
+    pub(crate) address: Option<IpAddr>,
+    /// Whether others than this host may come to the door without a key.
+    pub(crate) insecure: bool,
+    pub(crate) manner: Manner,
+    pub(crate) guard: Guard,
+}
+
+/// The connections of one rank by peer: for collectives, for messages, and for control.
+pub(crate) type Lines = Vec<Option<[Line; Traffic::ALL.len()]>>;
+
+/// Comes together with all other ranks by `deadline`.
+pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<Lines> {
+    let door = Door::open(terms.address, terms.insecure || terms.guard.key.is_some())?;
+    let meeting = Meeting::new(store.clone(), "ranks", terms.rank, terms.size);
+    let ours = card(terms, &door)?;
+    let cards = meet(&meeting, &ours.encode(), deadline)?;
+    let read = |(rank, card): (usize, &Vec<u8>)| check(&ours, rank, Card::decode(card));
+    let cards: Vec<Card> = cards.iter().enumerate().map(read).collect::<Result<_>>()?;
+    let left = deadline.saturating_duration_since(Instant::now());
+    let connected = connect_all(terms, &door, &cards, deadline - (left / 4).min(LAST_WORDS));
+    // Who could not reach whom is everybody's affair.
+    let trouble = connected.as_ref().err().map(Error::to_string).unwrap_or_default();
+    let told = meet(&meeting, trouble.as_bytes(), deadline);
+    let lines = connected?;
+    match told?.iter().position(|trouble| !trouble.is_empty()) {
+        Some(rank) => Err(Error::setup("ranks over TCP", format!("rank {rank} could not connect to all others"))),
+        None => Ok(lines),
+    }
+}
+
+fn card(terms: &Terms, door: &Door) -> Result<Card> {
+    let mut token = [0; 16];
+    getrandom::fill(&mut token).map_err(|error| Error::setup("random bytes", error))?;
+    let (port, addresses) = (door.port, door.addresses.clone());
+    Ok(Card { token, manner: terms.manner, host: host_identity(), port, addresses })
+}
+
+fn meet(meeting: &Meeting, card: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    meeting.meet(card, left).map_err(|error| error.during("ranks over TCP"))
+}
+
+/// That a rank is one of this version and set as we are.
+fn check(ours: &Card, rank: usize, theirs: Option<Card>) -> Result<Card> {
+    let odd = |why: String| Error::setup("ranks over TCP", why);
+    let theirs = theirs.ok_or_else(|| odd(format!("rank {rank} is of another version of this library")))?;
+    let (a, b) = (ours.manner, theirs.manner);
+    let differs = |what, ours: String, theirs| odd(format!("rank {rank} has {what} {theirs}, this rank {ours}"));
+    if a.epoch != b.epoch {
+        return Err(differs("epoch", a.epoch.to_string(), b.epoch.to_string()));
+    }
+    if a.checksum != b.checksum {
+        return Err(differs("checksum", a.checksum.to_string(), b.checksum.to_string()));
+    }
+    if a.protection != b.protection {
+        return Err(differs("protection", a.protection.to_string(), b.protection.to_string()));
+    }
+    Ok(theirs)
+}
+
+/// The connections to all others: lower ranks are called, higher ones call.
+fn connect_all(terms: &Terms, door: &Door, cards: &[Card], until: Instant) -> Result<Lines> {
+    let hello = Hello {
+        token: cards[0].token,
+        epoch: terms.manner.epoch,
+        from: terms.rank as u32,
+        to: 0,
+        traffic: Traffic::Control,
+    };
+    let places = Places::new(hello, terms.size).map_err(|errno| Error::setup("ranks over TCP", errno))?;
+    let called = thread::scope(|scope| {
+        let (places, guard) = (&places, &terms.guard);
+        scope.spawn(move || welcome(scope, door, places, guard, until));
+        call_lower(terms, cards, hello, places, until).inspect_err(|_| places.fail())
+    });
+    called?;
+    match &*places.absent() {
+        [] => Ok(places.into_lines()),
+        absent => {
+            let why = format!("{} did not connect to rank {} at port {}", named(absent), terms.rank, door.port);
+            Err(Error::absent("ranks over TCP", why, absent.to_vec()))
+        }
+    }
+}
+
+fn call_lower(terms: &Terms, cards: &[Card], hello: Hello, places: &Places, until: Instant) -> Result<()> {
+    let ours = &cards[terms.rank];
+    for (rank, card) in cards.iter().enumerate().take(terms.rank) {
+        let at = card.places(&ours.host, &ours.addresses);
+        for (traffic, line) in reach(&at, Hello { to: rank as u32, ..hello }, &terms.guard, until)? {
+            places.take(rank as u32, traffic, line);
+        }
+    }
+    Ok(())
+}
+
+/// Lets the higher ranks in, each on a thread for as long as it greets, until all are there.
+fn welcome<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    door: &'scope Door,
+    places: &'scope Places,
+    guard: &'scope Guard,
+    until: Instant,
+) {
+    while !places.is_settled() {
+        let wanted = [(places.nudge.as_fd(), PollFlags::IN), (door.as_fd(), PollFlags::IN)];
+        let wanted = if places.has_room() { &wanted[..] } else { &wanted[..1] };
+        if !wait_any(wanted, until).unwrap_or_default() {
+            return;
+        }
+        // Only empties the counter.
+        let _ = rustix::io::read(&places.nudge, &mut [0_u8; 8]);
+        if !places.has_room() {
+            continue;
+        }
+        let Some((socket, from)) = door.admit() else { continue };
+        places.enter();
+        scope.spawn(move || {
+            if let Err(trouble) = greet(socket, places, guard, until.min(Instant::now() + GREETING)) {
+                log::warn!("a connection from {from} was refused: {trouble}");
+            }
+            places.exit();
+        });
+    }
+}
+
+fn greet(socket: Socket, places: &Places, guard: &Guard, until: Instant) -> Result<(), String> {
+    let mut promised = None;
+    let answered = answer(socket, guard, until, |hello| {
+        places.promise(hello)?;
+        promised = Some((hello.from, hello.traffic));
+        Ok(())
+    });
+    match (answered, promised) {
+        (Ok((hello, line)), _) => places.take(hello.from, hello.traffic, line),
+        (Err(trouble), Some((from, traffic))) => {
+            places.release(from, traffic);
+            return Err(trouble);
+        }
+        (Err(trouble), None) => return Err(trouble),
+    }
+    Ok(())
+}
+
+fn named(ranks: &[usize]) -> String {
+    let word = if ranks.len() == 1 { "rank" } else { "ranks" };
+    format!("{word} {}", ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(", "))
+}
+
+/// What remains for telling the others.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long whoever connects may take to say who it is.
+const GREETING: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests;

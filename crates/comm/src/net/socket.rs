@@ -1,0 +1,147 @@
+//! One TCP socket that never blocks, and the waits of a meeting, each of which ends at a given moment. Not what is said.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, SocketType};
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    descriptor: OwnedFd,
+}
+
+/// What a look at a socket found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// As many bytes came or went.
+    Bytes(usize),
+    /// Nothing came, or there is no room.
+    Nothing,
+    /// The peer sends no more, or takes no more.
+    End,
+}
+
+impl Socket {
+    /// Connects to `to`, or fails at `until`.
+    pub(super) fn connect(to: SocketAddr, until: Instant) -> io::Result<Socket> {
+        let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = Socket { descriptor: net::socket_with(family, SocketType::STREAM, flags, None)? };
+        match net::connect(&socket.descriptor, &to) {
+            // Interrupted or not, it goes on in the background.
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        socket.wait(PollFlags::OUT, until)?;
+        net::sockopt::socket_error(&socket.descriptor)??;
+        Socket::prepared(socket.descriptor)
+    }
+
+    /// A connected socket that a listener accepted, which does not block.
+    pub(super) fn prepared(descriptor: OwnedFd) -> io::Result<Socket> {
+        net::sockopt::set_tcp_nodelay(&descriptor, true)?;
+        net::sockopt::set_tcp_user_timeout(&descriptor, UNTAKEN)?;
+        Ok(Socket { descriptor })
+    }
+
+    /// Hands over as many bytes of `parts`, one after the other, as there is room for now.
+    pub(crate) fn try_send(&self, parts: &[IoSlice<'_>]) -> Found {
+        loop {
+            let mut nothing = SendAncillaryBuffer::default();
+            match net::sendmsg(&self.descriptor, parts, &mut nothing, SendFlags::NOSIGNAL) {
+                Ok(len) => return Found::Bytes(len),
+                Err(Errno::AGAIN) => return Found::Nothing,
+                Err(Errno::INTR) => {}
+                Err(_) => return Found::End,
+            }
+        }
+    }
+
+    /// Fills the front of `into`, which is not empty, with what has come.
+    pub(crate) fn try_recv(&self, into: &mut [u8]) -> Found {
+        loop {
+            match net::recv(&self.descriptor, &mut *into, RecvFlags::empty()) {
+                Ok((0, _)) => return Found::End,
+                Ok((len, _)) => return Found::Bytes(len),
+                Err(Errno::AGAIN) => return Found::Nothing,
+                Err(Errno::INTR) => {}
+                Err(_) => return Found::End,
+            }
+        }
+    }
+
+    /// Sends all of `bytes` by `until`.
+    pub(super) fn send_all(&self, mut bytes: &[u8], until: Instant) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.try_send(&[IoSlice::new(bytes)]) {
+                Found::Bytes(len) => bytes = &bytes[len..],
+                Found::Nothing => self.wait(PollFlags::OUT, until)?,
+                Found::End => return Err(ErrorKind::UnexpectedEof.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends to `inbox` what comes next, at most `most` bytes, by `until`.
+    pub(super) fn recv_some(&self, inbox: &mut Vec<u8>, most: usize, until: Instant) -> io::Result<()> {
+        let len = inbox.len();
+        inbox.resize(len + most, 0);
+        let came = loop {
+            match self.try_recv(&mut inbox[len..]) {
+                Found::Bytes(came) => break Ok(came),
+                Found::End => break Err(ErrorKind::UnexpectedEof.into()),
+                Found::Nothing => {
+                    if let Err(error) = self.wait(PollFlags::IN, until) {
+                        break Err(error);
+                    }
+                }
+            }
+        };
+        inbox.truncate(len + *came.as_ref().unwrap_or(&0));
+        came.map(drop)
+    }
+
+    /// Tells the peer that no more comes.
+    pub(crate) fn end_sending(&self) {
+        // It fails where the connection is gone, which the peer sees as well.
+        let _ = net::shutdown(&self.descriptor, Shutdown::Write);
+    }
+
+    /// Whether the peer has ended its side and all that it sent is here, or the connection is broken.
+    pub(super) fn has_ended(&self) -> bool {
+        wait_any(&[(self.as_fd(), PollFlags::RDHUP)], Instant::now()).unwrap_or(true)
+    }
+
+    fn wait(&self, wanted: PollFlags, until: Instant) -> io::Result<()> {
+        if wait_any(&[(self.as_fd(), wanted)], until)? { Ok(()) } else { Err(ErrorKind::TimedOut.into()) }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// Waits until one of these has what is wanted of it; false when `until` came first.
+pub(super) fn wait_any(wanted: &[(BorrowedFd<'_>, PollFlags)], until: Instant) -> io::Result<bool> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let mut polled: Vec<PollFd<'_>> = wanted.iter().map(|(fd, flags)| PollFd::new(fd, *flags)).collect();
+        match poll(&mut polled, Timespec::try_from(left).ok().as_ref()) {
+            Ok(0) if left > Duration::ZERO => {}
+            Ok(0) => return Ok(false),
+            Ok(_) => return Ok(true),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// How long a peer's system may leave bytes untaken before the connection is given up, in milliseconds.
+const UNTAKEN: u32 = 10_000;

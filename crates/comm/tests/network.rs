@@ -1,0 +1,98 @@
+//! How ranks come together over TCP, and what is told when they do not.
+#![cfg(target_os = "linux")]
+
+use std::thread;
+use std::time::Duration;
+
+use phalanx_comm::secure::JobKey;
+use phalanx_comm::store::LocalStore;
+use phalanx_comm::{Network, Protection};
+use phalanx_core::store::{Limits, Store};
+use phalanx_core::{Error, Group, ReduceOp, Result};
+
+const LONG: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(1500);
+
+fn store() -> Store {
+    Store::new(LocalStore::new(Limits::default()))
+}
+
+fn key(byte: &str) -> JobKey {
+    JobKey::from_hex(&byte.repeat(32)).unwrap()
+}
+
+/// Has each of these ranks of `size` join as `style` says.
+fn join(
+    ranks: &[usize],
+    size: usize,
+    timeout: Duration,
+    style: impl Fn(usize, Network) -> Network + Sync,
+) -> Vec<Result<Group>> {
+    let store = store();
+    let join = |rank: usize| style(rank, Network::new(rank, size, store.clone())).join(timeout);
+    thread::scope(|scope| {
+        let join = &join;
+        let ranks: Vec<_> = ranks.iter().map(|&rank| scope.spawn(move || join(rank))).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn protections_and_addresses_make_no_difference_to_what_is_computed() {
+    let styles: [fn(usize, Network) -> Network; 4] = [
+        |_, network| network.address("127.0.0.1".parse().unwrap()),
+        |_, network| network.address("::1".parse().unwrap()),
+        |_, network| network.key(key("07")).protection(Protection::Handshake),
+        |_, network| network.insecure(true).hosts(vec![0, 0, 1]),
+    ];
+    let has_six = std::net::TcpListener::bind("[::1]:0").is_ok();
+    for (_, style) in styles.into_iter().enumerate().filter(|(at, _)| *at != 1 || has_six) {
+        let groups: Vec<Group> = join(&[0, 1, 2], 3, LONG, style).into_iter().map(Result::unwrap).collect();
+        thread::scope(|scope| {
+            for group in groups {
+                scope.spawn(move || {
+                    let mut data = vec![group.rank() as u32; 50_000];
+                    group.all_reduce(&mut data, ReduceOp::Sum).unwrap();
+                    assert_eq!(data, vec![3; 50_000]);
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn who_does_not_come_is_named() {
+    for end in join(&[0, 2], 4, SHORT, |_, network| network) {
+        let Err(Error::Setup(setup)) = end else { panic!("{end:?}") };
+        assert_eq!(setup.missing, [1, 3], "{setup}");
+    }
+}
+
+#[test]
+fn settings_that_differ_are_named() {
+    let ends = join(&[0, 1], 2, LONG, |rank, network| network.checksum(rank == 1));
+    let said: Vec<String> = ends.into_iter().map(|end| end.unwrap_err().to_string()).collect();
+    assert_eq!(said[0], "ranks over TCP: rank 1 has checksum true, this rank false");
+    assert_eq!(said[1], "ranks over TCP: rank 0 has checksum false, this rank true");
+}
+
+#[test]
+fn another_key_is_told_by_who_was_refused_and_all_hear_that_it_failed() {
+    let ends = join(&[0, 1, 2], 3, SHORT, |rank, network| {
+        let network = network.address("127.0.0.1".parse().unwrap());
+        network.key(key(if rank == 2 { "08" } else { "07" }))
+    });
+    let said: Vec<String> = ends.into_iter().map(|end| end.unwrap_err().to_string()).collect();
+    assert!(said[2].starts_with("rank 0 at 127.0.0.1:") && said[2].contains("another key"), "{said:?}");
+    for said in &said[..2] {
+        assert!(said.contains("rank 2 "), "{said}");
+    }
+}
+
+#[test]
+fn a_foreign_address_is_refused_before_anybody_waits() {
+    let error = Network::new(0, 2, store()).address("192.0.2.1".parse().unwrap()).join(LONG).unwrap_err();
+    assert!(error.to_string().starts_with("listening at 192.0.2.1: needs a job key"), "{error}");
+    let error = Network::new(2, 2, store()).join(LONG).unwrap_err();
+    assert_eq!(error.to_string(), "rank: 2 is not below the group size 2");
+}
