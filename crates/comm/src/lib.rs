@@ -33,6 +33,8 @@ mod stage;
 pub mod store;
 mod threads;
 mod verdict;
+#[cfg(target_os = "linux")]
+mod wiring;
 
 #[cfg(target_os = "linux")]
 pub use local::Door;
@@ -43,3 +45,5 @@ pub use network::Network;
 #[cfg(target_os = "linux")]
 pub use processes::Processes;
 pub use threads::Threads;
+#[cfg(target_os = "linux")]
+pub use wiring::{Transport, Wiring};

@@ -35,6 +35,9 @@ pub struct Processes {
 }
 
 impl Processes {
+    /// The most ranks that can share memory.
+    pub const MOST: usize = local::MOST_RANKS;
+
     /// `rank` of `size`, at most 64, which meet at `door`. The token is the group's secret: who does not give it is sent
     /// away.
     pub fn new(rank: usize, size: usize, door: Door, token: [u8; 16]) -> Processes {

@@ -157,22 +157,23 @@ impl Joining {
         }
         let began = Instant::now();
         match &self.way {
-            Way::File(path) => {
-                World::join(Store::new(FileStore::open(path, FileStoreOptions::new())?), &self.options(began))
-            }
+            Way::File(path) => World::join(
+                Store::new(FileStore::open(path, FileStoreOptions::new())?),
+                &self.options(began, self.key.as_ref()),
+            ),
             Way::Lobby if self.rank == 0 => self.receive(began),
             Way::Lobby => {
                 let notice = self.lobby()?.find(self.timeout)?;
                 let store = self.reach(&notice.address, Some(&notice.key), began, true)?;
-                World::join(store, &self.options(began))
+                World::join(store, &self.options(began, Some(&notice.key)))
             }
             Way::Server { address, serves: true, .. } => {
                 let (server, store) = self.serve(address, self.key.as_ref(), began)?;
-                World::host(store, &self.options(began), server)
+                World::host(store, &self.options(began, self.key.as_ref()), server)
             }
             Way::Server { address, served, .. } => {
                 let store = self.reach(address, self.key.as_ref(), began, *served)?;
-                World::join(store, &self.options(began))
+                World::join(store, &self.options(began, self.key.as_ref()))
             }
         }
     }
@@ -186,7 +187,7 @@ impl Joining {
         let (server, store) = self.serve(&StoreAddress::tcp("127.0.0.1", 0), Some(&key), began)?;
         let notice = Notice { address: server.address().clone(), key, writer: lobby::Writer::this_process() };
         let _posted = self.lobby()?.post(&notice)?;
-        World::host(store, &self.options(began), server)
+        World::host(store, &self.options(began, Some(&notice.key)), server)
     }
 
     fn lobby(&self) -> Result<Lobby> {
@@ -218,9 +219,10 @@ impl Joining {
         })
     }
 
-    fn options(&self, began: Instant) -> WorldOptions {
+    fn options(&self, began: Instant, key: Option<&JobKey>) -> WorldOptions {
         let options = WorldOptions::new(self.rank, self.size).epoch(self.epoch).job(self.job());
-        let options = options.timeout(self.timeout).began(began);
+        let options = options.timeout(self.timeout).began(began).insecure(self.insecure);
+        let options = key.cloned().into_iter().fold(options, WorldOptions::key);
         let options = self.local_rank.into_iter().fold(options, WorldOptions::local_rank);
         self.local_size.into_iter().fold(options, WorldOptions::local_size)
     }

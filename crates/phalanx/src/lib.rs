@@ -15,6 +15,8 @@ pub use joining::Joining;
 pub use phalanx_comm::Threads;
 pub use phalanx_comm::rendezvous::{Member, World, WorldOptions};
 pub use phalanx_comm::secure::{JobKey, JobName};
+#[cfg(target_os = "linux")]
+pub use phalanx_comm::{Protection, Transport, Wiring};
 pub use phalanx_core::store::{Store, StoreError};
 pub use phalanx_core::{
     Aborted, Bool, Class, Counts, DType, Delivered, Desync, Device, Element, Error, ErrorKind, F8E4M3Fnuz, F8E5M2Fnuz,

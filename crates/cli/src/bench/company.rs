@@ -6,6 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use phalanx::{Group, Threads};
+use phalanx_comm::store::StoreServer;
 
 use super::case::Case;
 use super::measure::{Measured, Pace};
@@ -21,6 +22,8 @@ pub(super) struct Company {
     ranks: Vec<Rank>,
     /// Which rank said what; nothing when it will say no more.
     said: Receiver<(usize, Option<Said>)>,
+    /// Where ranks over TCP have met.
+    _store: Option<StoreServer>,
 }
 
 /// What a company is to be.
@@ -46,12 +49,12 @@ impl Company {
     /// Starts all ranks and waits until they have met.
     pub(super) fn start(terms: &Terms) -> Result<Company, Failure> {
         let (teller, said) = mpsc::channel();
-        let ranks = match terms.transport.meeting()? {
-            Some(meeting) => processes(terms, &meeting, &teller)?,
-            None => threads(terms, &teller)?,
+        let (ranks, store) = match terms.transport.meeting()? {
+            Some((meeting, store)) => (processes(terms, &meeting, &teller)?, store),
+            None => (threads(terms, &teller)?, None),
         };
         drop(teller);
-        let mut company = Company { ranks, said };
+        let mut company = Company { ranks, said, _store: store };
         company.hear("the meeting")?;
         Ok(company)
     }

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use phalanx::schedule::Algorithm;
-use phalanx::{Group, GroupOptions};
-use phalanx_comm::{Door, Processes};
+use phalanx::{Group, GroupOptions, Store};
+use phalanx_comm::secure::JobKey;
+use phalanx_comm::store::{ClientOptions, ServerOptions, StoreAddress, StoreServer, TcpStore};
+use phalanx_comm::{Door, Network, Processes};
 use serde_json::{Value, json};
 
 use super::case::Memory;
@@ -18,12 +20,24 @@ pub(crate) enum Transport {
     Shm,
     /// Threads of one process
     Threads,
+    /// Processes that reach each other over TCP, here through the loopback
+    Tcp,
+    /// The same with a job key: every byte is encrypted
+    TcpEncrypted,
 }
 
 /// Where ranks that are processes meet. With it goes the secret that lets them in.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Meeting {
-    Shm { door: String, token: [u8; 16] },
+    Shm {
+        door: String,
+        token: [u8; 16],
+    },
+    /// A store at which they exchange their addresses, and the job key if they prove one.
+    Tcp {
+        store: String,
+        key: Option<String>,
+    },
 }
 
 /// How the group of a bench behaves.
@@ -41,6 +55,8 @@ impl Transport {
         match self {
             Transport::Shm => "shm",
             Transport::Threads => "threads",
+            Transport::Tcp => "tcp",
+            Transport::TcpEncrypted => "tcp-encrypted",
         }
     }
 
@@ -48,15 +64,25 @@ impl Transport {
     pub(super) fn most_ranks(self) -> usize {
         match self {
             Transport::Shm => 64,
-            Transport::Threads => 1024,
+            Transport::Threads | Transport::Tcp | Transport::TcpEncrypted => 1024,
         }
     }
 
-    /// A new place to meet; none for threads, who know each other.
-    pub(super) fn meeting(self) -> Result<Option<Meeting>, Failure> {
+    /// Whether its ranks are processes.
+    pub(super) fn has_processes(self) -> bool {
+        self != Transport::Threads
+    }
+
+    /// A new place to meet, with what it needs for as long as ranks come; none for threads, who know each other.
+    pub(super) fn meeting(self) -> Result<Option<(Meeting, Option<StoreServer>)>, Failure> {
         match self {
-            Transport::Shm => Meeting::shm().map(Some),
+            Transport::Shm => Ok(Some((Meeting::shm()?, None))),
             Transport::Threads => Ok(None),
+            Transport::Tcp => Meeting::tcp(None).map(Some),
+            Transport::TcpEncrypted => {
+                let key = JobKey::mint().map_err(|error| Failure::Stopped(format!("job key: {error}")))?;
+                Meeting::tcp(Some(key)).map(Some)
+            }
         }
     }
 }
@@ -69,6 +95,13 @@ impl Meeting {
         Ok(Meeting::Shm { door: format!("phalanx-bench-{name:032x}"), token: token.to_le_bytes() })
     }
 
+    fn tcp(key: Option<JobKey>) -> Result<(Meeting, Option<StoreServer>), Failure> {
+        let options = ServerOptions::new(StoreAddress::tcp("127.0.0.1", 0));
+        let server = StoreServer::start(key.iter().cloned().fold(options, ServerOptions::key))?;
+        let key = key.map(|key| key.to_hex().to_string());
+        Ok((Meeting::Tcp { store: server.address().to_string(), key }, Some(server)))
+    }
+
     /// Meets the other ranks and returns this rank's group.
     pub(super) fn join(&self, rank: usize, np: usize, style: Style) -> phalanx::Result<Group> {
         match self {
@@ -77,16 +110,31 @@ impl Meeting {
                 let world = world.windows(!style.links);
                 style.algorithm.into_iter().fold(world, Processes::algorithm).join(JOINED_WITHIN)
             }
+            Meeting::Tcp { store, key } => {
+                let key = key.as_deref().map(JobKey::from_hex).transpose();
+                let key = key.map_err(|error| phalanx::Error::setup("job key", error))?;
+                let options = ClientOptions::new(store.parse()?);
+                let options = key.iter().cloned().fold(options, ClientOptions::key);
+                let store = Store::new(TcpStore::connect(options)?);
+                let world = Network::new(rank, np, store.scope("bench")).options(style.options());
+                let world = key.into_iter().fold(world, Network::key);
+                style.algorithm.into_iter().fold(world, Network::algorithm).join(JOINED_WITHIN)
+            }
         }
     }
 
     pub(super) fn to_json(&self) -> Value {
         match self {
             Meeting::Shm { door, token } => json!({ "shm": { "door": door, "token": token } }),
+            Meeting::Tcp { store, key } => json!({ "tcp": { "store": store, "key": key } }),
         }
     }
 
     pub(super) fn from_json(told: &Value) -> Option<Meeting> {
+        if let Some(store) = told["tcp"]["store"].as_str() {
+            let key = told["tcp"]["key"].as_str().map(str::to_owned);
+            return Some(Meeting::Tcp { store: store.to_owned(), key });
+        }
         let shm = &told["shm"];
         let bytes = shm["token"].as_array()?.iter();
         let token: Option<Vec<u8>> = bytes.map(|byte| byte.as_u64().and_then(|byte| byte.try_into().ok())).collect();
@@ -126,7 +174,8 @@ mod tests {
     fn meetings_and_styles_survive_their_journey() {
         let meetings = [(); 2].map(|()| Meeting::shm().expect("random bytes"));
         assert_ne!(meetings[0], meetings[1]);
-        for meeting in meetings {
+        let tcp = [None, Some("ab".to_owned())].map(|key| Meeting::Tcp { store: "127.0.0.1:1".to_owned(), key });
+        for meeting in meetings.into_iter().chain(tcp) {
             assert_eq!(Meeting::from_json(&meeting.to_json()), Some(meeting));
         }
         for algorithm in [None, Some(Algorithm::Ring)] {

@@ -153,7 +153,7 @@ impl Options {
         }
         let pace = Pace { budget: Duration::from_secs_f64(self.time), burst: Duration::from_micros(self.burst.into()) };
         let style = Style { algorithm: self.algorithm, links: self.links, memory: self.memory() };
-        let cores = if transport == Transport::Shm { cores::one_each(&cores::usable(), np) } else { vec![] };
+        let cores = if transport.has_processes() { cores::one_each(&cores::usable(), np) } else { vec![] };
         Ok(Terms { np, transport, style, pace, cores })
     }
 }

@@ -52,12 +52,14 @@ impl Report {
 pub(super) fn heading(options: &Options, is_pinned: bool) -> String {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let Options { np, dtype, op, .. } = options;
-    let ranks = match options.transport {
-        Transport::Shm => "processes",
-        Transport::Threads => "threads",
-    };
+    let ranks = if options.transport.has_processes() { "processes" } else { "threads" };
     let pinned = if is_pinned { "each pinned to one of its own" } else { "not pinned" };
-    let how = if options.links { "links" } else { "shared windows and links" };
+    let how = match options.transport {
+        Transport::Tcp => "TCP",
+        Transport::TcpEncrypted => "encrypted TCP",
+        _ if options.links => "links",
+        _ => "shared windows and links",
+    };
     let memory = options.memory().name();
     format!("{np} ranks as {ranks} on {cores} cores, {pinned}, {dtype}, {op}, {memory} buffers, over {how}")
 }

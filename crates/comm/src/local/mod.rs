@@ -12,6 +12,6 @@ mod watch;
 
 pub use door::Door;
 pub(crate) use join::{Joined, create, join};
-pub(crate) use map::{SegmentMap, hash};
+pub(crate) use map::{MOST_RANKS, SegmentMap, hash};
 pub(crate) use meet::{Terms, attend, host};
 pub(crate) use watch::Stay;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::secure::JobName;
+use crate::secure::{JobKey, JobName};
 
 /// Which world to join, and as whom.
 #[derive(Clone, Debug)]
@@ -16,6 +16,8 @@ pub struct WorldOptions {
     pub(super) job: JobName,
     pub(super) began: Option<Instant>,
     pub(super) interval: Duration,
+    pub(super) key: Option<JobKey>,
+    pub(super) insecure: bool,
 }
 
 impl WorldOptions {
@@ -31,6 +33,8 @@ impl WorldOptions {
             job: JobName::default(),
             began: None,
             interval: Duration::from_secs(10),
+            key: None,
+            insecure: false,
         }
     }
 
@@ -73,6 +77,20 @@ impl WorldOptions {
     #[must_use]
     pub fn job(mut self, job: JobName) -> WorldOptions {
         self.job = job;
+        self
+    }
+
+    /// The job key, which ranks prove to each other where their groups go over TCP.
+    #[must_use]
+    pub fn key(mut self, key: JobKey) -> WorldOptions {
+        self.key = Some(key);
+        self
+    }
+
+    /// Whether groups may go over TCP beyond this host without a key.
+    #[must_use]
+    pub fn insecure(mut self, insecure: bool) -> WorldOptions {
+        self.insecure = insecure;
         self
     }
 

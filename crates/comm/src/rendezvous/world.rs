@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use phalanx_core::{Error, Layout, Result};
 use super::card::Card;
 use super::member::members;
 use super::{MeetError, Meeting, Member, WorldOptions};
-use crate::secure::JobName;
+use crate::secure::{JobKey, JobName};
 
 /// All ranks of a job in one epoch, and this rank's place among them.
 ///
@@ -30,6 +31,10 @@ pub struct World {
     own: Store,
     barriers: Mutex<HashMap<String, Arc<Meeting>>>,
     parting: Parting,
+    key: Option<JobKey>,
+    insecure: bool,
+    /// How many groups this rank has asked for.
+    groups: AtomicU64,
     /// What serves the store, where this rank does. Ends after the others have left.
     server: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -71,7 +76,8 @@ impl World {
         let nodes = members.iter().map(|member| u32::try_from(member.node()).unwrap_or(u32::MAX)).collect();
         let layout = Layout::new(layout.rank(), nodes)?;
         let (epoch, job, barriers) = (options.epoch, options.job.clone(), Mutex::default());
-        let world = World { layout, members, epoch, job, own, barriers, parting, server };
+        let (key, insecure, groups) = (options.key.clone(), options.insecure, AtomicU64::new(0));
+        let world = World { layout, members, epoch, job, own, barriers, parting, key, insecure, groups, server };
         world.look_around(options, counted[options.rank]);
         Ok(world)
     }
@@ -143,6 +149,20 @@ impl World {
     /// then the store ends.
     pub fn leave(mut self, timeout: Duration) -> Result<()> {
         self.part(timeout)
+    }
+
+    /// Keys of a group's own. Ranks that ask for groups in one order have the same for each.
+    pub(crate) fn next_scope(&self) -> Store {
+        let number = self.groups.fetch_add(1, Ordering::Relaxed);
+        self.own.scope("group").scope(&number.to_string())
+    }
+
+    pub(crate) fn key(&self) -> Option<&JobKey> {
+        self.key.as_ref()
+    }
+
+    pub(crate) fn is_insecure(&self) -> bool {
+        self.insecure
     }
 
     fn part(&mut self, timeout: Duration) -> Result<()> {
