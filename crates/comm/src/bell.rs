@@ -132,13 +132,13 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn news_of_a_socket_ends_every_sleep_and_only_once() {
-        use std::io::Write;
+        use std::io::{Read, Write};
         use std::os::unix::net::UnixStream;
 
         use rustix::event::epoll::EventFlags;
 
         let bell = Bell::with_poller(Poller::new().expect("epoll")).expect("memory");
-        let (mut ours, theirs) = UnixStream::pair().expect("sockets");
+        let (mut ours, mut theirs) = UnixStream::pair().expect("sockets");
         bell.poller.as_ref().expect("a poller").add(&theirs, 7, EventFlags::IN).expect("new");
         let began = Instant::now();
         thread::scope(|scope| {
@@ -146,6 +146,8 @@ mod tests {
             // One that armed the bell only now need not hear of what came before.
             while !sleepers.iter().all(|sleeper| sleeper.is_finished()) {
                 ours.write_all(&[1]).expect("room");
+                // What nobody reads would fill the socket while the threads start.
+                theirs.read_exact(&mut [0]).expect("what was written");
                 thread::yield_now();
             }
         });
