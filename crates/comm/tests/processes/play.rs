@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use phalanx_comm::store::{ClientOptions, TcpStore};
 use phalanx_comm::{Door, Network, Processes};
@@ -152,8 +153,16 @@ fn census() {
     group.barrier().expect("all are here");
     assert_ne!(belongings(), before, "a group has something");
     drop(group);
-    let after: Vec<String> = belongings().into_iter().filter(|thing| !before.contains(thing)).collect();
-    say(&format!("left behind {after:?}"));
+    let began = Instant::now();
+    let left = loop {
+        let left: Vec<String> = belongings().into_iter().filter(|thing| !before.contains(thing)).collect();
+        // A thread that has said that it ends is there for a moment longer.
+        if left.is_empty() || began.elapsed() > PATIENCE {
+            break left;
+        }
+        thread::yield_now();
+    };
+    say(&format!("left behind {left:?}"));
 }
 
 /// Descriptors, mappings of shared segments, and threads.

@@ -57,10 +57,9 @@ fn an_offer_does_not_wait_for_a_seat_that_was_left() {
     bounded(|| {
         let (mut writer, leaver) = two_seats();
         let leaving = thread::spawn(move || drop(leaver));
-        offer(&mut writer, &[1]);
-        offer(&mut writer, &[2]);
+        (1..=RUN_AHEAD as u8).for_each(|value| offer(&mut writer, &[value]));
         let outcome = loop {
-            match writer.offer(&[3]) {
+            match writer.offer(&[0]) {
                 Ok(offered) => assert!(!offered),
                 Err(error) => break error,
             }
