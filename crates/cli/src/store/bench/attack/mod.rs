@@ -10,6 +10,7 @@ mod tally;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -66,12 +67,23 @@ pub(super) fn run(tries: u32, json: bool) -> Result<(), Failure> {
 pub(super) fn strangers(tries: u32, address: SocketAddr, key_file: &Path) -> Result<(), Failure> {
     let key = JobKey::read_file(key_file).map_err(system("job key"))?;
     let strangers = Strangers::new(tries, address, key)?;
-    // Strangers elsewhere would not take this machine's processors from those who are measured.
-    let lowest = getpriority_process(None).map_err(system("priority"))?.max(LOWEST_PRIORITY);
-    setpriority_process(None, lowest).map_err(system("priority"))?;
+    step_aside()?;
     let say = |value: Value| writeln!(io::stdout().lock(), "{value}");
     let tally = strangers.run(|done| say(json!({ "done": done })))?;
     say(tally.to_json())?;
+    Ok(())
+}
+
+/// Strangers elsewhere would not take this machine's processors from those who are measured: this process runs only where
+/// nobody else wants to, or where the system has no word for that, with the lowest priority.
+fn step_aside() -> Result<(), Failure> {
+    let lowest = getpriority_process(None).map_err(system("priority"))?.max(LOWEST_PRIORITY);
+    setpriority_process(None, lowest).map_err(system("priority"))?;
+    let own = std::process::id().to_string();
+    let aside = Command::new("chrt").args(["--all-tasks", "--idle", "--pid", "0", &own]).stdin(Stdio::null()).output();
+    if !aside.is_ok_and(|done| done.status.success()) {
+        log::warn!("chrt could not make the strangers idle; they have the lowest priority only");
+    }
     Ok(())
 }
 
