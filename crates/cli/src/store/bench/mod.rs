@@ -40,8 +40,8 @@ pub(crate) struct Options {
     /// Instead, let strangers try this often to get in, and measure what a member of the job notices of it
     ///
     /// They come without a key, with another one, with a recorded handshake, with a rank that is taken or an epoch that is
-    /// over, with any bytes, with impossible lengths, and a byte at a time. Their process has the lowest priority, because
-    /// strangers elsewhere would not take processors from those who are measured.
+    /// over, with any bytes, with impossible lengths, and a byte at a time. Their process runs only where
+    /// nobody else wants to, because strangers elsewhere would not take processors from those who are measured.
     #[arg(long, value_name = "N", conflicts_with_all = ["clients", "repeats", "beside_pytorch", "keyed"],
           value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     attack: Option<u32>,
