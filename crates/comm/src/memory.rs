@@ -84,7 +84,7 @@ impl Windows for BoardWindows {
     }
 
     fn try_settle(&mut self) -> Result<bool, LinkError> {
-        let settled = self.seat.try_settle().map_err(board_error)?;
+        let settled = self.seat.try_settle();
         if self.seat.take_borrowed() {
             self.has_borrowed = true;
             // Whoever waits until its memory is its own again may sleep.

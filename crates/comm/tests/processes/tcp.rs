@@ -1,11 +1,10 @@
 //! The same where the ranks reach each other over TCP: what happens to one, the others learn over their connections.
 
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use crate::play;
 use crate::world::{Ground, World};
-use crate::{LATE, SIZE};
+use crate::{LATE, SIZE, killed_ranks_are_named};
 
 fn start(play: &str) -> World {
     World::start_on(Ground::Tcp, play, SIZE)
@@ -20,30 +19,7 @@ fn verdict(world: &World, but: &[usize]) -> String {
 
 #[test]
 fn a_rank_that_is_killed_is_named_by_all_others() {
-    let kills = std::env::var("PHALANX_TEST_KILLS").ok().and_then(|kills| kills.parse().ok());
-    let mut times = vec![];
-    for kill in 0..kills.unwrap_or(8) {
-        let victim = kill % SIZE;
-        let mut world = start("loop");
-        world.tell_all(&format!("{}", fastrand::u32(1..60)));
-        world.expect(victim, "played");
-        let killed = world.kill(&[victim]);
-        for rank in world.others(&[victim]) {
-            let (told, verdict) = world.hear(rank, "failed");
-            assert_eq!(verdict, format!("rank {victim} is dead: connection closed"), "rank {rank}");
-            times.push(told - killed);
-        }
-        world.end();
-    }
-    times.sort();
-    let (median, last) = (times[times.len() / 2], times[times.len() - 1]);
-    if kills.is_some() {
-        let p99 = times[times.len() * 99 / 100];
-        let figures = format!("{} reports: median {median:?}, p99 {p99:?}, last {last:?}\n", times.len());
-        std::io::stderr().write_all(figures.as_bytes()).expect("stderr");
-    }
-    assert!(median < Duration::from_millis(350), "median {median:?}");
-    assert!(last < LATE, "last {last:?}");
+    killed_ranks_are_named(Ground::Tcp, 8, "connection closed", Duration::from_millis(350));
 }
 
 #[test]

@@ -4,17 +4,6 @@ use loom::thread;
 
 use super::*;
 
-impl Seat {
-    fn offer(&mut self, bytes: &[u8]) -> Result<bool, BoardError> {
-        let (head, part) = bytes.split_at(bytes.len().min(HEAD));
-        self.try_offer(head, &[part], false)
-    }
-
-    fn whole(&self, member: usize, phase: u64) -> Result<Option<Vec<u8>>, BoardError> {
-        Ok(self.view(member, phase)?.map(|view| [view.head, view.rest].concat()))
-    }
-}
-
 #[test]
 fn a_view_never_sees_a_later_offer() {
     bounded(|| {
