@@ -12,11 +12,12 @@ use super::team::Team;
 /// the others' results.
 pub(super) fn all_reduce(draft: &mut Draft, team: &Team, (data, into): (Span, Span), segments: usize, whole: bool) {
     let slices = |span: Span, segment| Slices::even(span.piece(segment, segments), team.len());
-    let offer = |draft: &mut Draft, segment| give(draft, team, &slices(data, segment));
+    let parts = |segment| pieces(&slices(data, segment), team.len(), 0, 1);
+    let offer = |draft: &mut Draft, segment| draft.offer(without(team.me(), parts(segment)));
     ahead(draft, segments, offer, |draft, segment, offer| {
-        let (given, results) = (slices(data, segment), slices(into, segment));
+        let results = slices(into, segment);
         let result = results.of(team.me());
-        fold(draft, team, (&given, offer), result, whole);
+        fold(draft, team, (&parts(segment), offer), result, whole);
         collect(draft, team, result, &results);
     });
 }
@@ -48,8 +49,9 @@ pub(super) fn reduce(draft: &mut Draft, team: &Team, data: Span, segments: usize
         let slices = Slices::even(data.piece(segment, segments), team.len());
         let mine = slices.of(team.me());
         let result = if at_root { mine } else { Span { len: mine.len, ..room } };
-        let given = give(draft, team, &slices);
-        fold(draft, team, (&slices, given), result, whole);
+        let parts = pieces(&slices, team.len(), 0, 1);
+        let given = draft.offer(without(team.me(), parts.clone()));
+        fold(draft, team, (&parts, given), result, whole);
         let offer = draft.offer_copy(vec![result]);
         for member in others(team).filter(|_| at_root) {
             draft.pull(team.rank(member), offer, 0, slices.of(member));
@@ -86,9 +88,7 @@ pub(super) fn reduce_scatter(draft: &mut Draft, team: &Team, data: &Slices, into
     let parts = |segment| pieces(data, team.len(), segment, segments);
     let offer = |draft: &mut Draft, segment| draft.offer(without(team.me(), parts(segment)));
     ahead(draft, segments, offer, |draft, segment, offer| {
-        let parts = parts(segment);
-        let (own, start) = (parts[team.me()], |peer| start_of(team.me(), number(team, peer), &parts));
-        draft.pull_all(by_rank(team), offer, start, (own, into.piece(segment, segments)), whole);
+        fold(draft, team, (&parts(segment), offer), into.piece(segment, segments), whole);
     });
 }
 
@@ -185,16 +185,11 @@ fn ahead(
     }
 }
 
-/// Publishes the slices of the others.
-fn give(draft: &mut Draft, team: &Team, slices: &Slices) -> usize {
-    draft.offer(without(team.me(), pieces(slices, team.len(), 0, 1)))
-}
-
-/// Joins one's own slice with what the others published of it.
-fn fold(draft: &mut Draft, team: &Team, (slices, offer): (&Slices, usize), into: Span, whole: bool) {
-    let parts = pieces(slices, team.len(), 0, 1);
-    let start = |peer| start_of(team.me(), number(team, peer), &parts);
-    draft.pull_all(by_rank(team), offer, start, (slices.of(team.me()), into), whole);
+/// Joins one's own part with what the others published of it, each without its own.
+fn fold(draft: &mut Draft, team: &Team, (parts, offer): (&[Span], usize), into: Span, whole: bool) {
+    let number = |rank| team.number(rank).unwrap_or_default();
+    let start = |peer| start_of(team.me(), number(peer), parts);
+    draft.pull_all(by_rank(team), offer, start, (parts[team.me()], into), whole);
 }
 
 /// All pieces but the one that its owner keeps.
@@ -207,10 +202,6 @@ fn without(owner: usize, mut pieces: Vec<Span>) -> Vec<Span> {
 fn start_of(piece: usize, owner: usize, pieces: &[Span]) -> usize {
     let before = pieces[..piece].iter().enumerate().filter(|(number, _)| *number != owner);
     before.map(|(_, piece)| piece.len).sum()
-}
-
-fn number(team: &Team, rank: usize) -> usize {
-    team.number(rank).unwrap_or_default()
 }
 
 /// The other members, the next one first, so that not everybody reads the same window at once.
