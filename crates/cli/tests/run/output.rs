@@ -55,7 +55,9 @@ fn a_reader_that_goes_away_does_not_harm_the_job() {
 fn files_have_the_bytes_as_they_are_and_the_terminal_has_nothing() {
     let job = Job::new();
     let logs = job.directory.join("logs");
-    let script = "printf 'a\\000\\377\\nhalf'; echo wrong >&2; [ $RANK = 0 ] || exit 4";
+    // The rank that fails waits for the other, which would be stopped before it has written.
+    let script = "printf 'a\\000\\377\\nhalf'; echo wrong >&2; fifo=$TMPDIR/$PHALANX_EPOCH; mkfifo $fifo 2> /dev/null
+        if [ $RANK = 0 ]; then echo written > $fifo; else read line < $fifo; exit 4; fi";
     let ended = job.script(2, &["--log-dir", logs.to_str().unwrap(), "--max-restarts", "1"], script);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
     let read = |path: &str| fs::read(logs.join(path)).unwrap();
