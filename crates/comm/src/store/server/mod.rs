@@ -30,6 +30,7 @@ mod reactor;
 mod roster;
 mod socket;
 mod torch_speech;
+mod vigil;
 
 pub use counts::{Counts, Rejection};
 pub use handle::StoreServer;

@@ -39,7 +39,11 @@ impl Outbox {
             *slice = IoSlice::new(bytes);
             count += 1;
         }
-        let written = to.write_vectored(&slices[..count])?;
+        // The system takes one piece with less ado than a list of one.
+        let written = match &slices[..count] {
+            [only] => to.write(only)?,
+            many => to.write_vectored(many)?,
+        };
         self.skip(written);
         Ok(written)
     }

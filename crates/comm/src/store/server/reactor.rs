@@ -2,7 +2,6 @@
 //! bounded so that nobody waits long for their turn.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::ErrorKind;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -17,12 +16,13 @@ use super::entrance::Entrance;
 use super::ledger::Ledger;
 use super::line::Line;
 use super::roster::Seat;
+use super::vigil::Vigil;
 use crate::secure::HandshakeError;
 
 /// Everything that the server's thread owns.
 #[derive(Debug)]
 pub(super) struct Reactor {
-    poll: Poll,
+    vigil: Vigil,
     entrance: Entrance,
     house: House,
     ledger: Ledger,
@@ -44,7 +44,7 @@ impl Reactor {
         Reactor {
             ledger: Ledger::new(house.now),
             inspection: house.now,
-            poll,
+            vigil: Vigil::new(poll, house.now),
             entrance,
             house,
             guests: HashMap::new(),
@@ -125,15 +125,13 @@ impl Reactor {
 
     fn wait(&mut self, events: &mut Events) {
         let timeout = self.timeout(Instant::now());
-        match self.poll.poll(events, timeout) {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::Interrupted => events.clear(),
+        match self.vigil.wait(events, timeout) {
+            Ok(now) => self.house.now = now,
             Err(error) => {
                 log::error!("store server at {}: stops serving: {error}", self.entrance.address());
                 self.stop();
             }
         }
-        self.house.now = Instant::now();
         events.iter().for_each(|event| self.notice(event));
     }
 
@@ -238,7 +236,7 @@ impl Reactor {
     fn admit(&mut self) {
         for _ in 0..ADMITTED {
             let now = self.house.now;
-            let accepted = self.entrance.accept(self.poll.registry(), now, &mut self.ledger);
+            let accepted = self.entrance.accept(self.vigil.registry(), now, &mut self.ledger);
             let Some((token, socket, peer)) = accepted else { return };
             let guest = Connection::new(ClientId(token.0 as u64), Line::new(socket), peer);
             self.guests.insert(token, guest);
