@@ -222,9 +222,11 @@ impl Seat {
             return Ok(false);
         }
         let next = self.phase + 1;
-        let mut at = self.shape.offer(self.member, next);
-        for part in std::iter::once(&head).chain(parts) {
-            // SAFETY: no seat may view the offer in this slot any more, and only this seat writes it: *Why a view stays*.
+        // SAFETY: no seat may view the offer in this slot any more, and only this seat writes it: *Why a view stays*.
+        unsafe { self.region.write(self.shape.offer(self.member, next), head) };
+        let mut at = self.shape.rest(self.member, next, byte_len - head.len());
+        for part in parts {
+            // SAFETY: as above.
             unsafe { self.region.write(at, part) };
             at += part.len();
         }
@@ -278,10 +280,13 @@ impl Seat {
         if refers {
             self.has_borrowed.set(true);
         }
-        let start = self.shape.offer(member, phase);
+        let (head_len, rest_len) = (byte_len.min(HEAD), byte_len.saturating_sub(HEAD));
+        let head = self.shape.offer(member, phase);
+        let rest = self.shape.rest(member, phase, rest_len);
         // SAFETY: this offer was made, and is not overwritten while this seat is borrowed: *Why a view stays*.
-        let bytes = unsafe { self.region.lend(start..start + byte_len) };
-        let (head, rest) = bytes.split_at(bytes.len().min(HEAD));
+        let head = unsafe { self.region.lend(head..head + head_len) };
+        // SAFETY: as above.
+        let rest = unsafe { self.region.lend(rest..rest + rest_len) };
         Ok(Some(View { head, rest, heap }))
     }
 

@@ -7,8 +7,9 @@ use crate::region::{LINE, PlaceError, whole_lines};
 /// offer slows another's.
 ///
 /// A slot begins with the number of the offer in it, its length and kind, and the first [`HEAD`] bytes of the offer follow on
-/// the same line: whoever learns of an offer has fetched what it needs to know of it. The rest of the offer starts with
-/// a line of its own, because copies to and from an odd place take twice as long.
+/// the same line: whoever learns of an offer has fetched what it needs to know of it. What follows starts with
+/// a line of its own, because copies to and from an odd place take twice as long, unless it is so short that it lies in
+/// front of the number, where it is fetched with it.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     pub(super) members: usize,
@@ -52,6 +53,14 @@ impl Shape {
         self.offer(member, phase) - WORD
     }
 
+    /// Where what follows the head of an offer begins, when it is this long.
+    pub(super) fn rest(&self, member: usize, phase: u64, byte_len: usize) -> usize {
+        match byte_len {
+            ..=SHORT => self.number(member, phase) - SHORT,
+            _ => self.offer(member, phase) + HEAD,
+        }
+    }
+
     /// Where the bytes of an offer begin.
     pub(super) fn offer(&self, member: usize, phase: u64) -> usize {
         let slot = ((phase - 1) % SLOTS as u64) as usize;
@@ -62,7 +71,9 @@ impl Shape {
 /// The bytes of an offer that lie before its first whole line.
 pub const HEAD: usize = if cfg!(loom) { 0 } else { 32 };
 
-/// What is in front of an offer: unused up to the words.
+/// What is in front of an offer: unused up to the short ones and the words.
 const LEAD: usize = LINE - HEAD;
 const WORD: usize = size_of::<u64>();
-const _: () = assert!(LEAD >= 2 * WORD && LEAD.is_multiple_of(WORD));
+/// The most bytes that fit the line of the words together with the head, where a processor's line is half of ours.
+const SHORT: usize = if cfg!(loom) { 0 } else { LINE / 2 - HEAD - 2 * WORD };
+const _: () = assert!(LEAD >= 2 * WORD + SHORT && LEAD.is_multiple_of(WORD) && SHORT.is_multiple_of(WORD));
