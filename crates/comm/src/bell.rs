@@ -1,5 +1,6 @@
 //! A bell for one rank: peers ring it when they moved bytes, and it costs them next to nothing while nobody sleeps.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
@@ -79,6 +80,18 @@ impl Bell {
     #[inline]
     pub(crate) fn ring(&self) {
         fence(Ordering::SeqCst);
+        self.ring_if_armed();
+    }
+
+    /// Wakes whoever sleeps at any of these bells. The fence waits until what was changed has left this processor, which
+    /// is most of what ringing costs, and once is enough.
+    pub(crate) fn ring_all(bells: &[Arc<Bell>]) {
+        fence(Ordering::SeqCst);
+        bells.iter().for_each(|bell| bell.ring_if_armed());
+    }
+
+    #[inline]
+    fn ring_if_armed(&self) {
         let seen = self.word[0].load(Ordering::Relaxed);
         if seen & ARMED != 0 {
             self.ring_aloud(seen);

@@ -149,7 +149,7 @@ impl Fate {
 
     /// Wakes all ranks, so that they look.
     pub(crate) fn tell(&self) {
-        self.bells.iter().for_each(|bell| bell.ring());
+        Bell::ring_all(&self.bells);
     }
 
     /// The first failure, which was said.

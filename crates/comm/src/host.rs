@@ -107,17 +107,17 @@ impl Backend for Host {
             self.inner.lane.nudge();
             self.inner.bell.ring();
         } else {
-            self.inner.lane.queue(Job { call, buffers, slot: Arc::clone(&slot), queued: Instant::now() });
+            self.inner.lane.queue(Job { call, buffers, slot: Arc::clone(&slot) });
             self.inner.bell.ring();
         }
         Box::new(Waiter(slot))
     }
 
-    fn run(&self, call: Call, data: &mut Data<'_>) -> Result<Option<usize>> {
+    fn run(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
         let inner = &self.inner;
         let end = inner.stands().and_then(|()| match call.op.is_message() {
-            true => inner.run_message(&call, data),
-            false => inner.run_collective(&call, data).map(|()| None),
+            true => inner.run_message(call, data),
+            false => inner.run_collective(call, data).map(|()| None),
         });
         call.flight.end(self.now(), end.as_ref().err().map(Error::kind));
         end
@@ -162,6 +162,11 @@ impl Inner {
         self.began.elapsed()
     }
 
+    /// When a call has taken too long; never if that is beyond what a clock can tell.
+    fn deadline(&self, call: &Call) -> Option<Instant> {
+        self.began.checked_add(call.created)?.checked_add(call.timeout)
+    }
+
     /// That the group still stands. When it does not, the number of the call that asks will never have its turn, and
     /// those behind it must not wait for that.
     fn stands(&self) -> Result<()> {
@@ -169,21 +174,22 @@ impl Inner {
     }
 
     fn run_collective(&self, call: &Call, data: &mut Data<'_>) -> Result<()> {
-        let began = Instant::now();
-        let Some(_turn) = self.lane.enter(call.sequence, call.timeout) else {
+        let Some(turn) = self.lane.enter(call.sequence, call.timeout) else {
             self.fate.check()?;
             return Err(self.fail(call.timed_out(vec![])));
         };
-        self.play(call, data, call.timeout.saturating_sub(began.elapsed()))
+        if turn.was_awaited() {
+            call.flight.start(self.now());
+        }
+        self.play(call, data)
     }
 
     /// Plays a collective whose turn it is.
-    fn play(&self, call: &Call, data: &mut Data<'_>, limit: Duration) -> Result<()> {
+    fn play(&self, call: &Call, data: &mut Data<'_>) -> Result<()> {
         let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
-        call.flight.start(self.now());
         let mut player = stage.player(call)?;
-        let played = self.play_out(call, &mut player, data, &mut stage, limit);
-        stage.keep(player);
+        let played = self.play_out(call, &mut player, data, &mut stage);
+        stage.keep(&mut player);
         played.map_err(|error| match error.scope() {
             Scope::Call => error,
             _ => {
@@ -195,23 +201,21 @@ impl Inner {
         })
     }
 
-    fn play_out(
-        &self,
-        call: &Call,
-        player: &mut Player,
-        data: &mut Data<'_>,
-        stage: &mut Stage,
-        limit: Duration,
-    ) -> Result<()> {
+    fn play_out(&self, call: &Call, player: &mut Player, data: &mut Data<'_>, stage: &mut Stage) -> Result<()> {
         self.fate.roll.begin(self.rank, &call.fingerprint);
         if call.op.root().is_some() {
             // A rank that only gives is done before it could see that nobody takes.
             self.fate.roll.compare(self.rank, &call.fingerprint)?;
         }
-        let mut patience = Patience::new(&self.bell, limit);
+        let mut patience = Patience::until(&self.bell, self.deadline(call));
+        let mut is_first = true;
         loop {
-            let polled = player.poll(data, &mut stage.mesh);
-            match polled.map_err(|error| self.explain(player, error))? {
+            let polled = player.poll(data, &mut stage.mesh).map_err(|error| self.explain(player, error))?;
+            if std::mem::take(&mut is_first) && polled != Progress::Done {
+                // Written down while the peers have to be waited for anyway.
+                call.flight.start(call.created);
+            }
+            match polled {
                 Progress::Done if stage.mesh.take_borrowed() => {
                     // Whoever gave the operation up may have written since what this rank read. Its verdict came before.
                     fence(Ordering::Acquire);
@@ -221,7 +225,9 @@ impl Inner {
                 Progress::Moved => patience.renew(),
                 Progress::Idle => {
                     self.fate.check()?;
-                    self.drive_post_in_passing();
+                    if !patience.is_fresh() {
+                        self.drive_post_in_passing();
+                    }
                     if patience.is_tried() {
                         self.fate.call();
                         self.fate.roll.compare(self.rank, &call.fingerprint)?;
@@ -259,7 +265,7 @@ impl Inner {
         };
         call.flight.start(self.now());
         let ticket = self.post().post(call, Buffers { input, output });
-        let mut patience = Patience::new(&self.bell, call.timeout);
+        let mut patience = Patience::until(&self.bell, self.deadline(call));
         loop {
             let mut post = self.post();
             let moved = post.poll(self.now());
@@ -288,7 +294,7 @@ impl Inner {
     /// Plays what is queued and moves asynchronous messages, until the host is dropped and nothing is left that anybody
     /// counts on.
     fn drive(&self) {
-        let mut patience = Patience::new(&self.bell, Duration::MAX);
+        let mut patience = Patience::until(&self.bell, None);
         loop {
             if self.lane.is_closed() {
                 self.post().leave();
@@ -307,11 +313,11 @@ impl Inner {
     }
 
     fn play_job(&self, job: Job) {
-        let Job { call, mut buffers, slot, queued } = job;
+        let Job { call, mut buffers, slot } = job;
         let input = buffers.input.as_ref().map(Buffer::as_bytes).unwrap_or_default();
         let mut data = Data { input, output: buffers.output.as_bytes_mut() };
-        let played =
-            self.fate.check().and_then(|()| self.play(&call, &mut data, call.timeout.saturating_sub(queued.elapsed())));
+        call.flight.start(self.now());
+        let played = self.fate.check().and_then(|()| self.play(&call, &mut data));
         call.flight.end(self.now(), played.as_ref().err().map(Error::kind));
         slot.fill(played.map(|()| Finished { buffers, source: None }));
     }

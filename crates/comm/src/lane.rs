@@ -1,8 +1,9 @@
 //! The lane of one rank: collectives in the order of their numbers, whoever plays them.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use phalanx_core::Call;
 use phalanx_core::backend::Buffers;
@@ -10,23 +11,27 @@ use phalanx_core::backend::Buffers;
 use crate::slot::Slot;
 
 /// Whose turn it is.
+///
+/// A turn that has come already is taken and given up without the lock, as small operations have no time for it. Who gives
+/// one up counts first and then looks for waiters; a waiter says that it is one and then looks at the count: one of
+/// them sees the other.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
+    turn: AtomicU32,
+    /// The group has failed: no turn comes any more.
+    broken: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
+    /// How many threads wait for a change. While there are none, nobody is woken, which is a system call.
+    waiting: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    turn: u32,
     queue: BTreeMap<u32, Job>,
     /// Nothing more will be queued.
     closed: bool,
-    /// The group has failed: no turn comes any more.
-    broken: bool,
     nudged: bool,
-    /// How many threads wait for a change. While there are none, nobody is woken, which is a system call.
-    waiting: usize,
 }
 
 /// An asynchronous collective that waits for its turn.
@@ -35,21 +40,25 @@ pub(crate) struct Job {
     pub(crate) call: Call,
     pub(crate) buffers: Buffers,
     pub(crate) slot: Arc<Slot>,
-    /// When it was handed over: its time runs from then.
-    pub(crate) queued: Instant,
 }
 
 /// The turn of one collective. It ends when this is dropped, however the playing ended.
 #[derive(Debug)]
-pub(crate) struct Turn<'a>(&'a Lane);
+pub(crate) struct Turn<'a> {
+    lane: &'a Lane,
+    was_awaited: bool,
+}
 
 impl Lane {
     /// Waits for the turn of number `sequence`; none when it has not come within `limit` or never will.
     pub(crate) fn enter(&self, sequence: u32, limit: Duration) -> Option<Turn<'_>> {
-        let waits = |state: &mut State| state.turn != sequence && !state.broken;
-        let state = self.wait_while(limit, waits);
+        let waits = || self.turn() != sequence && !self.is_broken();
+        let was_awaited = waits();
+        if was_awaited {
+            drop(self.wait_while(limit, |_| waits()));
+        }
         // Not `then_some`: a turn that is made is a turn that ends.
-        (state.turn == sequence && !state.broken).then(|| Turn(self))
+        (self.turn() == sequence && !self.is_broken()).then(|| Turn { lane: self, was_awaited })
     }
 
     /// Queues a job for whoever calls [`next`](Lane::next).
@@ -60,11 +69,10 @@ impl Lane {
     /// The job whose turn it is; none when a nudge, the end or `limit` comes before it. Jobs of a broken lane come in
     /// any case, to be told.
     pub(crate) fn next(&self, limit: Duration) -> Option<(Job, Turn<'_>)> {
-        let waits = |state: &mut State| !state.is_due() && !state.closed && !state.nudged;
-        let mut state = self.wait_while(limit, waits);
+        let mut state = self.wait_while(limit, |state| !self.is_due(state) && !state.closed && !state.nudged);
         state.nudged = false;
-        let turn = if state.broken { *state.queue.first_key_value()?.0 } else { state.turn };
-        Some((state.queue.remove(&turn)?, Turn(self)))
+        let turn = if self.is_broken() { *state.queue.first_key_value()?.0 } else { self.turn() };
+        Some((state.queue.remove(&turn)?, Turn { lane: self, was_awaited: true }))
     }
 
     /// Whether nothing more will be queued.
@@ -85,7 +93,8 @@ impl Lane {
 
     /// Says that no turn comes any more.
     pub(crate) fn break_off(&self) {
-        self.change(|state| state.broken = true);
+        self.broken.store(true, Ordering::SeqCst);
+        self.tell();
     }
 
     /// Makes [`next`](Lane::next) return, so that its caller looks around.
@@ -93,23 +102,35 @@ impl Lane {
         self.change(|state| state.nudged = true);
     }
 
-    fn wait_while(&self, limit: Duration, mut waits: impl FnMut(&mut State) -> bool) -> MutexGuard<'_, State> {
-        let mut state = self.state();
-        if !waits(&mut state) {
-            return state;
-        }
-        state.waiting += 1;
-        let waited = self.changed.wait_timeout_while(state, limit, waits);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.waiting -= 1;
-        state
+    fn turn(&self) -> u32 {
+        self.turn.load(Ordering::SeqCst)
+    }
+
+    fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::SeqCst)
+    }
+
+    fn is_due(&self, state: &State) -> bool {
+        state.queue.contains_key(&self.turn()) || (self.is_broken() && !state.queue.is_empty())
+    }
+
+    fn wait_while(&self, limit: Duration, mut waits: impl FnMut(&State) -> bool) -> MutexGuard<'_, State> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let waited = self.changed.wait_timeout_while(self.state(), limit, |state| waits(state));
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
-        let mut state = self.state();
-        change(&mut state);
-        if state.waiting > 0 {
-            drop(state);
+        change(&mut self.state());
+        self.tell();
+    }
+
+    /// Wakes whoever waits, after a change.
+    fn tell(&self) {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            // A waiter that has looked in vain holds the lock until it sleeps.
+            drop(self.state());
             self.changed.notify_all();
         }
     }
@@ -119,15 +140,17 @@ impl Lane {
     }
 }
 
-impl State {
-    fn is_due(&self) -> bool {
-        self.queue.contains_key(&self.turn) || (self.broken && !self.queue.is_empty())
+impl Turn<'_> {
+    /// Whether it did not come at once.
+    pub(crate) fn was_awaited(&self) -> bool {
+        self.was_awaited
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.change(|state| state.turn = state.turn.wrapping_add(1));
+        self.lane.turn.fetch_add(1, Ordering::SeqCst);
+        self.lane.tell();
     }
 }
 

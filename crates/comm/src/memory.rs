@@ -26,12 +26,14 @@ pub(crate) struct BoardWindows {
     bells: Vec<Arc<Bell>>,
     /// Whether the current operation has read peers' memory where it is.
     has_borrowed: bool,
+    /// Whether there is anything that the bells were not rung for yet.
+    has_news: bool,
 }
 
 impl BoardWindows {
     /// The windows of whoever has this seat, among ranks with these bells.
     pub(crate) fn new(seat: Seat, bells: Vec<Arc<Bell>>) -> BoardWindows {
-        BoardWindows { seat, bells, has_borrowed: false }
+        BoardWindows { seat, bells, has_borrowed: false, has_news: false }
     }
 }
 
@@ -64,10 +66,14 @@ impl Drop for MemoryLink {
 impl Windows for BoardWindows {
     fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], stays: bool) -> Result<bool, LinkError> {
         let made = self.seat.try_offer(head, parts, stays).map_err(board_error)?;
-        if made {
-            self.bells.iter().for_each(|bell| bell.ring());
-        }
+        self.has_news |= made;
         Ok(made)
+    }
+
+    fn announce(&mut self) {
+        if std::mem::take(&mut self.has_news) {
+            Bell::ring_all(&self.bells);
+        }
     }
 
     fn offers(&self) -> u64 {
@@ -86,9 +92,8 @@ impl Windows for BoardWindows {
     fn try_settle(&mut self) -> Result<bool, LinkError> {
         let settled = self.seat.try_settle();
         if self.seat.take_borrowed() {
-            self.has_borrowed = true;
             // Whoever waits until its memory is its own again may sleep.
-            self.bells.iter().for_each(|bell| bell.ring());
+            (self.has_borrowed, self.has_news) = (true, true);
         }
         Ok(settled)
     }
@@ -109,7 +114,7 @@ impl Windows for BoardWindows {
 impl Drop for BoardWindows {
     fn drop(&mut self) {
         self.seat.leave();
-        self.bells.iter().for_each(|bell| bell.ring());
+        Bell::ring_all(&self.bells);
     }
 }
 

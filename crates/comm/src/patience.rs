@@ -16,14 +16,25 @@ pub(crate) struct Patience<'a> {
 }
 
 impl<'a> Patience<'a> {
-    /// Patience until `timeout` from now; for ever if that is beyond what a clock can tell.
+    /// Patience until then; for ever without an end.
+    pub(crate) fn until(bell: &'a Bell, deadline: Option<Instant>) -> Patience<'a> {
+        Patience { bell, deadline, idle: 0, armed: None }
+    }
+
+    /// Patience for so long from now; for ever if that is beyond what a clock can tell.
+    #[cfg(test)]
     pub(crate) fn new(bell: &'a Bell, timeout: Duration) -> Patience<'a> {
-        Patience { bell, deadline: Instant::now().checked_add(timeout), idle: 0, armed: None }
+        Patience::until(bell, Instant::now().checked_add(timeout))
     }
 
     /// Something moved: the next wait begins anew.
     pub(crate) fn renew(&mut self) {
         (self.idle, self.armed) = (0, None);
+    }
+
+    /// Whether the wait has just begun. What is waited for mostly comes at once, and whoever looks often sees it sooner.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.idle < GLANCES
     }
 
     /// Whether the wait has become a long one, which a sleep is next to.
@@ -37,7 +48,10 @@ impl<'a> Patience<'a> {
     pub(crate) fn wait(&mut self) -> bool {
         self.idle += 1;
         if self.idle <= SPINS {
-            hint::spin_loop();
+            // The hint takes longer than a look.
+            if !self.is_fresh() {
+                hint::spin_loop();
+            }
             return true;
         }
         let left = self.deadline.map_or(LONGEST_SLEEP, |deadline| deadline.saturating_duration_since(Instant::now()));
@@ -53,6 +67,7 @@ impl<'a> Patience<'a> {
     }
 }
 
+const GLANCES: u32 = 16;
 const SPINS: u32 = 100;
 const YIELDS: u32 = 200;
 /// Bounds how late a deadline that nobody sleeps for is noticed, and what a missed ring could ever cost.

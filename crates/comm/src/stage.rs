@@ -1,12 +1,12 @@
 //! The stage of one rank: what a collective needs while it is played, one at a time.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use phalanx_core::link::Mesh;
 use phalanx_core::player::{Player, Task};
 use phalanx_core::schedule::{Algorithm, Ground, Plan, Schedule, build, choose};
 use phalanx_core::{Call, DType, Error, Layout, Op, Result};
+use rustc_hash::FxHashMap;
 
 /// The links of the collectives, and what is worth keeping from one to the next.
 #[derive(Debug)]
@@ -16,13 +16,13 @@ pub(crate) struct Stage {
     ground: Ground,
     /// The algorithm to use wherever it can play the operation.
     wish: Option<Algorithm>,
-    schedules: HashMap<(Op, DType, bool), Arc<Schedule>>,
+    schedules: FxHashMap<(Op, DType, bool), Arc<Schedule>>,
     scratch: Vec<u8>,
 }
 
 impl Stage {
     pub(crate) fn new(mesh: Mesh, layout: Layout, ground: Ground, wish: Option<Algorithm>) -> Stage {
-        Stage { mesh, layout, ground, wish, schedules: HashMap::new(), scratch: vec![] }
+        Stage { mesh, layout, ground, wish, schedules: FxHashMap::default(), scratch: vec![] }
     }
 
     /// A player for this call.
@@ -40,8 +40,8 @@ impl Stage {
     }
 
     /// Takes the player's memory back.
-    pub(crate) fn keep(&mut self, player: Player) {
-        self.scratch = player.into_scratch();
+    pub(crate) fn keep(&mut self, player: &mut Player) {
+        self.scratch = player.take_scratch();
     }
 
     fn schedule(&mut self, call: &Call) -> Result<Arc<Schedule>> {

@@ -23,7 +23,9 @@ pub struct Call {
     pub sequence: u32,
     /// What its first frames say.
     pub fingerprint: Fingerprint,
-    /// How long it may take, from when it is handed over.
+    /// When it was called, by the backend's clock.
+    pub created: Duration,
+    /// How long it may take, from then on.
     pub timeout: Duration,
     /// Where in the program it was called.
     pub site: &'static Location<'static>,

@@ -31,6 +31,10 @@ pub trait Windows: Send {
     /// or before [`try_settle`](Windows::try_settle), they may be read where they are instead of being copied.
     fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], stays: bool) -> Result<bool, LinkError>;
 
+    /// Wakes the peers that sleep until they see an offer, or that their memory is their own again. Called once after
+    /// however many of these, because to find out who sleeps takes longer than an offer.
+    fn announce(&mut self) {}
+
     /// How many offers this rank has made.
     fn offers(&self) -> u64;
 
@@ -140,6 +144,13 @@ impl Mesh {
     /// Whether peers' memory was read where it is since this was asked last.
     pub fn take_borrowed(&mut self) -> bool {
         self.windows.as_mut().is_some_and(|windows| windows.take_borrowed())
+    }
+
+    /// Wakes the peers that sleep until they see what this rank did in its windows.
+    pub fn announce(&mut self) {
+        if let Some(windows) = &mut self.windows {
+            windows.announce();
+        }
     }
 
     /// The windows.

@@ -99,15 +99,23 @@ impl Recorder {
 }
 
 impl Flight {
-    /// The operation's turn has come.
+    /// The operation's turn has come. Only the first time that this is said counts.
     pub fn start(&self, now: Duration) {
-        self.update(|record| (record.started, record.state) = (Some(now), State::Started));
+        self.update(|record| {
+            record.started.get_or_insert(now);
+            record.state = State::Started;
+        });
     }
 
-    /// The operation has ended.
+    /// The operation has ended. One that ended well and was never said to start did so when it was called.
     pub fn end(&self, now: Duration, error: Option<ErrorKind>) {
         let state = error.map_or(State::Done, State::Failed);
-        self.update(|record| (record.ended, record.state) = (Some(now), state));
+        self.update(|record| {
+            if error.is_none() {
+                record.started.get_or_insert(record.created);
+            }
+            (record.ended, record.state) = (Some(now), state);
+        });
     }
 
     /// Changes the entry, unless newer ones have taken its place.

@@ -156,7 +156,7 @@ impl Group {
         output: &mut [u8],
     ) -> Result<Option<usize>> {
         let call = self.call(op, dtype, factor, input.map(<[u8]>::len), output.len(), Location::caller())?;
-        self.backend.run(call, &mut Data { input: input.unwrap_or_default(), output })
+        self.backend.run(&call, &mut Data { input: input.unwrap_or_default(), output })
     }
 
     /// Submits `op` with its untyped buffers: every asynchronous operation is this.
@@ -206,7 +206,7 @@ impl Group {
         let record = Record { sequence, created, ..Record::of(&op, dtype, self.rank(), self.size(), site) };
         let flight = self.recorder.create(|number| Record { number, ..record });
         let (timeout, in_place) = (self.options.timeout, input.is_none());
-        Ok(Call { op, dtype, factor, in_place, sequence, fingerprint, timeout, site, flight })
+        Ok(Call { op, dtype, factor, in_place, sequence, fingerprint, created, timeout, site, flight })
     }
 }
 

@@ -25,8 +25,8 @@ impl Backend for Fake {
         Box::new(Ended(Some(Finished { buffers, source: None })))
     }
 
-    fn run(&self, call: Call, _: &mut Data<'_>) -> Result<Option<usize>> {
-        self.reached.lock().unwrap().push(call);
+    fn run(&self, call: &Call, _: &mut Data<'_>) -> Result<Option<usize>> {
+        self.reached.lock().unwrap().push(call.clone());
         Ok(None)
     }
 

@@ -13,7 +13,8 @@ pub struct Data<'a> {
     pub output: &'a mut [u8],
 }
 
-/// What is joined or published together: of a host's ranks mostly so few that it takes no memory.
+/// What is joined or published together: of a host's ranks mostly so few that it takes no memory. It is filled where it
+/// was made: collected or made with a capacity it would be moved, and that is a copy.
 pub(super) type Parts<'a> = SmallVec<[&'a [u8]; 10]>;
 
 /// The caller's buffers and the player's scratch.
@@ -74,7 +75,8 @@ impl Memory<'_, '_> {
             &place[(part.start - from) * byte_len..(part.end() - from) * byte_len]
         };
         let position = parts.iter().position(|part| *part == into);
-        let others: Parts<'_> = parts.iter().filter(|part| **part != into).map(find).collect();
+        let mut others = Parts::new();
+        others.extend(parts.iter().filter(|part| **part != into).map(find));
         join(target, position, &others)
     }
 

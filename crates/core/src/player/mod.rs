@@ -39,8 +39,15 @@ pub struct Task {
 #[derive(Debug)]
 pub struct Player {
     schedule: Arc<Schedule>,
-    task: Task,
+    /// The current step.
     at: usize,
+    hands: Hands,
+}
+
+/// What its steps work with.
+#[derive(Debug)]
+struct Hands {
+    task: Task,
     moving: Moving,
     /// The number of this operation's first offer, once it began.
     first_offer: Option<u64>,
@@ -64,21 +71,27 @@ impl Player {
     pub fn new(schedule: Arc<Schedule>, task: Task, size: usize, mut scratch: Vec<u8>) -> Player {
         let scratch_len = schedule.scratch * task.dtype.byte_len();
         scratch.resize(scratch.len().max(scratch_len), 0);
-        Player { schedule, task, at: 0, moving: Moving::new(), first_offer: None, scratch, size }
+        let hands = Hands { task, moving: Moving::new(), first_offer: None, scratch, size };
+        Player { schedule, at: 0, hands }
     }
 
     /// Plays as far as the peers let it. After an error the operation is over and its output has no meaning.
     pub fn poll(&mut self, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
-        let schedule = Arc::clone(&self.schedule);
+        let played = self.play(data, mesh);
+        mesh.announce();
+        played
+    }
+
+    fn play(&mut self, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
         let mut moved = false;
-        while let Some(step) = schedule.steps.get(self.at) {
-            match self.take(step, data, mesh)? {
+        while let Some(step) = self.schedule.steps.get(self.at) {
+            match self.hands.take(step, data, mesh)? {
                 Progress::Done => (self.at, moved) = (self.at + 1, true),
                 Progress::Idle if !moved => return Ok(Progress::Idle),
                 _ => return Ok(Progress::Moved),
             }
         }
-        match self.settle(mesh)? {
+        match self.hands.settle(mesh)? {
             Progress::Idle if moved => Ok(Progress::Moved),
             settled => Ok(settled),
         }
@@ -89,14 +102,17 @@ impl Player {
         let giving = |peer| Stuck { peer, on: Waiting::Giving };
         let taking = |peer| Stuck { peer, on: Waiting::Taking };
         match self.schedule.steps.get(self.at) {
-            Some(Step::Move { send, recv }) => self.moving.stuck(*send, *recv),
+            Some(Step::Move { send, recv }) => self.hands.moving.stuck(*send, *recv),
             Some(Step::Offer { .. }) => {
                 mesh.windows().map(|windows| windows.behind()).unwrap_or_default().into_iter().map(giving).collect()
             }
             Some(Step::Pull { from, .. }) => vec![giving(*from)],
-            Some(Step::PullAll { from, offer, .. }) => {
-                from.iter().map(|part| part.rank).filter(|&peer| self.awaits(mesh, peer, *offer)).map(giving).collect()
-            }
+            Some(Step::PullAll { from, offer, .. }) => from
+                .iter()
+                .map(|part| part.rank)
+                .filter(|&peer| self.hands.awaits(mesh, peer, *offer))
+                .map(giving)
+                .collect(),
             None => {
                 mesh.windows().map(|windows| windows.readers()).unwrap_or_default().into_iter().map(taking).collect()
             }
@@ -107,21 +123,23 @@ impl Player {
     /// The fingerprint that came last in the current step, and from whom: after a disagreement, the one that disagrees.
     pub fn heard(&self) -> Option<(usize, Fingerprint)> {
         match self.schedule.steps.get(self.at) {
-            Some(Step::Move { recv: Some(recv), .. }) => self.moving.head().map(|print| (recv.from, print)),
+            Some(Step::Move { recv: Some(recv), .. }) => self.hands.moving.head().map(|print| (recv.from, print)),
             _ => None,
         }
     }
 
-    /// Ends the playing and gives the scratch memory back, for the next operation.
-    pub fn into_scratch(self) -> Vec<u8> {
-        self.scratch
+    /// The scratch memory, for the next operation once this one is over.
+    pub fn take_scratch(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.hands.scratch)
     }
 
     /// What is being played.
     pub fn task(&self) -> &Task {
-        &self.task
+        &self.hands.task
     }
+}
 
+impl Hands {
     fn take(&mut self, step: &Step, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
         let (task, byte_len) = (&self.task, self.task.dtype.byte_len());
         let mut memory = Memory { data, scratch: &mut self.scratch, byte_len };

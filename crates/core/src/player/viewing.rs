@@ -15,7 +15,8 @@ pub(super) fn offer(
     windows: &mut dyn Windows,
 ) -> Result<Progress> {
     let head = task.fingerprint(task.rank, true).encode();
-    let parts: Parts<'_> = spans.iter().map(|&span| memory.read(span)).collect();
+    let mut parts = Parts::new();
+    parts.extend(spans.iter().map(|&span| memory.read(span)));
     let made = windows.try_offer(&head, &parts, stays).map_err(|error| lost(task.rank, error))?;
     Ok(if made { Progress::Done } else { Progress::Idle })
 }
@@ -47,7 +48,7 @@ pub(super) fn pull_all(
     mesh: &mut Mesh,
 ) -> Result<Progress> {
     let windows = mesh.windows().map_err(|error| lost(task.rank, error))?;
-    let mut parts = Parts::with_capacity(from.len() + 1);
+    let mut parts = Parts::new();
     for part in from {
         let Some(part) = view(task, windows, (part.rank, offer), part.start, into.len)? else {
             return Ok(Progress::Idle);
@@ -58,7 +59,7 @@ pub(super) fn pull_all(
     let joined = memory.with_parts(into, &[own], |target, in_place, mine| match in_place {
         Some(_) => combine_in_place(reduce, task.dtype, target, place, &parts),
         None => {
-            let mut all = Parts::with_capacity(parts.len() + 1);
+            let mut all = Parts::new();
             all.extend(parts[..place].iter().chain(mine).chain(&parts[place..]).copied());
             combine(reduce, task.dtype, target, &all)
         }
