@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use phalanx_core::backend::{Backend, Buffers, Finished, Pending};
-use phalanx_core::mail::Ticket;
+use phalanx_core::mail::{Shown, Ticket};
 use phalanx_core::player::{Data, Player, Progress};
 use phalanx_core::{Call, Error, Op, PeerReason, Result, Scope, Stuck, Waiting};
 use phalanx_mem::{Buffer, Heap};
@@ -258,27 +258,21 @@ impl Inner {
     }
 
     fn run_message(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
-        let is_send = matches!(call.op, Op::Send { .. });
-        let (input, output) = match is_send {
-            true => (Some(Buffer::copied_from(data.input)), Buffer::default()),
-            false => (None, Buffer::zeroed(data.output.len())),
-        };
-        call.flight.start(self.now());
-        let ticket = self.post().post(call, Buffers { input, output });
+        call.flight.start(call.created);
+        let ticket = self.post().post(call, data);
         let mut patience = Patience::until(&self.bell, self.deadline(call));
         loop {
             let mut post = self.post();
-            let moved = post.poll(self.now());
+            let moved = post.poll(self.now(), Some(Shown { ticket, data }));
             let end = post.take(ticket);
-            self.wake_others(&post);
+            self.wake_others(&mut post);
             if let Some(end) = end {
                 drop(post);
                 let delivery = end.map_err(|error| self.fail_unless_call(error))?;
-                if is_send {
-                    return Ok(None);
+                if !delivery.buffer.is_empty() {
+                    data.output.copy_from_slice(delivery.buffer.as_bytes());
                 }
-                data.output.copy_from_slice(delivery.buffer.as_bytes());
-                return Ok(Some(delivery.peer));
+                return Ok(Some(delivery.peer).filter(|_| matches!(call.op, Op::Recv { .. })));
             }
             drop(post);
             self.fate.check()?;
@@ -325,9 +319,9 @@ impl Inner {
     /// Moves asynchronous messages, with a wait when nothing moved; false when there are none.
     fn drive_post(&self, patience: &mut Patience<'_>) -> bool {
         let mut post = self.post();
-        let moved = post.poll(self.now());
+        let moved = post.poll(self.now(), None);
         let (is_busy, overdue) = (post.is_busy(), post.overdue());
-        self.wake_others(&post);
+        self.wake_others(&mut post);
         drop(post);
         if let Some((ticket, error)) = overdue {
             self.fail_late(ticket, error);
@@ -347,8 +341,8 @@ impl Inner {
             return;
         };
         if post.is_busy() {
-            post.poll(self.now());
-            self.wake_others(&post);
+            post.poll(self.now(), None);
+            self.wake_others(&mut post);
         }
         if let Some((ticket, error)) = post.overdue() {
             drop(post);
@@ -356,9 +350,10 @@ impl Inner {
         }
     }
 
-    /// Wakes the threads whose messages came to their end while this one moved all that could be moved.
-    fn wake_others(&self, post: &Post) {
-        if post.has_ends() {
+    /// Wakes the threads whose messages came to their end while this one moved all that could be moved, or have to be moved
+    /// by them.
+    fn wake_others(&self, post: &mut Post) {
+        if post.has_news() {
             self.bell.ring();
         }
     }

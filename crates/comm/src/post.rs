@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use phalanx_core::backend::{Buffers, Finished};
 use phalanx_core::link::Mesh;
-use phalanx_core::mail::{Delivery, Mail, Ticket};
+use phalanx_core::mail::{Body, Delivery, Mail, Shown, Ticket};
+use phalanx_core::player::Data;
 use phalanx_core::{Call, Error, Op, Result};
 use phalanx_mem::Buffer;
 
@@ -33,23 +34,24 @@ impl Post {
         Post { mail, mesh, outstanding: vec![] }
     }
 
-    /// Begins a message with its buffers.
-    pub(crate) fn post(&mut self, call: &Call, buffers: Buffers) -> Ticket {
-        match &call.op {
-            Op::Send { to, tag, .. } => {
-                let body = buffers.input.unwrap_or_default();
-                self.mail.send(*to, *tag, call.dtype, body, self.mesh.checksum())
-            }
-            Op::Recv { from, tag, .. } => self.mail.recv(*from, *tag, call.dtype, buffers.output),
-            collective => unreachable!("{} is no message", collective.kind()),
-        }
+    /// Begins a message over what the caller lends, and shows whenever it polls.
+    pub(crate) fn post(&mut self, call: &Call, data: &Data<'_>) -> Ticket {
+        self.begin(call, Body::Lent(data.input.len()), Body::Lent(data.output.len()))
     }
 
     /// Begins a message whose end is put into `slot`.
     pub(crate) fn post_async(&mut self, call: Call, buffers: Buffers, slot: Arc<Slot>) {
-        let ticket = self.post(&call, buffers);
+        let ticket = self.begin(&call, Body::Owned(buffers.input.unwrap_or_default()), Body::Owned(buffers.output));
         let deadline = Instant::now().checked_add(call.timeout);
         self.outstanding.push(Outstanding { ticket, call, deadline, slot });
+    }
+
+    fn begin(&mut self, call: &Call, input: Body, output: Body) -> Ticket {
+        match &call.op {
+            Op::Send { to, tag, .. } => self.mail.send(*to, *tag, call.dtype, input, self.mesh.checksum()),
+            Op::Recv { from, tag, .. } => self.mail.recv(*from, *tag, call.dtype, output),
+            collective => unreachable!("{} is no message", collective.kind()),
+        }
     }
 
     /// Whether an asynchronous message is under way, which somebody has to drive.
@@ -68,9 +70,9 @@ impl Post {
         self.mail.leave();
     }
 
-    /// Moves what can be moved and ends what has ended; true when anything moved.
-    pub(crate) fn poll(&mut self, now: Duration) -> bool {
-        let moved = self.mail.poll(&mut self.mesh);
+    /// Moves what can be moved and ends what has ended; true when anything moved. A caller that has lent something shows it.
+    pub(crate) fn poll(&mut self, now: Duration, shown: Option<Shown<'_, '_>>) -> bool {
+        let moved = self.mail.poll(&mut self.mesh, shown);
         let Post { mail, outstanding, .. } = self;
         outstanding.retain(|waiting| match mail.take(waiting.ticket) {
             Some(end) => {
@@ -92,9 +94,9 @@ impl Post {
         Some((late.ticket, self.timed_out(&late.call, late.ticket)))
     }
 
-    /// Whether the end of a blocking message waits for the thread that asked for it.
-    pub(crate) fn has_ends(&self) -> bool {
-        self.mail.has_ends()
+    /// Whether there is anything for a thread that waits for a message: its end, or that it has to poll.
+    pub(crate) fn has_news(&mut self) -> bool {
+        self.mail.has_news()
     }
 
     /// The end of a blocking message, once it has come.
@@ -118,7 +120,7 @@ impl Post {
     /// Ends every message with `error` and closes the links.
     pub(crate) fn close(&mut self, error: &Error, now: Duration) {
         self.mail.abort(error);
-        self.poll(now);
+        self.poll(now, None);
         self.mesh.close();
     }
 }

@@ -2,9 +2,7 @@
 
 use std::collections::VecDeque;
 
-use phalanx_mem::Buffer;
-
-use super::{Delivery, Ticket, fingerprint};
+use super::{Body, Delivery, Shown, Ticket, fingerprint};
 use crate::fingerprint::Fingerprint;
 use crate::link::Link;
 use crate::op::OpKind;
@@ -28,7 +26,7 @@ pub(super) struct Desk {
 struct Letter {
     ticket: Ticket,
     frame: Outgoing,
-    body: Buffer,
+    body: Body,
 }
 
 /// A message on its way in: its fingerprint and room are known once its head has come.
@@ -43,7 +41,7 @@ struct Arriving {
 #[derive(Debug)]
 pub(super) enum Room {
     /// Into the buffer of the receive that asked for it.
-    Posted { ticket: Ticket, room: Buffer },
+    Posted { ticket: Ticket, room: Body },
     /// Into memory of its own until somebody asks.
     Kept(Vec<u8>),
     /// Nowhere: the receive that asked for it expects something else.
@@ -58,7 +56,7 @@ impl Desk {
         Desk { epoch, out, sent: 0, arriving: None, received: 0, kept, kept_byte_len: 0, lost: None }
     }
 
-    pub(super) fn post(&mut self, ticket: Ticket, tag: u32, dtype: DType, body: Buffer, checksum: bool) {
+    pub(super) fn post(&mut self, ticket: Ticket, tag: u32, dtype: DType, body: Body, checksum: bool) {
         let print = fingerprint(self.epoch, self.sent, tag, dtype, body.byte_len());
         self.sent = self.sent.wrapping_add(1);
         let frame = Outgoing::new(print.encode().to_vec(), body.byte_len(), checksum);
@@ -70,23 +68,31 @@ impl Desk {
         &mut self,
         peer: usize,
         link: &mut dyn Link,
+        shown: &Option<Shown<'_, '_>>,
         ended: &mut Vec<(Ticket, Result<Delivery>)>,
     ) -> Result<bool> {
         let mut moved = false;
         while let Some(letter) = self.out.front_mut() {
-            moved |= letter.frame.advance(link, letter.body.as_bytes()).map_err(|error| lost(peer, error))?;
+            let Some(body) = letter.body.bytes(letter.ticket, shown) else { break };
+            moved |= letter.frame.advance(link, body).map_err(|error| lost(peer, error))?;
             if !letter.frame.is_done() {
                 break;
             }
             if let Some(letter) = self.out.pop_front() {
-                ended.push((letter.ticket, Ok(Delivery { buffer: letter.body, peer })));
+                ended.push((letter.ticket, Ok(Delivery { buffer: letter.body.into_buffer(), peer })));
             }
         }
         Ok(moved)
     }
 
     /// Receives one part of the message that is coming in; true when any byte came.
-    pub(super) fn pull(&mut self, peer: usize, link: &mut dyn Link, checksum: bool) -> Result<bool> {
+    pub(super) fn pull(
+        &mut self,
+        peer: usize,
+        link: &mut dyn Link,
+        checksum: bool,
+        shown: &mut Option<Shown<'_, '_>>,
+    ) -> Result<bool> {
         let arriving = self.arriving.get_or_insert_with(|| Arriving {
             frame: Incoming::new(Fingerprint::BYTE_LEN, 0, checksum),
             print: None,
@@ -97,7 +103,7 @@ impl Desk {
             (Part::Tail, _) => arriving.frame.advance_tail(link).map_err(|error| lost(peer, error))?,
             (Part::Body(left), Some(room)) => {
                 let frame = &mut arriving.frame;
-                room.fill(left, |into| frame.advance_body(link, into)).map_err(|error| lost(peer, error))? > 0
+                room.fill(left, shown, |into| frame.advance_body(link, into)).map_err(|error| lost(peer, error))? > 0
             }
             (Part::Body(_) | Part::End, _) => false,
         };
@@ -154,6 +160,13 @@ impl Desk {
         }
     }
 
+    /// Whether the next message out or in cannot move, because another thread has its bytes.
+    pub(super) fn is_hidden(&self, shown: &Option<Shown<'_, '_>>) -> bool {
+        let room = self.arriving.as_ref().and_then(|arriving| arriving.room.as_ref());
+        self.out.front().is_some_and(|letter| letter.body.is_hidden(letter.ticket, shown))
+            || matches!(room, Some(Room::Posted { ticket, room }) if room.is_hidden(*ticket, shown))
+    }
+
     pub(super) fn is_quiet(&self) -> bool {
         self.out.is_empty() && self.arriving.is_none()
     }
@@ -189,12 +202,17 @@ impl Desk {
 }
 
 impl Room {
-    /// Calls `read` with what is still to be filled; `left` bytes of the message are still to come.
-    fn fill<E>(&mut self, left: usize, read: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Result<usize, E> {
+    /// Calls `read` with what is still to be filled, if that can be now; `left` bytes of the message are still to come.
+    fn fill<E>(
+        &mut self,
+        left: usize,
+        shown: &mut Option<Shown<'_, '_>>,
+        read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<usize, E> {
         match self {
-            Room::Posted { room, .. } => {
+            Room::Posted { ticket, room } => {
                 let at = room.byte_len() - left;
-                read(&mut room.as_bytes_mut()[at..])
+                room.room(*ticket, shown).map_or(Ok(0), |room| read(&mut room[at..]))
             }
             Room::Kept(body) => {
                 let at = body.len() - left;

@@ -3,10 +3,12 @@
 //! Messages between the same two ranks with the same tag arrive in the order they were sent. A message that nobody asked
 //! for yet is kept, up to a limit for each peer; beyond it the sender waits.
 
+mod body;
 mod desk;
 #[cfg(test)]
 mod tests;
 
+pub use body::{Body, Shown};
 use desk::{Desk, Room};
 use phalanx_mem::Buffer;
 
@@ -27,6 +29,8 @@ pub struct Mail {
     tickets: u64,
     kept_limit: usize,
     has_left: bool,
+    /// Whether something came to a message that another thread has to show before it goes on.
+    is_passed_on: bool,
 }
 
 /// The claim to one message's end.
@@ -36,7 +40,8 @@ pub struct Ticket(u64);
 /// A message that has been sent or received.
 #[derive(Debug)]
 pub struct Delivery {
-    /// The buffer that was given.
+    /// The buffer that was given. Of a message received into lent bytes it is empty, unless the message had come before it
+    /// was asked for: then it has what is still to be copied.
     pub buffer: Buffer,
     /// The rank at the other end.
     pub peer: usize,
@@ -49,14 +54,23 @@ struct Posted {
     from: Option<usize>,
     tag: u32,
     dtype: DType,
-    room: Buffer,
+    room: Body,
 }
 
 impl Mail {
     /// The mail of `rank` among `size`, in `epoch`.
     pub fn new(rank: usize, size: usize, epoch: u32) -> Mail {
         let desks = (0..size).map(|_| Desk::new(epoch as u16)).collect();
-        Mail { rank, desks, posted: vec![], ended: vec![], tickets: 0, kept_limit: KEPT_LIMIT, has_left: false }
+        Mail {
+            rank,
+            desks,
+            posted: vec![],
+            ended: vec![],
+            tickets: 0,
+            kept_limit: KEPT_LIMIT,
+            has_left: false,
+            is_passed_on: false,
+        }
     }
 
     /// Sets how many bytes of messages that nobody asked for are kept for each peer; 64 MiB by default.
@@ -66,7 +80,7 @@ impl Mail {
     }
 
     /// Begins to send `body` to a peer.
-    pub fn send(&mut self, to: usize, tag: u32, dtype: DType, body: Buffer, checksum: bool) -> Ticket {
+    pub fn send(&mut self, to: usize, tag: u32, dtype: DType, body: Body, checksum: bool) -> Ticket {
         let ticket = self.next_ticket();
         match self.desks[to].lost.clone() {
             Some(error) => self.ended.push((ticket, Err(error))),
@@ -76,21 +90,21 @@ impl Mail {
     }
 
     /// Begins to receive into `room` from a peer, or from whichever sends under this tag first.
-    pub fn recv(&mut self, from: Option<usize>, tag: u32, dtype: DType, room: Buffer) -> Ticket {
+    pub fn recv(&mut self, from: Option<usize>, tag: u32, dtype: DType, room: Body) -> Ticket {
         let ticket = self.next_ticket();
         self.posted.push(Posted { ticket, from, tag, dtype, room });
         self.settle();
         ticket
     }
 
-    /// Moves what can be moved; true when anything did.
-    pub fn poll(&mut self, mesh: &mut Mesh) -> bool {
+    /// Moves what can be moved; true when anything did. Of what is lent only what is `shown` moves.
+    pub fn poll(&mut self, mesh: &mut Mesh, mut shown: Option<Shown<'_, '_>>) -> bool {
         let mut moved = false;
         for peer in 0..self.desks.len() {
             if peer == self.rank || self.desks[peer].lost.is_some() || self.is_quiet(peer) {
                 continue;
             }
-            match self.poll_peer(peer, mesh) {
+            match self.poll_peer(peer, mesh, &mut shown) {
                 Ok(some) => moved |= some,
                 Err(error) => {
                     self.desks[peer].lose(&error, &mut self.ended);
@@ -110,9 +124,10 @@ impl Mail {
         Some(self.ended.swap_remove(at).1)
     }
 
-    /// Whether any end waits to be taken.
-    pub fn has_ends(&self) -> bool {
-        !self.ended.is_empty()
+    /// Whether there is anything for other threads than the one that polled last: an end that waits to be taken, or a
+    /// message whose bytes they have to show.
+    pub fn has_news(&mut self) -> bool {
+        std::mem::take(&mut self.is_passed_on) || !self.ended.is_empty()
     }
 
     /// The peers that a message waits for.
@@ -150,10 +165,17 @@ impl Mail {
         !self.has_left && self.desks[peer].is_quiet() && !self.posted.iter().any(awaited)
     }
 
-    fn poll_peer(&mut self, peer: usize, mesh: &mut Mesh) -> Result<bool> {
+    fn poll_peer(&mut self, peer: usize, mesh: &mut Mesh, shown: &mut Option<Shown<'_, '_>>) -> Result<bool> {
+        let moved = self.move_with(peer, mesh, shown)?;
+        // Nobody else tells them: the link has news only when the peer moves something.
+        self.is_passed_on |= moved && self.desks[peer].is_hidden(shown);
+        Ok(moved)
+    }
+
+    fn move_with(&mut self, peer: usize, mesh: &mut Mesh, shown: &mut Option<Shown<'_, '_>>) -> Result<bool> {
         let checksum = mesh.checksum();
         let link = mesh.link(peer).map_err(|error| lost(peer, error))?;
-        let mut moved = self.desks[peer].push(peer, link, &mut self.ended)?;
+        let mut moved = self.desks[peer].push(peer, link, shown, &mut self.ended)?;
         loop {
             if let Some(print) = self.desks[peer].undecided() {
                 match self.room_for(peer, print) {
@@ -161,7 +183,7 @@ impl Mail {
                     None => return Ok(moved),
                 }
             }
-            let came = self.desks[peer].pull(peer, link, checksum)?;
+            let came = self.desks[peer].pull(peer, link, checksum, shown)?;
             let arrived = self.desks[peer].arrived();
             if !came && arrived.is_none() {
                 return Ok(moved);
@@ -197,23 +219,22 @@ impl Mail {
     /// Hands a message that has arrived to whoever asked for it, or keeps it.
     fn file(&mut self, peer: usize, print: Fingerprint, room: Room) {
         match room {
-            Room::Posted { ticket, room } => self.ended.push((ticket, Ok(Delivery { buffer: room, peer }))),
+            Room::Posted { ticket, room } => {
+                self.ended.push((ticket, Ok(Delivery { buffer: room.into_buffer(), peer })));
+            }
             Room::Refused(ticket, error) => self.ended.push((ticket, Err(error))),
             Room::Unwanted => {}
             Room::Kept(body) => match self.claim(peer, print.root) {
-                Some(posted) => self.deliver(peer, posted, &print, &body),
+                Some(posted) => self.deliver(peer, posted, &print, body),
                 None => self.desks[peer].keep(print, body),
             },
         }
     }
 
-    fn deliver(&mut self, peer: usize, mut posted: Posted, print: &Fingerprint, body: &[u8]) {
+    fn deliver(&mut self, peer: usize, posted: Posted, print: &Fingerprint, body: Vec<u8>) {
         let end = match mismatch(self.rank, peer, &posted, print) {
             Some(error) => Err(error),
-            None => {
-                posted.room.as_bytes_mut().copy_from_slice(body);
-                Ok(Delivery { buffer: posted.room, peer })
-            }
+            None => Ok(Delivery { buffer: posted.room.filled_with(body), peer }),
         };
         self.ended.push((posted.ticket, end));
     }
@@ -227,7 +248,7 @@ impl Mail {
             let found = sources.clone().find_map(|peer| Some((peer, self.desks[peer].take_kept(tag)?)));
             if let Some((peer, (print, body))) = found {
                 let posted = self.posted.remove(at);
-                self.deliver(peer, posted, &print, &body);
+                self.deliver(peer, posted, &print, body);
             } else if let Some(error) = self.unreachable(from) {
                 let posted = self.posted.remove(at);
                 self.ended.push((posted.ticket, Err(error)));

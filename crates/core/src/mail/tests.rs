@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use crate::ErrorKind;
 use crate::link::{Link, LinkError};
+use crate::player::Data;
 
 #[derive(Default)]
 struct Pipe {
@@ -67,16 +68,20 @@ impl Two {
 
     /// Polls both ranks until nothing moves.
     fn run(&mut self) {
-        while self.mail[0].poll(&mut self.mesh[0]) | self.mail[1].poll(&mut self.mesh[1]) {}
+        while self.mail[0].poll(&mut self.mesh[0], None) | self.mail[1].poll(&mut self.mesh[1], None) {}
     }
 
     fn send(&mut self, tag: u32, text: &[u8]) -> Ticket {
         let checksum = self.mesh[0].checksum();
-        self.mail[0].send(1, tag, DType::U8, Buffer::copied_from(text), checksum)
+        self.mail[0].send(1, tag, DType::U8, Body::Owned(Buffer::copied_from(text)), checksum)
     }
 
     fn recv(&mut self, from: Option<usize>, tag: u32, len: usize) -> Ticket {
-        self.mail[1].recv(from, tag, DType::U8, Buffer::zeroed(len))
+        self.mail[1].recv(from, tag, DType::U8, Body::Owned(Buffer::zeroed(len)))
+    }
+
+    fn recv_lent(&mut self, tag: u32, len: usize) -> Ticket {
+        self.mail[1].recv(Some(0), tag, DType::U8, Body::Lent(len))
     }
 
     fn received(&mut self, ticket: Ticket) -> Vec<u8> {
@@ -160,7 +165,7 @@ fn a_flipped_byte_and_a_lost_peer_are_told() {
     let mut two = Two::new(64);
     let ticket = two.recv(Some(0), 0, 5);
     two.send(0, b"hello");
-    assert!(two.mail[0].poll(&mut two.mesh[0]));
+    assert!(two.mail[0].poll(&mut two.mesh[0], None));
     *two.pipes[0].lock().unwrap().bytes.get_mut(34).unwrap() ^= 4;
     two.run();
     let error = two.mail[1].take(ticket).unwrap().unwrap_err();
@@ -169,7 +174,7 @@ fn a_flipped_byte_and_a_lost_peer_are_told() {
     let mut two = Two::new(64);
     let (sure, any) = (two.recv(Some(0), 0, 5), two.recv(None, 1, 5));
     two.send(2, b"kept");
-    two.mail[0].poll(&mut two.mesh[0]);
+    two.mail[0].poll(&mut two.mesh[0], None);
     two.pipes[0].lock().unwrap().closed = true;
     two.run();
     for ticket in [sure, any] {
@@ -217,4 +222,59 @@ fn any_bytes_at_all_are_survived() {
             }
         }
     }
+}
+
+#[test]
+fn lent_bytes_move_only_while_they_are_shown() {
+    for step in [1, 7, 64] {
+        let mut two = Two::new(step);
+        let text: Vec<u8> = (0..300).map(|at| at as u8).collect();
+        let checksum = two.mesh[0].checksum();
+        let sent = two.mail[0].send(1, 0, DType::U8, Body::Lent(text.len()), checksum);
+        let came = two.recv_lent(0, text.len());
+        two.run();
+        assert!(two.pipes[0].lock().unwrap().bytes.is_empty());
+        let (mut ends, mut room) = ([None, None], vec![0; text.len()]);
+        while ends.iter().any(Option::is_none) {
+            let mut sending = Data { input: &text, output: &mut [] };
+            let mut receiving = Data { input: &[], output: &mut room };
+            for (rank, ticket, data) in [(0, sent, &mut sending), (1, came, &mut receiving)] {
+                two.mail[rank].poll(&mut two.mesh[rank], Some(Shown { ticket, data }));
+                ends[rank] = ends[rank].take().or(two.mail[rank].take(ticket));
+            }
+        }
+        assert!(ends.into_iter().flatten().all(|end| end.unwrap().buffer.is_empty()));
+        assert_eq!(room, text);
+    }
+}
+
+#[test]
+fn whoever_has_to_show_its_room_is_told_when_a_message_comes() {
+    let mut two = Two::new(64);
+    let came = two.recv_lent(4, 3);
+    two.run();
+    assert!(!two.mail[1].has_news());
+    two.send(4, b"abc");
+    two.run();
+    assert!(two.mail[1].has_news() && two.mail[1].take(came).is_none());
+    let mut room = [0; 3];
+    let mut data = Data { input: &[], output: &mut room };
+    two.mail[1].poll(&mut two.mesh[1], Some(Shown { ticket: came, data: &mut data }));
+    assert!(two.mail[1].take(came).unwrap().is_ok());
+    assert_eq!(&room, b"abc");
+}
+
+#[test]
+fn a_message_that_came_before_its_room_was_lent_is_given_to_be_copied() {
+    let mut two = Two::new(64);
+    // Somebody waits for another message, so that this one is taken in.
+    two.recv(Some(0), 9, 1);
+    two.send(1, b"early");
+    two.run();
+    let came = two.recv_lent(1, 5);
+    assert_eq!(two.received(came), b"early");
+    let short = two.recv_lent(2, 1);
+    two.send(2, b"too long");
+    two.run();
+    assert_eq!(two.mail[1].take(short).unwrap().unwrap_err().scope(), crate::Scope::Call);
 }
