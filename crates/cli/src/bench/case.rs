@@ -84,7 +84,7 @@ impl Case {
             Kind::AllReduce | Kind::Broadcast | Kind::Reduce => (0, count),
             Kind::AllGather | Kind::Gather => (share, count),
             Kind::ReduceScatter | Kind::Scatter => (count, share),
-            Kind::AllToAll | Kind::SendRecv => (count, count),
+            Kind::AllToAll | Kind::SendRecv | Kind::PingPong => (count, count),
             Kind::Barrier => (0, 0),
         };
         let buffer = |count: usize| match memory {
@@ -97,7 +97,12 @@ impl Case {
     /// Runs the operation once, with this root if it has one.
     pub(crate) fn run(&self, group: &Group, buffers: &mut Buffers, root: usize) -> Result<()> {
         let Buffers { input, output } = buffers;
-        let Some(op) = self.op(root) else { return self.pass_on(group, input, output) };
+        let Some(op) = self.op(root) else {
+            return match self.kind {
+                Kind::PingPong => self.play_back(group, input.as_bytes(), output.as_bytes_mut()),
+                _ => self.pass_on(group, input, output),
+            };
+        };
         let (input, output) = (input.as_bytes(), output.as_bytes_mut());
         if self.kind.is_in_place() {
             return group.run_bytes(op, self.dtype, None, None, output).map(drop);
@@ -154,6 +159,7 @@ impl Case {
             Kind::Scatter => one(Source::Rank(root), rank * share, share),
             Kind::AllToAll => of_each(rank * share),
             Kind::SendRecv => one(Source::Rank(self.neighbours(rank).1), 0, count),
+            Kind::PingPong => one(Source::Rank(rank & !1), 0, count),
             Kind::Barrier => vec![],
         }
     }
@@ -196,7 +202,7 @@ impl Case {
             Kind::Gather => Some(Op::Gather { counts, root }),
             Kind::Scatter => Some(Op::Scatter { counts, root }),
             Kind::Barrier => Some(Op::Barrier),
-            Kind::SendRecv => None,
+            Kind::SendRecv | Kind::PingPong => None,
         }
     }
 
@@ -214,6 +220,28 @@ impl Case {
         if let Some(end) = sent.wait(None) {
             let Finished { buffers, .. } = end?;
             *input = buffers.input.unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// The first of two ranks sends and gets it back; a last one without another keeps to itself.
+    fn play_back(&self, group: &Group, input: &[u8], output: &mut [u8]) -> Result<()> {
+        let peer = group.rank() ^ 1;
+        if peer >= self.np {
+            output.copy_from_slice(input);
+            return Ok(());
+        }
+        let send = |bytes: &[u8]| {
+            let op = Op::Send { count: self.count, to: peer, tag: 0 };
+            group.run_bytes(op, self.dtype, None, Some(bytes), &mut [])
+        };
+        if group.rank() < peer {
+            send(input)?;
+        }
+        let op = Op::Recv { count: self.count, from: Some(peer), tag: 0 };
+        group.run_bytes(op, self.dtype, None, Some(&[]), output)?;
+        if group.rank() > peer {
+            send(output)?;
         }
         Ok(())
     }

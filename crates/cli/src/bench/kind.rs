@@ -15,11 +15,13 @@ pub(crate) enum Kind {
     Scatter,
     /// Every rank sends to the next one and receives from the one before.
     SendRecv,
+    /// Every even rank sends to the next one, which sends it back.
+    PingPong,
     Barrier,
 }
 
 impl Kind {
-    const ALL: [Kind; 10] = [
+    const ALL: [Kind; 11] = [
         Kind::AllReduce,
         Kind::ReduceScatter,
         Kind::AllGather,
@@ -29,6 +31,7 @@ impl Kind {
         Kind::Gather,
         Kind::Scatter,
         Kind::SendRecv,
+        Kind::PingPong,
         Kind::Barrier,
     ];
 
@@ -44,6 +47,7 @@ impl Kind {
             Kind::Scatter => OpKind::Scatter.name(),
             Kind::Barrier => OpKind::Barrier.name(),
             Kind::SendRecv => "send_recv",
+            Kind::PingPong => "ping_pong",
         }
     }
 
@@ -75,6 +79,7 @@ impl Kind {
         let share = (np - 1) as f64 / np as f64;
         match self {
             Kind::AllReduce => 2.0 * share,
+            Kind::PingPong => 2.0,
             kind if kind.is_sliced() => share,
             _ => 1.0,
         }
