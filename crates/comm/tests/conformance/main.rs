@@ -7,6 +7,7 @@ mod case;
 mod collectives;
 mod lent;
 mod messages;
+mod numbers;
 mod reductions;
 mod same_bits;
 mod setting;
