@@ -7,20 +7,20 @@ use phalanx_core::{DType, Op};
 
 /// One call.
 #[derive(Clone, Debug)]
-pub(super) struct Act {
-    pub(super) op: Op,
-    pub(super) dtype: DType,
-    pub(super) factor: Option<Factor>,
+pub(crate) struct Act {
+    pub(crate) op: Op,
+    pub(crate) dtype: DType,
+    pub(crate) factor: Option<Factor>,
     /// What the rank gives; absent when the operation works in place.
-    pub(super) input: Option<Vec<u8>>,
+    pub(crate) input: Option<Vec<u8>>,
     /// What is in the output before.
-    pub(super) output: Vec<u8>,
-    pub(super) right: Right,
+    pub(crate) output: Vec<u8>,
+    pub(crate) right: Right,
 }
 
 /// What must be in the output after.
 #[derive(Clone, Debug)]
-pub(super) enum Right {
+pub(crate) enum Right {
     /// These bytes from this place on; what lies beside them may be anything.
     Bytes { start: usize, bytes: Vec<u8> },
     /// What the rank that is named as the source has sent.
@@ -29,7 +29,7 @@ pub(super) enum Right {
 
 impl Right {
     /// Where the output of a call differs.
-    pub(super) fn difference(&self, output: &[u8], source: Option<usize>) -> Option<String> {
+    pub(crate) fn difference(&self, output: &[u8], source: Option<usize>) -> Option<String> {
         let (start, expected) = match self {
             Right::Bytes { start, bytes } => (*start, bytes),
             Right::Sent { by_rank } => match source.and_then(|source| by_rank.get(source)) {

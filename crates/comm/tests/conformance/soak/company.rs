@@ -3,6 +3,7 @@
 //! `PHALANX_TEST_SOAK` says how many deeds there are at least; a thousand unless set. A failure names the seed of its
 //! company, with which `PHALANX_TEST_SEED` begins.
 
+use std::iter::successors;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -16,14 +17,27 @@ use crate::collectives::{self, Kind, begin};
 use crate::setting::Setting;
 
 pub(crate) fn soak(setting: &Setting) {
-    let wanted = number("PHALANX_TEST_SOAK").unwrap_or(2 * Plan::DEEDS);
-    let mut seed = number("PHALANX_TEST_SEED").unwrap_or_else(|| fastrand::u64(..));
-    for _ in 0..wanted.div_ceil(Plan::DEEDS) {
+    for seed in seeds(2) {
         let plan = Plan::new(seed);
         let found = company(setting, &plan);
         assert!(found.is_empty(), "{} differences; PHALANX_TEST_SEED={seed}\n{}", found.len(), found.join("\n"));
-        seed = hash(seed);
     }
+}
+
+/// The seeds of as many companies as there shall be; of so many unless that is said.
+pub(crate) fn seeds(companies: u64) -> impl Iterator<Item = u64> {
+    let first = number("PHALANX_TEST_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let companies = number("PHALANX_TEST_SOAK").map_or(companies, |deeds| deeds.div_ceil(Plan::DEEDS));
+    successors(Some(first), |&seed| Some(hash(seed))).take(companies as usize)
+}
+
+/// What one member finds that is a process of its own, and joins the group of each team, by number and members, itself.
+#[cfg(target_os = "linux")]
+pub(crate) fn part((seed, size, me): (u64, usize, usize), join: impl Fn(usize, &[usize]) -> Group) -> Findings {
+    let plan = Plan::of_size(seed, size);
+    let teams = plan.teams.iter().enumerate();
+    let groups: Vec<_> = teams.map(|(team, members)| members.contains(&me).then(|| join(team, members))).collect();
+    member(&plan, me, &groups)
 }
 
 /// Worlds that end as soon as they have begun: a rank that leaves has given what its peers still need.

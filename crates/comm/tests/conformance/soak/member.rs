@@ -8,7 +8,7 @@ use phalanx_core::backend::{Buffers, Finished, Pending};
 use phalanx_core::{Error, Group, Op};
 use phalanx_mem::Buffer;
 
-use super::act::{Act, Right};
+use super::act::Act;
 use super::plan::Plan;
 use crate::case::hash;
 
@@ -121,16 +121,13 @@ impl Member<'_> {
         if kept != act.input.as_deref().unwrap_or_default() {
             self.find(number, act, "its input came back as another");
         }
-        match (&act.op, source) {
-            (Op::Recv { from: Some(from), .. }, Some(source)) if *from != source => {
+        if let (Op::Recv { from, .. }, Some(source)) = (&act.op, source) {
+            if from.is_some_and(|from| from != source) {
                 self.find(number, act, &format!("the source is {source}"));
             }
-            (Op::Recv { .. }, Some(source)) if matches!(act.right, Right::Sent { .. }) => {
-                if !self.heard.insert((number, source)) {
-                    self.find(number, act, &format!("rank {source} was heard before"));
-                }
+            if from.is_none() && !self.heard.insert((number, source)) {
+                self.find(number, act, &format!("rank {source} was heard before"));
             }
-            _ => {}
         }
         // Nobody may still read what this rank writes from here on.
         output.as_bytes_mut().fill(0xEE);

@@ -34,8 +34,12 @@ impl Plan {
     pub(super) const DEEDS: u64 = 500;
 
     pub(super) fn new(seed: u64) -> Plan {
-        let mut draw = Rng::with_seed(hash(seed));
-        let size = SIZES[draw.usize(..SIZES.len())];
+        let size = SIZES[Rng::with_seed(hash(seed)).usize(..SIZES.len())];
+        Plan::of_size(seed, size)
+    }
+
+    pub(super) fn of_size(seed: u64, size: usize) -> Plan {
+        let mut draw = Rng::with_seed(hash(hash(seed)));
         let mut team = |least: usize| {
             let mut team: Vec<usize> = (0..size).collect();
             draw.shuffle(&mut team);
