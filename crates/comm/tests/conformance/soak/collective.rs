@@ -44,7 +44,7 @@ impl Collective {
 
     /// Every collective on every element type with every reduction that it has, of even and uneven parts, apart and in place.
     pub(crate) fn all_shapes() -> Vec<Shape> {
-        KINDS.into_iter().flat_map(|kind| Collective::shapes(kind)).collect()
+        KINDS.into_iter().flat_map(Collective::shapes).collect()
     }
 
     fn shapes(kind: OpKind) -> Vec<Shape> {
