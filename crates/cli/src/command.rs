@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{bench, completions, run, simulate, store};
+use crate::{bench, completions, doctor, run, simulate, store};
 
 /// Distributed training communication: start the ranks, measure it and try its faults.
 #[derive(Debug, Parser)]
@@ -18,6 +18,7 @@ pub(crate) enum Command {
     Store(store::Options),
     Bench(bench::Options),
     Simulate(simulate::Options),
+    Doctor(doctor::Options),
     Completions(completions::Options),
     /// The launcher proper, started by `run`.
     #[command(name = "__launch", hide = true)]
@@ -28,11 +29,15 @@ pub(crate) enum Command {
     /// One rank of a bench, started by `bench`.
     #[command(name = "__bench_rank", hide = true)]
     BenchRank,
+    /// One of two processes that try to read each other's memory, started by `doctor`.
+    #[command(name = "__neighbour", hide = true)]
+    Neighbour(doctor::Role),
 }
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0  all went well
-  1  it ran, and found something wrong: a wrong result, a violation, a failed operation, a failed rank
+  1  it ran, and found something wrong: a wrong result, a violation, a failed operation, a failed rank,
+     something of this machine that must be mended
   2  the command line could not be understood
   128 + N  ended by signal N: 130 by SIGINT, 143 by SIGTERM";

@@ -4,6 +4,7 @@
 mod bench;
 mod command;
 mod completions;
+mod doctor;
 mod failure;
 mod key;
 mod run;
@@ -29,6 +30,8 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::BenchRank => bench::rank(),
         Command::Simulate(options) => simulate::run(&options),
+        Command::Doctor(options) => doctor::run(&options),
+        Command::Neighbour(role) => doctor::neighbour(&role),
         Command::Completions(options) => completions::run(&options),
     };
     failure::exit_code(done)

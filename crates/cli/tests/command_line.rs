@@ -81,6 +81,7 @@ fn flags_are_the_frozen_list() {
         ("bench", &bench[..]),
         ("simulate", &simulate),
         ("run", &run),
+        ("doctor", &["--help", "--json", "--no-bandwidth"]),
         ("completions", &["--help"]),
         ("store", &["--help"]),
         ("store serve", &serve),

@@ -6,7 +6,11 @@ mod asynchronous;
 mod case;
 mod collectives;
 mod lent;
+mod matrix;
 mod messages;
+#[cfg(target_os = "linux")]
+mod namespaces;
+mod numbers;
 mod reductions;
 mod same_bits;
 mod setting;
@@ -32,6 +36,7 @@ macro_rules! conformance {
             conformance!(@tests reductions: every_operation_and_type, scaled);
             conformance!(@tests same_bits: floats, halves);
             conformance!(@tests lent: buffers_of_the_group);
+            conformance!(@tests matrix: every_shape_in_every_world);
             conformance!(@tests soak: soak, many_short_worlds);
         }
     )*};

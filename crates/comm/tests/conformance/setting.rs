@@ -22,10 +22,16 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// Runs `rank` for every rank of a new world and returns what each returned.
-    pub(crate) fn run<R: Send>(&self, size: usize, rank: impl Fn(&Group) -> R + Sync) -> Vec<R> {
+    /// The groups of a new world.
+    pub(crate) fn groups(&self, size: usize) -> Vec<Group> {
         let groups = (self.make)(size, GroupOptions::default().timeout(TIMEOUT)).expect("a world");
         assert_eq!(groups.len(), size);
+        groups
+    }
+
+    /// Runs `rank` for every rank of a new world and returns what each returned.
+    pub(crate) fn run<R: Send>(&self, size: usize, rank: impl Fn(&Group) -> R + Sync) -> Vec<R> {
+        let groups = self.groups(size);
         thread::scope(|scope| {
             let rank = &rank;
             let ranks: Vec<_> = groups.into_iter().map(|group| scope.spawn(move || rank(&group))).collect();

@@ -1,0 +1,91 @@
+//! Whether ranks of one host can share memory: anonymous files that can be sealed, as long as a segment is.
+
+use std::io;
+
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::process::{Resource, getrlimit};
+
+use super::finding::{Finding, amount};
+
+/// What was tried, and the limits of files and addresses; none where there is no limit.
+#[derive(Debug)]
+pub(super) struct Reading {
+    /// A small segment, or the call that was refused.
+    segment: Result<(), String>,
+    longest_file: Option<u64>,
+    addresses: Option<u64>,
+}
+
+pub(super) fn read() -> Reading {
+    let limit = |resource| getrlimit(resource).current;
+    Reading { segment: segment(), longest_file: limit(Resource::Fsize), addresses: limit(Resource::As) }
+}
+
+pub(super) fn judge(reading: &Reading) -> Finding {
+    if let Err(refused) = &reading.segment {
+        let why = "ranks of one host cannot share memory, which is many times faster than TCP";
+        return Finding::wrong(CHECK, refused, why, "allow memfd_create and fcntl in the container's seccomp profile");
+    }
+    if let Some(limit) = reading.longest_file.filter(|&limit| limit < NEED) {
+        let why = "a segment has 64 GiB of addresses for each rank, and a file beyond the limit ends the program";
+        return Finding::wrong(CHECK, format!("files of at most {}", amount(limit)), why, "ulimit -f unlimited");
+    }
+    if let Some(limit) = reading.addresses.filter(|&limit| limit < NEED) {
+        let why = "a segment has 64 GiB of addresses for each rank, of which only what is used takes memory";
+        return Finding::wrong(CHECK, format!("{} of addresses", amount(limit)), why, "ulimit -v unlimited");
+    }
+    let limits: Vec<String> = [(reading.longest_file, "a file"), (reading.addresses, "addresses")]
+        .into_iter()
+        .filter_map(|(limit, what)| Some(format!(", at most {} of {what}", amount(limit?))))
+        .collect();
+    Finding::ok(CHECK, format!("anonymous files with seals{}", limits.concat()))
+}
+
+/// Makes what every group of one host is in, only smaller.
+fn segment() -> Result<(), String> {
+    let refused = |call: &'static str| move |errno| format!("{call}: {}", io::Error::from(errno));
+    let file = memfd_create("phalanx-doctor", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
+    let file = file.map_err(refused("memfd_create"))?;
+    // No longer than every limit of files allows: one page.
+    ftruncate(&file, TRIED).map_err(refused("ftruncate"))?;
+    fallocate(&file, FallocateFlags::empty(), 0, TRIED).map_err(refused("fallocate"))?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    fcntl_add_seals(&file, seals).map_err(refused("fcntl(F_ADD_SEALS)"))
+}
+
+const CHECK: &str = "shared memory";
+const TRIED: u64 = 4096;
+/// A segment of two ranks, with room for what else is in it.
+const NEED: u64 = 130 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    fn reading() -> Reading {
+        Reading { segment: Ok(()), longest_file: None, addresses: None }
+    }
+
+    #[test]
+    fn no_limits_are_fine_and_wide_ones_are_told() {
+        assert_eq!(judge(&reading()), Finding::ok(CHECK, "anonymous files with seals"));
+        let wide = judge(&Reading { longest_file: Some(1 << 40), ..reading() });
+        assert_eq!(wide, Finding::ok(CHECK, "anonymous files with seals, at most 1 TiB of a file"));
+    }
+
+    #[test]
+    fn what_is_refused_and_what_is_too_small_is_named() {
+        let refused = judge(&Reading { segment: Err("memfd_create: Operation not permitted".to_owned()), ..reading() });
+        assert_eq!((refused.level, &refused.found[..12]), (Level::Wrong, "memfd_create"));
+        let short = judge(&Reading { longest_file: Some(1 << 30), ..reading() });
+        assert_eq!((short.level, &short.found[..]), (Level::Wrong, "files of at most 1 GiB"));
+        let narrow = judge(&Reading { addresses: Some(32 << 30), ..reading() });
+        assert_eq!((narrow.level, &narrow.found[..]), (Level::Wrong, "32 GiB of addresses"));
+    }
+
+    #[test]
+    fn a_segment_can_be_made_here() {
+        assert_eq!(segment(), Ok(()));
+    }
+}
