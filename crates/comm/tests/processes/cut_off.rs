@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::LATE;
+use crate::hard_times::over;
 use crate::hosts::Hosts;
 use crate::times::{self, Times};
 use crate::world::World;
@@ -95,6 +96,41 @@ fn a_partition_that_heals_in_time_is_no_failure() {
         world.end();
     }
     times.hold(LATE, 2 * LATE);
+}
+
+/// Row 13.
+#[test]
+fn ranks_go_on_without_the_store() {
+    let Some(hosts) = Hosts::connected(3) else { return };
+    let mut world = World::start_between(&hosts, "beside a store", &[0, 1, 2]);
+    (0..3).for_each(|rank| world.expect(rank, "ready"));
+    hosts.unplug(2);
+    world.tell_all("go on");
+    let mut times = Times::of("a store that cannot be reached: call past its deadline", "TCP");
+    for rank in 0..2 {
+        times.add((0..4).map(|_| over(&world.hear(rank, "over").1)));
+        world.expect(rank, "done");
+    }
+    world.end();
+    times.hold(Duration::from_millis(250), LATE);
+}
+
+/// Row 19: what has to pass takes two seconds at this rate.
+#[test]
+fn a_narrow_way_makes_ranks_slow_and_not_wrong() {
+    let Some(hosts) = Hosts::connected(2) else { return };
+    let mut world = two_by_two(&hosts);
+    hosts.narrow(1);
+    world.tell_all("300");
+    (0..4).for_each(|rank| world.expect(rank, "done"));
+    world.end();
+}
+
+/// Somewhere the rows above are played: where the whole suite has to pass, they are not all skipped.
+#[test]
+fn not_all_of_this_is_skipped() {
+    let is_required = std::env::var_os("CI").is_some();
+    assert!(Hosts::connected(2).is_some() || !is_required, "no row between hosts was played");
 }
 
 const SILENT: [&str; 4] = [

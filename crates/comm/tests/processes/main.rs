@@ -4,6 +4,8 @@
 
 mod bad_way;
 mod cut_off;
+mod hard_times;
+mod hardship;
 mod hosts;
 mod play;
 mod relay;

@@ -10,6 +10,8 @@ use phalanx_comm::{Door, Network, Processes};
 use phalanx_core::store::Store;
 use phalanx_core::{Error, Group, GroupOptions, ReduceOp, Result};
 
+use crate::hardship;
+
 /// What a rank is told by its environment.
 pub(crate) const PLAY: &str = "PHALANX_TEST_PLAY";
 pub(crate) const DOOR: &str = "PHALANX_TEST_DOOR";
@@ -33,6 +35,12 @@ pub(crate) fn play() {
         "pause" => with_a_pause(&join(PATIENCE)),
         "hasty" => with_a_pause(&join(Duration::from_secs(2))),
         "rounds" => in_rounds(&join(PATIENCE)),
+        "crowded" => hardship::crowded(),
+        "interrupted" => hardship::interrupted(),
+        "idle" => hardship::idle(&join(Duration::from_secs(2))),
+        "scarce" => hardship::scarce(),
+        "hosting" => hardship::hosting(),
+        "beside a store" => hardship::beside_a_store(),
         "abort" => at_odds(join(PATIENCE), |group| {
             group.abort("the operator said so");
             failed(&Error::aborted("rank 1: the operator said so"));
@@ -64,7 +72,7 @@ pub(crate) const MISTAKES: &[(&str, Mistake)] = &[
 ];
 
 /// Joins, and plays once with all the others.
-fn join(timeout: Duration) -> Group {
+pub(crate) fn join(timeout: Duration) -> Group {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok()).expect("a number");
     let (rank, size, door) = (number(RANK), number(RANKS), std::env::var(DOOR).expect("a name"));
     let options = GroupOptions::default().timeout(timeout);
@@ -79,7 +87,7 @@ fn join(timeout: Duration) -> Group {
 }
 
 /// At the address of this rank's host, where it has one of its own.
-fn placed(network: Network) -> Network {
+pub(crate) fn placed(network: Network) -> Network {
     match std::env::var(ADDRESS) {
         Ok(address) => network.address(address.parse().expect("an address")).insecure(true),
         Err(_) => network,
@@ -87,7 +95,7 @@ fn placed(network: Network) -> Network {
 }
 
 /// The store at an address, or in a file.
-fn store(address: &str) -> Store {
+pub(crate) fn store(address: &str) -> Store {
     if address.starts_with('/') {
         return Store::new(FileStore::open(address, FileStoreOptions::new()).expect("a file"));
     }
@@ -139,7 +147,7 @@ fn with_a_pause(group: &Group) {
 }
 
 /// Whenever it is told to, as many operations as it is told.
-fn in_rounds(group: &Group) {
+pub(crate) fn in_rounds(group: &Group) {
     say("ready");
     while let Ok(rounds) = listen().parse::<u32>() {
         for _ in 0..rounds {
@@ -209,30 +217,30 @@ fn belongings() -> Vec<String> {
 }
 
 /// Says of what the group failed, and stays until the test is done.
-fn failed(error: &Error) {
+pub(crate) fn failed(error: &Error) {
     say(&format!("failed {}", first(error)));
     while !listen().is_empty() {}
 }
 
 /// The first failure of a group, whoever reports it.
-fn first(error: &Error) -> &Error {
+pub(crate) fn first(error: &Error) -> &Error {
     match error {
         Error::Aborted(aborted) => aborted.cause.as_deref().map_or(error, first),
         other => other,
     }
 }
 
-fn say(what: &str) {
+pub(crate) fn say(what: &str) {
     let mut stdout = io::stdout().lock();
     let said = stdout.write_all(format!("{MARK}{what}\n").as_bytes()).and_then(|()| stdout.flush());
     said.expect("the test listens");
 }
 
 /// The next line from the test; empty when it has no more to say.
-fn listen() -> String {
+pub(crate) fn listen() -> String {
     let mut line = String::new();
     io::stdin().read_line(&mut line).expect("the test speaks");
     line.trim().to_owned()
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

@@ -75,6 +75,13 @@ impl World {
         World { ranks, door, _server: None, _store: Some(file) }
     }
 
+    /// Starts a play in as many processes, which meet in a file.
+    pub(crate) fn start_with_a_file(play: &str, size: usize) -> World {
+        let file = StoreFile(std::env::temp_dir().join(unique_name()));
+        let door = file.0.display().to_string();
+        World { _store: Some(file), ..World::start_at(Ground::Tcp, play, size, door) }
+    }
+
     /// The ranks but these.
     pub(crate) fn others(&self, but: &[usize]) -> impl Iterator<Item = usize> + use<> {
         let but = but.to_vec();
@@ -138,6 +145,12 @@ impl World {
         self.signal(rank, Signal::STOP);
         let stopped = waitpid(Some(self.pid(rank)), WaitOptions::UNTRACED).expect("a child").expect("news of it");
         assert!(stopped.1.stopped(), "rank {rank} has ended");
+    }
+
+    /// What has a handler run in every rank.
+    pub(crate) fn interruption(&self) -> impl Fn() + Send + use<> {
+        let ranks: Vec<Pid> = (0..self.ranks.len()).map(|rank| self.pid(rank)).collect();
+        move || ranks.iter().for_each(|rank| kill_process(*rank, Signal::USR1).expect("it is not reaped yet"))
     }
 
     pub(crate) fn resume(&self, rank: usize) {
