@@ -37,8 +37,8 @@ impl Accord {
 
     /// This rank cannot connect: nobody needs to wait any more.
     pub(super) fn call_off(&self, why: &str, until: Instant) {
-        let why =
-            format!("rank {} could not connect to all others: {}", self.rank, &why[..why.floor_char_boundary(LONG)]);
+        let why: String = why.chars().take(LONG).collect();
+        let why = format!("rank {} could not connect to all others: {why}", self.rank);
         let keys: Vec<String> = (0..self.size).filter(|&rank| rank != self.rank).map(|rank| self.key(rank)).collect();
         let pairs: Vec<(&str, &[u8])> = keys.iter().map(|key| (&**key, why.as_bytes())).collect();
         note(self.store(until).multi_set(&pairs));
@@ -67,5 +67,5 @@ fn note<R>(asked: Result<R, StoreError>) {
 }
 
 const DONE: &[u8] = b"+";
-/// How much is told of a reason, in bytes.
+/// How much is told of a reason, in letters.
 const LONG: usize = 1 << 10;

@@ -127,10 +127,13 @@ pub(crate) fn beside_a_store() {
     listen();
 }
 
+/// A call on a store, and whether it was answered.
+type Ask = fn(&Store) -> bool;
+
 /// Every call on a store that is gone ends with an error in its time, and says how much longer it took.
 fn ask_in_time(store: &Store) {
     let store = store.with_timeout(SOON);
-    let calls: [(&str, fn(&Store) -> bool); 4] = [
+    let calls: [(&str, Ask); 4] = [
         ("set", |store| store.set("a", "b").is_ok()),
         ("get", |store| store.get("nothing").is_ok()),
         ("add", |store| store.add("number", 1).is_ok()),
