@@ -29,6 +29,12 @@ impl Accord {
         }
     }
 
+    /// Why another rank said that there will be no group, where one has.
+    pub(super) fn reason(&self, until: Instant) -> Option<String> {
+        let word = self.store(until).find(&self.key(self.rank)).ok()??;
+        (word != DONE).then(|| String::from_utf8_lossy(&word).into_owned())
+    }
+
     /// Nothing more is awaited: all connections are there, or why not. What another rank said before stands.
     pub(super) fn settle(&self, why: Option<String>, until: Instant) {
         let word = why.map_or(DONE.to_vec(), String::into_bytes);

@@ -105,7 +105,11 @@ fn connect_all(terms: &Terms, door: &Door, cards: &[Card], accord: &Accord, unti
             accord
                 .settle(lost.map(|rank| format!("rank {rank} ended its connection before all were connected")), until);
         });
-        let called = call_lower(terms, cards, hello, places, until).and_then(|()| await_higher(places, accord, until));
+        let called = call_lower(terms, cards, hello, places, until).map_err(|error| {
+            // A rank that gave up has closed its door, and is not the one to blame.
+            accord.reason(until).map_or(error, |why| Error::setup("ranks over TCP", why))
+        });
+        let called = called.and_then(|()| await_higher(places, accord, until));
         called.inspect_err(|_| places.fail())
     })
     .inspect_err(|error| accord.call_off(&error.to_string(), until))?;
