@@ -1,6 +1,7 @@
 //! How the ranks of a group come together: all bring a card to one meeting, of each pair the higher rank connects to the
 //! lower one, and a second meeting tells everybody whether that went well.
 
+use std::iter;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::thread::{self, Scope};
@@ -10,6 +11,7 @@ use phalanx_core::store::Store;
 use phalanx_core::{Error, Result};
 use rustix::event::PollFlags;
 
+use super::accord::Accord;
 use super::card::{Card, Manner};
 use super::connect::reach;
 use super::door::Door;
@@ -43,10 +45,12 @@ pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<
     let read = |(rank, card): (usize, &Vec<u8>)| check(&ours, rank, Card::decode(card));
     let cards: Vec<Card> = cards.iter().enumerate().map(read).collect::<Result<_>>()?;
     let left = deadline.saturating_duration_since(Instant::now());
-    let connected = connect_all(terms, &door, &cards, deadline - (left / 4).min(LAST_WORDS));
+    let accord = Accord::new(store.clone(), terms.rank, terms.size);
+    let connected = connect_all(terms, &door, &cards, &accord, deadline - (left / 4).min(LAST_WORDS));
     // Who could not reach whom is everybody's affair.
     let trouble = connected.as_ref().err().map(Error::to_string).unwrap_or_default();
     let told = meet(&meeting, trouble.as_bytes(), deadline);
+    accord.forget(deadline);
     let lines = connected?;
     match told?.iter().position(|trouble| !trouble.is_empty()) {
         Some(rank) => Err(Error::setup("ranks over TCP", format!("rank {rank} could not connect to all others"))),
@@ -85,7 +89,7 @@ fn check(ours: &Card, rank: usize, theirs: Option<Card>) -> Result<Card> {
 }
 
 /// The connections to all others: lower ranks are called, higher ones call.
-fn connect_all(terms: &Terms, door: &Door, cards: &[Card], until: Instant) -> Result<Lines> {
+fn connect_all(terms: &Terms, door: &Door, cards: &[Card], accord: &Accord, until: Instant) -> Result<Lines> {
     let hello = Hello {
         token: cards[0].token,
         epoch: terms.manner.epoch,
@@ -94,18 +98,39 @@ fn connect_all(terms: &Terms, door: &Door, cards: &[Card], until: Instant) -> Re
         traffic: Traffic::Control,
     };
     let places = Places::new(hello, terms.size).map_err(|errno| Error::setup("ranks over TCP", errno))?;
-    let called = thread::scope(|scope| {
+    thread::scope(|scope| {
         let (places, guard) = (&places, &terms.guard);
-        scope.spawn(move || welcome(scope, door, places, guard, until));
-        call_lower(terms, cards, hello, places, until).inspect_err(|_| places.fail())
-    });
-    called?;
+        scope.spawn(move || {
+            let lost = welcome(scope, door, places, guard, until);
+            accord
+                .settle(lost.map(|rank| format!("rank {rank} ended its connection before all were connected")), until);
+        });
+        let called = call_lower(terms, cards, hello, places, until).map_err(|error| {
+            // A rank that gave up has closed its door, and is not the one to blame.
+            accord.reason(until).map_or(error, |why| Error::setup("ranks over TCP", why))
+        });
+        let called = called.and_then(|()| await_higher(places, accord, until));
+        called.inspect_err(|_| places.fail())
+    })
+    .inspect_err(|error| accord.call_off(&error.to_string(), until))?;
     match &*places.absent() {
         [] => Ok(places.into_lines()),
         absent => {
             let why = format!("{} did not connect to rank {} at port {}", named(absent), terms.rank, door.port);
             Err(Error::absent("ranks over TCP", why, absent.to_vec()))
         }
+    }
+}
+
+/// Waits until all higher ranks have called, or it is known that not all will.
+fn await_higher(places: &Places, accord: &Accord, until: Instant) -> Result<()> {
+    if places.is_settled() {
+        return Ok(());
+    }
+    match accord.wait(until) {
+        Ok(None) => Ok(()),
+        Ok(Some(why)) => Err(Error::setup("ranks over TCP", why)),
+        Err(error) => Err(Error::setup("ranks over TCP", error)),
     }
 }
 
@@ -120,19 +145,26 @@ fn call_lower(terms: &Terms, cards: &[Card], hello: Hello, places: &Places, unti
     Ok(())
 }
 
-/// Lets the higher ranks in, each on a thread for as long as it greets, until all are there.
+/// Lets the higher ranks in, each on a thread for as long as it greets, until all are there. Returns the rank that ended a
+/// connection meanwhile, which is then no longer awaited.
 fn welcome<'scope>(
     scope: &'scope Scope<'scope, '_>,
     door: &'scope Door,
     places: &'scope Places,
     guard: &'scope Guard,
     until: Instant,
-) {
+) -> Option<usize> {
     while !places.is_settled() {
-        let wanted = [(places.nudge.as_fd(), PollFlags::IN), (door.as_fd(), PollFlags::IN)];
-        let wanted = if places.has_room() { &wanted[..] } else { &wanted[..1] };
-        if !wait_any(wanted, until).unwrap_or_default() {
-            return;
+        let here = places.sockets();
+        if let Some((rank, _)) = here.iter().find(|(_, socket)| socket.has_ended()) {
+            places.fail();
+            return Some(*rank);
+        }
+        let ends = here.iter().map(|(_, socket)| (socket.as_fd(), PollFlags::RDHUP));
+        let door_opens = places.has_room().then(|| (door.as_fd(), PollFlags::IN));
+        let wanted: Vec<_> = iter::once((places.nudge.as_fd(), PollFlags::IN)).chain(door_opens).chain(ends).collect();
+        if !wait_any(&wanted, until).unwrap_or_default() {
+            return None;
         }
         // Only empties the counter.
         let _ = rustix::io::read(&places.nudge, &mut [0_u8; 8]);
@@ -148,6 +180,7 @@ fn welcome<'scope>(
             places.exit();
         });
     }
+    None
 }
 
 fn greet(socket: Socket, places: &Places, guard: &Guard, until: Instant) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! Ranks that reach each other over TCP: how they come together, the links they then have, and what they say to each other
 //! besides the data. What is built on it is the same as for threads; docs/wire.md has every byte.
 
+mod accord;
 mod card;
 mod connect;
 mod control;

@@ -1,6 +1,6 @@
 //! The places of a rank's connections while its group comes together: each is taken once.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use super::greeting::{Line, Trouble};
 use super::hello::{Hello, Traffic};
+use super::socket::Socket;
 
 /// The connections to one peer, by traffic.
 type Place = [State; Traffic::ALL.len()];
@@ -89,6 +90,18 @@ impl Places {
             peer != self.hello.from as usize && !peers.places[peer].iter().all(|state| matches!(state, State::Taken(_)))
         };
         (0..peers.places.len()).filter(is_absent).collect()
+    }
+
+    /// A socket of each peer that is connected, by which its end is seen.
+    pub(super) fn sockets(&self) -> Vec<(usize, Arc<Socket>)> {
+        let peers = self.peers();
+        let taken = |place: &Place| {
+            place.iter().find_map(|state| match state {
+                State::Taken(line) => Some(Arc::clone(&line.socket)),
+                _ => None,
+            })
+        };
+        peers.places.iter().enumerate().filter_map(|(rank, place)| Some((rank, taken(place)?))).collect()
     }
 
     /// The connections by peer, where all are there.

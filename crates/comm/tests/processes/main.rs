@@ -2,13 +2,20 @@
 //! voice, and nothing stays behind.
 #![cfg(target_os = "linux")]
 
+mod bad_way;
+mod cut_off;
+mod hard_times;
+mod hardship;
+mod hosts;
 mod play;
+mod relay;
 mod tcp;
+mod times;
 mod world;
 
-use std::io::Write;
 use std::time::Duration;
 
+use times::Times;
 use world::{Ground, World};
 
 /// A rank of the other tests, in a process that they start.
@@ -26,30 +33,22 @@ fn a_rank_that_is_killed_is_named_by_all_others() {
 /// Kills one rank of a world after another, `kills` times unless told otherwise, and holds the time until the others say so
 /// against the bounds.
 fn killed_ranks_are_named(ground: Ground, kills: usize, why: &str, usual: Duration) {
-    let told_kills = std::env::var("PHALANX_TEST_KILLS").ok().and_then(|kills| kills.parse().ok());
-    let mut times = vec![];
-    for kill in 0..told_kills.unwrap_or(kills) {
+    let transport = if ground == Ground::Tcp { "TCP" } else { "shared memory" };
+    let mut times = Times::of("a rank is killed", transport);
+    for kill in 0..times::runs(kills) {
         let victim = kill % SIZE;
         let mut world = World::start_on(ground, "loop", SIZE);
         world.tell_all(&format!("{}", fastrand::u32(1..60)));
         world.expect(victim, "played");
         let killed = world.kill(&[victim]);
-        for rank in world.others(&[victim]) {
+        times.add(world.others(&[victim]).map(|rank| {
             let (told, verdict) = world.hear(rank, "failed");
             assert_eq!(verdict, format!("rank {victim} is dead: {why}"), "rank {rank}");
-            times.push(told - killed);
-        }
+            told - killed
+        }));
         world.end();
     }
-    times.sort();
-    let (median, last) = (times[times.len() / 2], times[times.len() - 1]);
-    if told_kills.is_some() {
-        let p99 = times[times.len() * 99 / 100];
-        let figures = format!("{} reports: median {median:?}, p99 {p99:?}, last {last:?}\n", times.len());
-        std::io::stderr().write_all(figures.as_bytes()).expect("stderr");
-    }
-    assert!(median < usual, "median {median:?}");
-    assert!(last < LATE, "last {last:?}");
+    times.hold(usual, LATE);
 }
 
 #[test]

@@ -5,10 +5,12 @@ use std::io::{self, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use phalanx_comm::store::{ClientOptions, TcpStore};
+use phalanx_comm::store::{ClientOptions, FileStore, FileStoreOptions, TcpStore};
 use phalanx_comm::{Door, Network, Processes};
 use phalanx_core::store::Store;
 use phalanx_core::{Error, Group, GroupOptions, ReduceOp, Result};
+
+use crate::hardship;
 
 /// What a rank is told by its environment.
 pub(crate) const PLAY: &str = "PHALANX_TEST_PLAY";
@@ -16,6 +18,7 @@ pub(crate) const DOOR: &str = "PHALANX_TEST_DOOR";
 pub(crate) const RANK: &str = "PHALANX_TEST_RANK";
 pub(crate) const RANKS: &str = "PHALANX_TEST_RANKS";
 pub(crate) const GROUND: &str = "PHALANX_TEST_GROUND";
+pub(crate) const ADDRESS: &str = "PHALANX_TEST_ADDRESS";
 /// Stands before everything that a rank says.
 pub(crate) const MARK: &str = "@ ";
 
@@ -31,6 +34,13 @@ pub(crate) fn play() {
         "panic" => at_odds(join(PATIENCE), |_group| std::panic::panic_any("planted")),
         "pause" => with_a_pause(&join(PATIENCE)),
         "hasty" => with_a_pause(&join(Duration::from_secs(2))),
+        "rounds" => in_rounds(&join(PATIENCE)),
+        "crowded" => hardship::crowded(),
+        "interrupted" => hardship::interrupted(),
+        "idle" => hardship::idle(&join(Duration::from_secs(2))),
+        "scarce" => hardship::scarce(),
+        "hosting" => hardship::hosting(),
+        "beside a store" => hardship::beside_a_store(),
         "abort" => at_odds(join(PATIENCE), |group| {
             group.abort("the operator said so");
             failed(&Error::aborted("rank 1: the operator said so"));
@@ -62,12 +72,12 @@ pub(crate) const MISTAKES: &[(&str, Mistake)] = &[
 ];
 
 /// Joins, and plays once with all the others.
-fn join(timeout: Duration) -> Group {
+pub(crate) fn join(timeout: Duration) -> Group {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok()).expect("a number");
     let (rank, size, door) = (number(RANK), number(RANKS), std::env::var(DOOR).expect("a name"));
     let options = GroupOptions::default().timeout(timeout);
     let group = match std::env::var(GROUND).expect("a ground").as_str() {
-        "Tcp" => Network::new(rank, size, store(&door)).options(options).join(PATIENCE),
+        "Tcp" => placed(Network::new(rank, size, store(&door))).options(options).join(PATIENCE),
         _ => Processes::new(rank, size, Door::named(door), [9; 16]).options(options).join(PATIENCE),
     };
     let group = group.unwrap_or_else(|error| panic!("{error}"));
@@ -76,7 +86,19 @@ fn join(timeout: Duration) -> Group {
     group
 }
 
-fn store(address: &str) -> Store {
+/// At the address of this rank's host, where it has one of its own.
+pub(crate) fn placed(network: Network) -> Network {
+    match std::env::var(ADDRESS) {
+        Ok(address) => network.address(address.parse().expect("an address")).insecure(true),
+        Err(_) => network,
+    }
+}
+
+/// The store at an address, or in a file.
+pub(crate) fn store(address: &str) -> Store {
+    if address.starts_with('/') {
+        return Store::new(FileStore::open(address, FileStoreOptions::new()).expect("a file"));
+    }
     let options = ClientOptions::new(address.parse().expect("an address"));
     Store::new(TcpStore::connect(options).expect("the test's server"))
 }
@@ -121,6 +143,21 @@ fn with_a_pause(group: &Group) {
         if let Err(error) = group.all_reduce(&mut [1_u32; 100], ReduceOp::Sum) {
             return failed(&error);
         }
+    }
+}
+
+/// Whenever it is told to, as many operations as it is told.
+pub(crate) fn in_rounds(group: &Group) {
+    say("ready");
+    while let Ok(rounds) = listen().parse::<u32>() {
+        for _ in 0..rounds {
+            let mut data = vec![1_u32; 1000];
+            if let Err(error) = group.all_reduce(&mut data, ReduceOp::Sum) {
+                return failed(&error);
+            }
+            assert!(data.iter().all(|sum| *sum as usize == group.size()));
+        }
+        say("done");
     }
 }
 
@@ -180,30 +217,30 @@ fn belongings() -> Vec<String> {
 }
 
 /// Says of what the group failed, and stays until the test is done.
-fn failed(error: &Error) {
+pub(crate) fn failed(error: &Error) {
     say(&format!("failed {}", first(error)));
     while !listen().is_empty() {}
 }
 
 /// The first failure of a group, whoever reports it.
-fn first(error: &Error) -> &Error {
+pub(crate) fn first(error: &Error) -> &Error {
     match error {
         Error::Aborted(aborted) => aborted.cause.as_deref().map_or(error, first),
         other => other,
     }
 }
 
-fn say(what: &str) {
+pub(crate) fn say(what: &str) {
     let mut stdout = io::stdout().lock();
     let said = stdout.write_all(format!("{MARK}{what}\n").as_bytes()).and_then(|()| stdout.flush());
     said.expect("the test listens");
 }
 
 /// The next line from the test; empty when it has no more to say.
-fn listen() -> String {
+pub(crate) fn listen() -> String {
     let mut line = String::new();
     io::stdin().read_line(&mut line).expect("the test speaks");
     line.trim().to_owned()
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

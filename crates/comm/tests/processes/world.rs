@@ -1,9 +1,10 @@
 //! The side of the test: a process for each rank, what it says, and what is done to it.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,14 +12,19 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use phalanx_comm::store::{ServerOptions, StoreServer};
 
-use crate::play::{DOOR, GROUND, MARK, PLAY, RANK, RANKS};
+use crate::hosts::Hosts;
+use crate::play::{ADDRESS, DOOR, GROUND, MARK, PLAY, RANK, RANKS};
 
 /// A world of processes. Whatever lives when it is dropped is killed.
 pub(crate) struct World {
     ranks: Vec<Rank>,
     door: String,
     _server: Option<StoreServer>,
+    _store: Option<StoreFile>,
 }
+
+/// The file of a store, removed at the end.
+struct StoreFile(PathBuf);
 
 /// How the ranks of a world reach each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,18 +47,39 @@ impl World {
 
     /// Starts a play in as many processes.
     pub(crate) fn start_on(ground: Ground, play: &str, size: usize) -> World {
-        static WORLDS: AtomicU32 = AtomicU32::new(0);
-        let world = WORLDS.fetch_add(1, Ordering::Relaxed);
-        let mut door = format!("phalanx-processes-{}-{world}", std::process::id());
-        let mut server = None;
+        let (mut door, mut server) = (unique_name(), None);
         if ground == Ground::Tcp {
             let options = ServerOptions::new("127.0.0.1:0".parse().expect("an address"));
             let started = server.insert(StoreServer::start(options).expect("a free port"));
             door = started.address().to_string();
         }
-        let start = |rank| Rank::start(play, rank, size, &door, ground);
-        let ranks = (0..size).map(start).collect();
-        World { ranks, door, _server: server }
+        World { _server: server, ..World::start_at(ground, play, size, door) }
+    }
+
+    /// Starts a play in as many processes, which meet at this door.
+    pub(crate) fn start_at(ground: Ground, play: &str, size: usize, door: String) -> World {
+        let ranks = (0..size).map(|rank| Rank::start(program(), play, (rank, size), &door, ground)).collect();
+        World { ranks, door, _server: None, _store: None }
+    }
+
+    /// Starts a play in a process for each of `homes`, on that host. They meet in a file, which no network has to carry.
+    pub(crate) fn start_between(hosts: &Hosts, play: &str, homes: &[usize]) -> World {
+        let file = StoreFile(std::env::temp_dir().join(unique_name()));
+        let door = file.0.display().to_string();
+        let start = |(rank, &home)| {
+            let mut command = hosts.enter(home);
+            command.arg(program().get_program()).env(ADDRESS, hosts.address(home).to_string());
+            Rank::start(command, play, (rank, homes.len()), &door, Ground::Tcp)
+        };
+        let ranks = homes.iter().enumerate().map(start).collect();
+        World { ranks, door, _server: None, _store: Some(file) }
+    }
+
+    /// Starts a play in as many processes, which meet in a file.
+    pub(crate) fn start_with_a_file(play: &str, size: usize) -> World {
+        let file = StoreFile(std::env::temp_dir().join(unique_name()));
+        let door = file.0.display().to_string();
+        World { _store: Some(file), ..World::start_at(Ground::Tcp, play, size, door) }
     }
 
     /// The ranks but these.
@@ -75,12 +102,28 @@ impl World {
 
     /// When a rank said this word, and what came after it.
     pub(crate) fn hear(&self, rank: usize, word: &str) -> (Instant, String) {
+        let mut before = vec![];
         loop {
             let (when, line) = self.ranks[rank].said.recv_timeout(PATIENCE).unwrap_or_else(|error| {
-                panic!("rank {rank} does not say {word:?}: {error}");
+                panic!("rank {rank} does not say {word:?} but {before:?}: {error}");
             });
             if let Some(rest) = line.strip_prefix(word) {
                 return (when, rest.trim().to_owned());
+            }
+            before.push(line);
+        }
+    }
+
+    /// Waits for as long as this, in which no rank may say the word.
+    pub(crate) fn expect_none(&self, word: &str, span: Duration) {
+        let until = Instant::now() + span;
+        for (rank, process) in self.ranks.iter().enumerate() {
+            loop {
+                match process.said.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                    Ok((_, line)) => assert!(!line.starts_with(word), "rank {rank} says {line:?}"),
+                    Err(RecvTimeoutError::Timeout) => break,
+                    Err(RecvTimeoutError::Disconnected) => panic!("rank {rank} has ended"),
+                }
             }
         }
     }
@@ -102,6 +145,12 @@ impl World {
         self.signal(rank, Signal::STOP);
         let stopped = waitpid(Some(self.pid(rank)), WaitOptions::UNTRACED).expect("a child").expect("news of it");
         assert!(stopped.1.stopped(), "rank {rank} has ended");
+    }
+
+    /// What has a handler run in every rank.
+    pub(crate) fn interruption(&self) -> impl Fn() + Send + use<> {
+        let ranks: Vec<Pid> = (0..self.ranks.len()).map(|rank| self.pid(rank)).collect();
+        move || ranks.iter().for_each(|rank| kill_process(*rank, Signal::USR1).expect("it is not reaped yet"))
     }
 
     pub(crate) fn resume(&self, rank: usize) {
@@ -127,8 +176,8 @@ impl World {
 }
 
 impl Rank {
-    fn start(play: &str, rank: usize, size: usize, door: &str, ground: Ground) -> Rank {
-        let mut child = Command::new(std::env::current_exe().expect("this program"))
+    fn start(mut program: Command, play: &str, (rank, size): (usize, usize), door: &str, ground: Ground) -> Rank {
+        let mut child = program
             .args(["--exact", "rank", "--ignored", "--nocapture", "--test-threads", "1"])
             .envs([(PLAY, play), (DOOR, door), (RANK, &rank.to_string()), (RANKS, &size.to_string())])
             .env(GROUND, format!("{ground:?}"))
@@ -147,6 +196,23 @@ impl Rank {
             }
         });
         Rank { child, stdin, said }
+    }
+}
+
+/// This program, which plays the ranks too.
+fn program() -> Command {
+    Command::new(std::env::current_exe().expect("this program"))
+}
+
+fn unique_name() -> String {
+    static WORLDS: AtomicU32 = AtomicU32::new(0);
+    let world = WORLDS.fetch_add(1, Ordering::Relaxed);
+    format!("phalanx-processes-{}-{world}", std::process::id())
+}
+
+impl Drop for StoreFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 

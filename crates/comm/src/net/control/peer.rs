@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use phalanx_core::PeerReason;
 
@@ -49,6 +49,11 @@ impl Peer {
     /// Whether it is one that should be heard every now and then.
     pub(super) fn is_expected(&self) -> bool {
         !self.is_gone && self.leaving.is_none() && !self.standing.is_lost()
+    }
+
+    /// Whether it is one that would answer now, as far as can be known.
+    pub(super) fn is_near(&self, now: Instant) -> bool {
+        self.is_expected() && now.saturating_duration_since(self.heard) < DOUBT
     }
 
     /// Sends a message, as soon as there is room.
@@ -125,5 +130,7 @@ impl Peer {
     }
 }
 
+/// Who has said nothing for so long, and should have said several things, may be cut off.
+const DOUBT: Duration = Duration::from_secs(1);
 const CHUNK: usize = 4 << 10;
 const DISCARDED: usize = 64 << 10;

@@ -1,0 +1,143 @@
+//! Hosts that are cut off from each other, in both directions or in one, for good or for a while: all ranks say within the
+//! bound who is not heard any more, or go on as if nothing had been.
+
+use std::time::{Duration, Instant};
+
+use crate::LATE;
+use crate::hard_times::over;
+use crate::hosts::Hosts;
+use crate::times::{self, Times};
+use crate::world::World;
+
+/// Two hosts with two ranks each, which have begun to play.
+fn two_by_two(hosts: &Hosts) -> World {
+    let world = World::start_between(hosts, "rounds", &[0, 0, 1, 1]);
+    (0..4).for_each(|rank| world.expect(rank, "ready"));
+    world
+}
+
+/// What each of these ranks says that the group failed of, which must be one of `verdicts` and the same; and when it did.
+fn told(world: &World, ranks: [usize; 2], verdicts: &[&str]) -> [Instant; 2] {
+    let told = ranks.map(|rank| world.hear(rank, "failed"));
+    assert!(verdicts.contains(&&*told[0].1) && told[0].1 == told[1].1, "{told:?}");
+    told.map(|(when, _)| when)
+}
+
+/// Row 11.
+#[test]
+fn a_partition_is_told_on_both_sides() {
+    let mut times = Times::of("the network is partitioned, 2 and 2 ranks", "TCP");
+    for _ in 0..times::slow_runs(1) {
+        let Some(hosts) = Hosts::connected(2) else { return };
+        let mut world = two_by_two(&hosts);
+        world.tell_all("1000000");
+        let cut = Instant::now();
+        hosts.deafen(&[0, 1]);
+        let here = told(&world, [0, 1], &[SILENT[2], SILENT[3]]);
+        let there = told(&world, [2, 3], &[SILENT[0], SILENT[1]]);
+        times.add([here, there].concat().into_iter().map(|told| told - cut));
+        world.end();
+    }
+    times.hold(BOUND + Duration::from_secs(1), BOUND + LATE);
+}
+
+/// Row 12: what is not acknowledged is not followed by more, so the other direction ends soon as well, and neither side hears
+/// the verdict of the other.
+#[test]
+fn a_partition_of_one_direction_is_told_on_both_sides() {
+    let mut times = Times::of("the network is partitioned in one direction", "TCP");
+    for _ in 0..times::slow_runs(1) {
+        let Some(hosts) = Hosts::connected(2) else { return };
+        let mut world = two_by_two(&hosts);
+        world.tell_all("1000000");
+        let cut = Instant::now();
+        hosts.deafen(&[1]);
+        let here = told(&world, [0, 1], &[SILENT[2], SILENT[3]]);
+        let there = told(&world, [2, 3], &[SILENT[0], SILENT[1]]);
+        times.add([here, there].concat().into_iter().map(|told| told - cut));
+        world.end();
+    }
+    times.hold(BOUND + Duration::from_secs(1), BOUND + LATE);
+}
+
+/// Row 15: nobody is in an operation, and the first one after the bound has nothing to wait for.
+#[test]
+fn a_host_that_vanishes_is_known_before_the_next_operation() {
+    let mut times = Times::of("a host vanishes while its group is idle: next call", "TCP");
+    for _ in 0..times::slow_runs(1) {
+        let Some(hosts) = Hosts::connected(2) else { return };
+        let mut world = two_by_two(&hosts);
+        hosts.unplug(1);
+        world.expect_none("failed", BOUND);
+        let asked = Instant::now();
+        world.tell_all("1");
+        let here = told(&world, [0, 1], &[SILENT[2], SILENT[3]]);
+        let there = told(&world, [2, 3], &[SILENT[0], SILENT[1]]);
+        times.add([here, there].concat().into_iter().map(|told| told - asked));
+        world.end();
+    }
+    times.hold(Duration::from_millis(250), LATE);
+}
+
+/// Row 16, with an outage after which systems still try again before the bound.
+#[test]
+fn a_partition_that_heals_in_time_is_no_failure() {
+    let mut times = Times::of("a partition of 1.5 s heals: time to go on", "TCP");
+    for _ in 0..times::slow_runs(1) {
+        let Some(hosts) = Hosts::connected(2) else { return };
+        let mut world = two_by_two(&hosts);
+        hosts.deafen(&[0, 1]);
+        world.tell_all("200");
+        world.expect_none("", Duration::from_millis(1500));
+        hosts.restore(&[0, 1]);
+        let healed = Instant::now();
+        let went_on = [0, 1, 2, 3].map(|rank| world.hear(rank, "done").0);
+        times.add(went_on.into_iter().map(|done| done - healed));
+        world.end();
+    }
+    times.hold(LATE, 2 * LATE);
+}
+
+/// Row 13.
+#[test]
+fn ranks_go_on_without_the_store() {
+    let Some(hosts) = Hosts::connected(3) else { return };
+    let mut world = World::start_between(&hosts, "beside a store", &[0, 1, 2]);
+    (0..3).for_each(|rank| world.expect(rank, "ready"));
+    hosts.unplug(2);
+    world.tell_all("go on");
+    let mut times = Times::of("a store that cannot be reached: call past its deadline", "TCP");
+    for rank in 0..2 {
+        times.add((0..4).map(|_| over(&world.hear(rank, "over").1)));
+        world.expect(rank, "done");
+    }
+    world.end();
+    times.hold(Duration::from_millis(250), LATE);
+}
+
+/// Row 19: what has to pass takes two seconds at this rate.
+#[test]
+fn a_narrow_way_makes_ranks_slow_and_not_wrong() {
+    let Some(hosts) = Hosts::connected(2) else { return };
+    let mut world = two_by_two(&hosts);
+    hosts.narrow(1);
+    world.tell_all("300");
+    (0..4).for_each(|rank| world.expect(rank, "done"));
+    world.end();
+}
+
+/// Somewhere the rows above are played: where the whole suite has to pass, they are not all skipped.
+#[test]
+fn not_all_of_this_is_skipped() {
+    let is_required = std::env::var_os("CI").is_some();
+    assert!(Hosts::connected(2).is_some() || !is_required, "no row between hosts was played");
+}
+
+const SILENT: [&str; 4] = [
+    "rank 0 is unresponsive: silent for 3s",
+    "rank 1 is unresponsive: silent for 3s",
+    "rank 2 is unresponsive: silent for 3s",
+    "rank 3 is unresponsive: silent for 3s",
+];
+/// How soon it must be known that a rank is not heard any more.
+const BOUND: Duration = Duration::from_millis(3250);

@@ -1,0 +1,114 @@
+//! Ranks that are stopped for a moment, never call, have too little of something, or lose their store.
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use crate::times::{self, Times};
+use crate::world::{Ground, World};
+use crate::{LATE, SIZE};
+
+const GROUNDS: [Ground; 2] = [Ground::Segment, Ground::Tcp];
+
+/// How much longer than its time a call took, as a rank says it.
+pub(crate) fn over(said: &str) -> Duration {
+    Duration::from_micros(said.parse().expect("microseconds"))
+}
+
+/// Row 3: whose store it is does not matter to what is told, and no call on the store that died waits beyond its time.
+#[test]
+fn a_killed_rank_that_serves_the_store_is_named_by_all_others() {
+    let mut known = Times::of("the rank that serves the store is killed", "TCP");
+    let mut past = Times::of("a store that died: call past its deadline", "TCP");
+    for _ in 0..times::slow_runs(1) {
+        let mut world = World::start_with_a_file("hosting", SIZE);
+        (0..SIZE).for_each(|rank| world.expect(rank, "ready"));
+        let killed = world.kill(&[0]);
+        for rank in 1..SIZE {
+            let (told, verdict) = world.hear(rank, "lost");
+            assert_eq!(verdict, "rank 0 is dead: connection closed");
+            known.add([told - killed]);
+            past.add((0..4).map(|_| over(&world.hear(rank, "over").1)));
+        }
+        world.end();
+    }
+    known.hold(Duration::from_millis(350), LATE);
+    past.hold(Duration::from_millis(250), LATE);
+}
+
+/// Row 7.
+#[test]
+fn a_rank_that_is_stopped_for_a_moment_is_waited_for() {
+    for ground in GROUNDS {
+        let mut world = World::start_on(ground, "rounds", SIZE);
+        (0..SIZE).for_each(|rank| world.expect(rank, "ready"));
+        world.stop(3);
+        world.tell_all("100");
+        world.expect_none("", Duration::from_secs(2));
+        world.resume(3);
+        (0..SIZE).for_each(|rank| world.expect(rank, "done"));
+        world.end();
+    }
+}
+
+/// Row 8.
+#[test]
+fn a_rank_that_never_calls_is_named_at_the_deadline() {
+    for ground in GROUNDS {
+        let mut world = World::start_on(ground, "idle", SIZE);
+        (0..SIZE).for_each(|rank| world.expect(rank, "ready"));
+        let asked = std::time::Instant::now();
+        world.tell_all("go on");
+        for rank in world.others(&[1]) {
+            let (told, verdict) = world.hear(rank, "failed");
+            assert_eq!(verdict, "all_reduce (operation 1) not finished after 2s; waiting for rank 1 to give data");
+            assert!(told - asked < Duration::from_secs(2) + LATE);
+        }
+        world.end();
+    }
+}
+
+/// Row 43, for descriptors.
+#[test]
+fn a_rank_with_too_few_descriptors_is_an_error_for_all_and_leaks_nothing() {
+    // A store in a file keeps no connections for later, which would look like a leak.
+    for world in [World::start("scarce", 2), World::start_with_a_file("scarce", 2)] {
+        let ends = [0, 1].map(|rank| world.hear(rank, "joined after").1);
+        assert_eq!(ends[0], ends[1]);
+        assert_ne!(ends[0], "0", "a group needs descriptors");
+        world.end();
+    }
+}
+
+/// Row 44.
+#[test]
+fn many_ranks_on_one_processor_lose_nobody() {
+    for (ground, size) in [(Ground::Segment, 64), (Ground::Tcp, 24)] {
+        let mut world = World::start_on(ground, "crowded", size);
+        (0..size).for_each(|rank| world.expect(rank, "ready"));
+        world.tell_all("10");
+        (0..size).for_each(|rank| world.expect(rank, "done"));
+        world.end();
+    }
+}
+
+/// Row 45.
+#[test]
+fn signals_lose_and_repeat_no_byte() {
+    for ground in GROUNDS {
+        let mut world = World::start_on(ground, "interrupted", SIZE);
+        (0..SIZE).for_each(|rank| world.expect(rank, "ready"));
+        world.tell_all("2000");
+        let ((end, ended), interrupt) = (mpsc::channel::<()>(), world.interruption());
+        // A thousand a second for each rank, until all are done.
+        let storm = thread::spawn(move || {
+            while ended.recv_timeout(Duration::from_millis(1)) == Err(RecvTimeoutError::Timeout) {
+                interrupt();
+            }
+        });
+        (0..SIZE).for_each(|rank| world.expect(rank, "done"));
+        drop(end);
+        storm.join().expect("no panic");
+        world.end();
+    }
+}

@@ -1,0 +1,177 @@
+//! What ranks do in worlds that are hard: too few descriptors, one processor for all, signals all the time, a store that goes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use phalanx_comm::store::{ClientOptions, FileStore, FileStoreOptions, ServerOptions, StoreServer, TcpStore};
+use phalanx_comm::{Door, Network, Processes};
+use phalanx_core::store::Store;
+use phalanx_core::{Error, Group, ReduceOp, Result};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::play::{ADDRESS, DOOR, GROUND, PATIENCE, RANK, RANKS, failed, first, in_rounds, join, listen, placed, say};
+
+/// With all others on one processor.
+pub(crate) fn crowded() {
+    let allowed = sched_getaffinity(None).expect("some processors");
+    let mut one = CpuSet::new();
+    one.set((0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).expect("a processor"));
+    sched_setaffinity(None, &one).expect("one of those allowed");
+    in_rounds(&join(PATIENCE));
+}
+
+/// With a handler for a signal, so that system calls are interrupted.
+pub(crate) fn interrupted() {
+    let came = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&came)).expect("a signal");
+    in_rounds(&join(PATIENCE));
+    assert!(came.load(Ordering::Relaxed), "no signal came");
+}
+
+/// Rank 1 never calls what the others call.
+pub(crate) fn idle(group: &Group) {
+    say("ready");
+    listen();
+    if group.rank() != 1 {
+        let error = group.all_reduce(&mut [1_u32; 100], ReduceOp::Sum).expect_err("rank 1 does not call");
+        return failed(&error);
+    }
+    while !listen().is_empty() {}
+}
+
+/// Rank 1 has so few descriptors that joining fails somewhere; one more each time, until it does not. Whatever happens, both
+/// ranks are told of it, and nothing stays open.
+pub(crate) fn scarce() {
+    let is_poor = number(RANK) == 1;
+    let most = getrlimit(Resource::Nofile);
+    let (home, door) = home(&said(DOOR));
+    for more in 0..64 {
+        // Descriptors that a library or the system opened once and keeps are counted as they are.
+        let before = open_files();
+        if is_poor {
+            let current = Some(before as u64 + more);
+            setrlimit(Resource::Nofile, Rlimit { current, maximum: most.maximum }).expect("a lower limit");
+        }
+        let joined = attempt(&home, &format!("{door}-{more}"));
+        setrlimit(Resource::Nofile, most).expect("the limit before");
+        match joined.and_then(|group| group.barrier()) {
+            Ok(()) => return say(&format!("joined after {more}")),
+            Err(error) => assert!(matches!(first(&error), Error::Setup(_) | Error::Peer(_)), "{error:?}"),
+        }
+        let began = Instant::now();
+        while open_files() > before {
+            assert!(began.elapsed() < PATIENCE, "{} of {before} files are open", open_files());
+            std::thread::yield_now();
+        }
+    }
+    say("never joined");
+}
+
+fn attempt(home: &Option<Store>, door: &str) -> Result<Group> {
+    let (rank, size) = (number(RANK), number(RANKS));
+    match home {
+        Some(store) => Network::new(rank, size, store.scope(door)).join(SOON),
+        None => Processes::new(rank, size, Door::named(door.to_owned()), [9; 16]).join(SOON),
+    }
+}
+
+fn home(door: &str) -> (Option<Store>, String) {
+    match said(GROUND).as_str() {
+        "Tcp" => (Some(crate::play::store(door)), "scarce".to_owned()),
+        _ => (None, door.to_owned()),
+    }
+}
+
+/// Rank 0 serves the store of all, and may be killed.
+pub(crate) fn hosting() {
+    let book = Store::new(FileStore::open(said(DOOR), FileStoreOptions::new()).expect("a file"));
+    let server = (number(RANK) == 0).then(|| serve(&book));
+    let store = served(&book);
+    let group = Network::new(number(RANK), number(RANKS), store.scope("ranks")).join(PATIENCE).expect("all come");
+    say("ready");
+    let error = loop {
+        if let Err(error) = group.all_reduce(&mut [1_u32; 100], ReduceOp::Sum) {
+            break error;
+        }
+    };
+    say(&format!("lost {}", first(&error)));
+    ask_in_time(&store);
+    failed(&error);
+    drop(server);
+}
+
+/// The last rank serves the store of the others, and is none of the group.
+pub(crate) fn beside_a_store() {
+    let book = Store::new(FileStore::open(said(DOOR), FileStoreOptions::new()).expect("a file"));
+    let (rank, size) = (number(RANK), number(RANKS) - 1);
+    if rank == size {
+        let _server = serve(&book);
+        say("ready");
+        while !listen().is_empty() {}
+        return;
+    }
+    let store = served(&book);
+    let group = placed(Network::new(rank, size, store.scope("ranks"))).join(PATIENCE).expect("all come");
+    say("ready");
+    listen();
+    for _ in 0..100 {
+        let mut data = [1_u32; 1000];
+        group.all_reduce(&mut data, ReduceOp::Sum).expect("the ranks reach each other");
+        assert_eq!(data, [size as u32; 1000]);
+    }
+    ask_in_time(&store);
+    group.barrier().expect("the ranks reach each other");
+    say("done");
+    listen();
+}
+
+/// A call on a store, and whether it was answered.
+type Ask = fn(&Store) -> bool;
+
+/// Every call on a store that is gone ends with an error in its time, and says how much longer it took.
+fn ask_in_time(store: &Store) {
+    let store = store.with_timeout(SOON);
+    let calls: [(&str, Ask); 4] = [
+        ("set", |store| store.set("a", "b").is_ok()),
+        ("get", |store| store.get("nothing").is_ok()),
+        ("add", |store| store.add("number", 1).is_ok()),
+        ("wait", |store| store.wait(&["nothing"]).is_ok()),
+    ];
+    for (name, call) in calls {
+        let began = Instant::now();
+        assert!(!call(&store), "{name} was done by nobody");
+        let over = began.elapsed().saturating_sub(SOON);
+        assert!(over < Duration::from_secs(2), "{name} took {over:?} too long");
+        say(&format!("over {}", over.as_micros()));
+    }
+}
+
+fn serve(book: &Store) -> StoreServer {
+    let at = std::env::var(ADDRESS).unwrap_or_else(|_| "127.0.0.1".to_owned());
+    let options = ServerOptions::new(format!("{at}:0").parse().expect("an address")).insecure(true);
+    let server = StoreServer::start(options).expect("a free port");
+    book.set("address", server.address().to_string()).expect("a file");
+    server
+}
+
+fn served(book: &Store) -> Store {
+    let address = String::from_utf8(book.get("address").expect("it is served")).expect("an address");
+    let options = ClientOptions::new(address.parse().expect("an address")).insecure(true);
+    Store::new(TcpStore::connect(options).expect("it is served"))
+}
+
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("a directory").count()
+}
+
+fn said(name: &str) -> String {
+    std::env::var(name).expect("the test says it")
+}
+
+fn number(name: &str) -> usize {
+    said(name).parse().expect("a number")
+}
+
+const SOON: Duration = Duration::from_secs(1);
