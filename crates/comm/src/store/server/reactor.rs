@@ -44,7 +44,7 @@ impl Reactor {
         Reactor {
             ledger: Ledger::new(house.now),
             inspection: house.now,
-            vigil: Vigil::new(poll, house.now),
+            vigil: Vigil::new(poll, house.now, house.gate.is_open()),
             entrance,
             house,
             guests: HashMap::new(),

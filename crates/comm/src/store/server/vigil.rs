@@ -1,5 +1,6 @@
 //! Waiting for events. While they come in quick succession the server looks again for a while before it sleeps: whoever
-//! speaks to a sleeping server pays for waking it, and has its answer later.
+//! speaks to a sleeping server pays for waking it, and has its answer later. A server with a job key does not: the clerk
+//! needs the processor, and a thread that spent its share on looking has its turn later.
 
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
@@ -13,11 +14,13 @@ pub(super) struct Vigil {
     /// When events came last, and whether they came soon after those before.
     came: Instant,
     brisk: bool,
+    /// Whether it looks again at all.
+    lingers: bool,
 }
 
 impl Vigil {
-    pub(super) fn new(poll: Poll, now: Instant) -> Vigil {
-        Vigil { poll, came: now, brisk: false }
+    pub(super) fn new(poll: Poll, now: Instant, lingers: bool) -> Vigil {
+        Vigil { poll, came: now, brisk: false, lingers }
     }
 
     pub(super) fn registry(&self) -> &Registry {
@@ -44,7 +47,7 @@ impl Vigil {
     }
 
     fn note(&mut self, now: Instant) {
-        self.brisk = now - self.came < LINGER;
+        self.brisk = self.lingers && now - self.came < LINGER;
         self.came = now;
     }
 
@@ -71,7 +74,7 @@ mod tests {
     #[test]
     fn only_events_in_quick_succession_are_awaited_awake() {
         let start = Instant::now();
-        let mut vigil = Vigil::new(Poll::new().unwrap(), start);
+        let mut vigil = Vigil::new(Poll::new().unwrap(), start, true);
         for (after, brisk) in [(1000, false), (1001, true), (1150, true), (1350, false), (1351, true)] {
             vigil.note(start + Duration::from_micros(after));
             assert_eq!(vigil.brisk, brisk, "after {after} us");
@@ -80,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_wait_ends_by_an_event_or_in_time() {
-        let mut vigil = Vigil::new(Poll::new().unwrap(), Instant::now());
+        let mut vigil = Vigil::new(Poll::new().unwrap(), Instant::now(), true);
         let waker = Waker::new(vigil.registry(), Token(7)).unwrap();
         let mut events = Events::with_capacity(4);
         for brisk in [false, true] {
