@@ -17,7 +17,7 @@ set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 shared=$(realpath -- "${SHARED:-$here/../../shared/bench}")
-ops=all_reduce,reduce_scatter,all_gather,broadcast,all_to_all sizes=8,64K,1M,16M np=2 repeats=5 gate=2
+ops=all_reduce,reduce_scatter,all_gather,broadcast,all_to_all,ping_pong sizes=8,64K,1M,16M np=2 repeats=5 gate=2
 out='' python='' phalanx='' flavours=ours,gloo,ompi4,mpich4,ompi5,mpich5,impi,proto prepare=false work=''
 
 say() {
@@ -115,9 +115,9 @@ has() {
 run() {
   case $1 in
     ours) exec "$phalanx" bench "$ops" --np "$np" --sizes "$sizes" --time 0.45 --burst 30000 --gate "$gate" --json ;;
-    gloo) exec "$python" "$shared/torch_bench.py" --ws "$np" --ops "$ops" --sizes "$bytes" --gate "$gate" --port "$(free_port)" ;;
+    gloo) exec "$python" "$shared/torch_bench.py" --ws "$np" --ops "${ops//ping_pong/sendrecv}" --sizes "$bytes" --gate "$gate" --port "$(free_port)" ;;
     proto) GATE=$gate exec "$work/proto" "$np" "$ops" "$bytes" zero,stage ;;
-    *) GATE=$gate W=$work exec bash "$shared/mpi.sh" "$1" "$np" "$ops" "$bytes" ;;
+    *) GATE=$gate W=$work exec bash "$shared/mpi.sh" "$1" "$np" "${ops//ping_pong/sendrecv}" "$bytes" ;;
   esac
 }
 
