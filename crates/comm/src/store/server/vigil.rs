@@ -29,14 +29,8 @@ impl Vigil {
 
     /// Fills `events` with what came, waiting for it at most this long. Signals may end the wait early.
     pub(super) fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<Instant> {
-        self.look(events, Some(Duration::ZERO))?;
-        let asleep = timeout.is_none_or(|timeout| timeout > LINGER);
-        while events.is_empty() && self.brisk && asleep && self.came.elapsed() < LINGER {
-            // The processor belongs to whoever else wants it.
-            rustix::thread::sched_yield();
-            self.look(events, Some(Duration::ZERO))?;
-        }
-        if events.is_empty() && timeout != Some(Duration::ZERO) {
+        let may_linger = self.brisk && timeout.is_none_or(|timeout| timeout > LINGER);
+        if !(may_linger && self.linger(events)?) {
             self.look(events, timeout)?;
         }
         let now = Instant::now();
@@ -44,6 +38,19 @@ impl Vigil {
             self.note(now);
         }
         Ok(now)
+    }
+
+    /// Looks for a while without sleeping; whether anything came.
+    fn linger(&mut self, events: &mut Events) -> io::Result<bool> {
+        while self.came.elapsed() < LINGER {
+            self.look(events, Some(Duration::ZERO))?;
+            if !events.is_empty() {
+                return Ok(true);
+            }
+            // The processor belongs to whoever else wants it.
+            rustix::thread::sched_yield();
+        }
+        Ok(false)
     }
 
     fn note(&mut self, now: Instant) {
