@@ -26,38 +26,14 @@ fn told(world: &World, ranks: [usize; 2], verdicts: &[&str]) -> [Instant; 2] {
 /// Row 11.
 #[test]
 fn a_partition_is_told_on_both_sides() {
-    let mut times = Times::of("the network is partitioned, 2 and 2 ranks", "TCP");
-    for _ in 0..times::slow_runs(1) {
-        let Some(hosts) = Hosts::connected(2) else { return };
-        let mut world = two_by_two(&hosts);
-        world.tell_all("1000000");
-        let cut = Instant::now();
-        hosts.deafen(&[0, 1]);
-        let here = told(&world, [0, 1], &[SILENT[2], SILENT[3]]);
-        let there = told(&world, [2, 3], &[SILENT[0], SILENT[1]]);
-        times.add([here, there].concat().into_iter().map(|told| told - cut));
-        world.end();
-    }
-    times.hold(BOUND + Duration::from_secs(1), BOUND + LATE);
+    partition("the network is partitioned, 2 and 2 ranks", &[0, 1]);
 }
 
 /// Row 12: what is not acknowledged is not followed by more, so the other direction ends soon as well, and neither side hears
 /// the verdict of the other.
 #[test]
 fn a_partition_of_one_direction_is_told_on_both_sides() {
-    let mut times = Times::of("the network is partitioned in one direction", "TCP");
-    for _ in 0..times::slow_runs(1) {
-        let Some(hosts) = Hosts::connected(2) else { return };
-        let mut world = two_by_two(&hosts);
-        world.tell_all("1000000");
-        let cut = Instant::now();
-        hosts.deafen(&[1]);
-        let here = told(&world, [0, 1], &[SILENT[2], SILENT[3]]);
-        let there = told(&world, [2, 3], &[SILENT[0], SILENT[1]]);
-        times.add([here, there].concat().into_iter().map(|told| told - cut));
-        world.end();
-    }
-    times.hold(BOUND + Duration::from_secs(1), BOUND + LATE);
+    partition("the network is partitioned in one direction", &[1]);
 }
 
 /// Row 15: nobody is in an operation, and the first one after the bound has nothing to wait for.
@@ -71,9 +47,7 @@ fn a_host_that_vanishes_is_known_before_the_next_operation() {
         world.expect_none("failed", BOUND);
         let asked = Instant::now();
         world.tell_all("1");
-        let here = told(&world, [0, 1], &[SILENT[2], SILENT[3]]);
-        let there = told(&world, [2, 3], &[SILENT[0], SILENT[1]]);
-        times.add([here, there].concat().into_iter().map(|told| told - asked));
+        times.add(both_sides(&world, asked));
         world.end();
     }
     times.hold(Duration::from_millis(250), LATE);
@@ -131,6 +105,28 @@ fn a_narrow_way_makes_ranks_slow_and_not_wrong() {
 fn not_all_of_this_is_skipped() {
     let is_required = std::env::var_os("CI").is_some();
     assert!(Hosts::connected(2).is_some() || !is_required, "no row between hosts was played");
+}
+
+/// Cuts a busy group in two by making these hosts deaf, and measures until every rank gives up the other side.
+fn partition(fault: &'static str, deaf: &[usize]) {
+    let mut times = Times::of(fault, "TCP");
+    for _ in 0..times::slow_runs(1) {
+        let Some(hosts) = Hosts::connected(2) else { return };
+        let mut world = two_by_two(&hosts);
+        world.tell_all("1000000");
+        let cut = Instant::now();
+        hosts.deafen(deaf);
+        times.add(both_sides(&world, cut));
+        world.end();
+    }
+    times.hold(BOUND + Duration::from_secs(1), BOUND + LATE);
+}
+
+/// How long after a moment each rank has told that it gives up one of the other host.
+fn both_sides(world: &World, since: Instant) -> Vec<Duration> {
+    let here = told(world, [0, 1], &[SILENT[2], SILENT[3]]);
+    let there = told(world, [2, 3], &[SILENT[0], SILENT[1]]);
+    [here, there].concat().into_iter().map(|told| told - since).collect()
 }
 
 const SILENT: [&str; 4] = [
