@@ -80,8 +80,8 @@ impl Style {
 
 /// The longest offer: what is published, behind its fingerprint.
 pub(crate) const OFFER_BYTE_LEN: usize = SLOT_BYTE_LEN + Fingerprint::BYTE_LEN;
-/// Room for what is under way on a link.
-pub(crate) const RING_BYTE_LEN: usize = 64 << 10;
+/// Room for what is under way on a link: several of the pieces that it moves, and small enough for the second-level cache.
+pub(crate) const RING_BYTE_LEN: usize = 256 << 10;
 /// Small enough that what is published is still in the second-level cache when the peers read it.
 const SLOT_BYTE_LEN: usize = 128 << 10;
 /// What tells an offer apart lies on the line that says that it is there, and the elements begin with the next.
