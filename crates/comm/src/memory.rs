@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use phalanx_core::link::{Link, LinkError, View, Windows};
+use phalanx_core::link::{Lease, Link, LinkError, View, Windows};
 use phalanx_mem::board::{BoardError, Seat};
 use phalanx_mem::ring::{Consumer, Producer, RingError};
 
@@ -28,12 +28,31 @@ pub(crate) struct BoardWindows {
     has_borrowed: bool,
     /// Whether there is anything that the bells were not rung for yet.
     has_news: bool,
+    neighbours: Option<Box<dyn Neighbours>>,
+}
+
+/// The peers' processes, where the system fetches from one for another.
+pub(crate) trait Neighbours: Send {
+    /// Whether all peers can fetch from this process.
+    fn can_fetch(&mut self) -> bool;
+
+    /// Fills `into` from this address of a rank's process.
+    fn fetch(&mut self, rank: usize, address: usize, into: &mut [u8]) -> Result<(), LinkError>;
+
+    /// That what was fetched since this was asked last came from the ranks' processes, not from others in their place.
+    fn confirm(&mut self) -> Result<(), LinkError>;
 }
 
 impl BoardWindows {
     /// The windows of whoever has this seat, among ranks with these bells.
     pub(crate) fn new(seat: Seat, bells: Vec<Arc<Bell>>) -> BoardWindows {
-        BoardWindows { seat, bells, has_borrowed: false, has_news: false }
+        BoardWindows { seat, bells, has_borrowed: false, has_news: false, neighbours: None }
+    }
+
+    /// Lets offers stay in ordinary memory that peers can fetch from.
+    pub(crate) fn with_neighbours(mut self, neighbours: Box<dyn Neighbours>) -> BoardWindows {
+        self.neighbours = Some(neighbours);
+        self
     }
 }
 
@@ -66,8 +85,9 @@ impl Drop for MemoryLink {
 }
 
 impl Windows for BoardWindows {
-    fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], stays: bool) -> Result<bool, LinkError> {
-        let made = self.seat.try_offer(head, parts, stays).map_err(board_error)?;
+    fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], lease: Lease) -> Result<bool, LinkError> {
+        let fetched = lease == Lease::Fetch && self.neighbours.as_mut().is_some_and(|peers| peers.can_fetch());
+        let made = self.seat.try_offer(head, parts, (lease, fetched)).map_err(board_error)?;
         self.has_news |= made;
         Ok(made)
     }
@@ -91,7 +111,18 @@ impl Windows for BoardWindows {
         Ok(view.map(|view| View { head: view.head(), part: view.part(part) }))
     }
 
+    fn fetch(&mut self, rank: usize, address: usize, into: &mut [u8]) -> Result<(), LinkError> {
+        match &mut self.neighbours {
+            Some(neighbours) => neighbours.fetch(rank, address, into),
+            None => Err(LinkError::Corrupt("an offer in a process that cannot be read".to_owned())),
+        }
+    }
+
     fn try_settle(&mut self) -> Result<bool, LinkError> {
+        if let Some(neighbours) = &mut self.neighbours {
+            // A peer does not leave before this rank has said that it is done.
+            neighbours.confirm()?;
+        }
         let settled = self.seat.try_settle();
         if self.seat.take_borrowed() {
             // Whoever waits until its memory is its own again may sleep.

@@ -7,7 +7,7 @@ use phalanx_core::schedule::Algorithm;
 use phalanx_core::{Group, GroupOptions, Layout, Result};
 
 use crate::equipment::{Equipment, Style};
-use crate::local::{self, Door, Joined, SegmentMap, Stay, Terms};
+use crate::local::{self, Door, Joined, Neighbourhood, SegmentMap, Stay, Terms};
 
 /// One rank of a world whose ranks are processes of one host.
 ///
@@ -32,6 +32,7 @@ pub struct Processes {
     token: [u8; 16],
     style: Style,
     heap_byte_len: usize,
+    cross_memory: bool,
 }
 
 impl Processes {
@@ -41,7 +42,15 @@ impl Processes {
     /// `rank` of `size`, at most 64, which meet at `door`. The token is the group's secret: who does not give it is sent
     /// away.
     pub fn new(rank: usize, size: usize, door: Door, token: [u8; 16]) -> Processes {
-        Processes { rank, hosts: vec![0; size], door, token, style: Style::default(), heap_byte_len: HEAP_BYTE_LEN }
+        Processes {
+            rank,
+            hosts: vec![0; size],
+            door,
+            token,
+            style: Style::default(),
+            heap_byte_len: HEAP_BYTE_LEN,
+            cross_memory: true,
+        }
     }
 
     /// Pretends that rank `i` lives on host `hosts[i]`: algorithms choose as if it did, and windows are off.
@@ -80,6 +89,14 @@ impl Processes {
         self
     }
 
+    /// Whether long parts of an operation's ordinary memory may be read by the peers through the system, where it lets them; on
+    /// by default. Off, or where the system refuses it, they are copied into shared memory first.
+    #[must_use]
+    pub fn cross_memory(mut self, cross_memory: bool) -> Processes {
+        self.cross_memory = cross_memory;
+        self
+    }
+
     /// Whether frames carry a checksum; off by default, because memory does not corrupt them.
     #[must_use]
     pub fn checksum(mut self, checksum: bool) -> Processes {
@@ -107,9 +124,18 @@ impl Processes {
         };
         let (segment, peers, ties) = met.into_parts();
         let joined = local::join(segment, &map, rank, self.style.has_windows(&self.hosts))?;
-        let Joined { links, windows, post, bell, fate, departures, heap } = joined;
+        let Joined { links, windows, post, bell, fate, departures, reach, heap } = joined;
+        let neighbours = self.cross_memory.then(|| Neighbourhood::new(rank, reach, &peers));
         let stay = Stay::begin(rank, peers, departures, Arc::clone(&fate))?;
         ties.confirm(deadline)?;
+        let neighbours = neighbours.map(|mut neighbours| {
+            neighbours.look_around();
+            Box::new(neighbours) as _
+        });
+        let windows = match neighbours {
+            Some(neighbours) => windows.map(|windows| windows.with_neighbours(neighbours)),
+            None => windows,
+        };
         let presence = Some(Box::new(stay) as _);
         Ok(self.style.group(layout, Equipment { links, windows, post, bell, fate, presence, heap }))
     }

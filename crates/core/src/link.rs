@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+pub use phalanx_mem::board::{Lease, Seen};
+
 /// A full-duplex, ordered, reliable byte pipe to one peer. It never blocks and never calls back.
 pub trait Link: Send {
     /// Takes some of `bytes`; 0 means "not now", and the caller comes again with the same bytes.
@@ -27,9 +29,9 @@ pub trait Link: Send {
 pub trait Windows: Send {
     /// Publishes `head` and then `parts`, one after the other, as the next offer; false means "not now".
     ///
-    /// Where `stays` says that the parts are not written before the peers that read them have said so by a later offer,
-    /// or before [`try_settle`](Windows::try_settle), they may be read where they are instead of being copied.
-    fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], stays: bool) -> Result<bool, LinkError>;
+    /// Parts that the `lease` says are not written before the peers that read them have said so by a later offer,
+    /// or before [`try_settle`](Windows::try_settle), may be read where they are instead of being copied.
+    fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], lease: Lease) -> Result<bool, LinkError>;
 
     /// Wakes the peers that sleep until they see an offer, or that their memory is their own again. Called once after
     /// however many of these, because to find out who sleeps takes longer than an offer.
@@ -43,6 +45,9 @@ pub trait Windows: Send {
 
     /// A part of a rank's offer with this number, once it is made.
     fn view(&self, rank: usize, offer: u64, part: Range<usize>) -> Result<Option<View<'_>>, LinkError>;
+
+    /// Fills `into` from this address of a rank's process, which a view of its offer has told.
+    fn fetch(&mut self, rank: usize, address: usize, into: &mut [u8]) -> Result<(), LinkError>;
 
     /// Says that this rank reads no offer made so far any more, and asks whether the peers have said so of those of its
     /// offers that they read where they are; until then their memory is not to be written.
@@ -65,7 +70,7 @@ pub struct View<'a> {
     /// The head.
     pub head: &'a [u8],
     /// The part that was asked for; none where the offer ends before it does.
-    pub part: Option<&'a [u8]>,
+    pub part: Option<Seen<'a>>,
 }
 
 /// Why a peer's bytes no longer come or go.

@@ -28,6 +28,9 @@
 //! viewing: a peer is once it has made `LOOKBACK` further offers, or has said by its word `done` that it reads nothing of
 //! the phases so far any more. [`try_settle`](Seat::try_settle) says that and asks it of the others.
 //!
+//! What lies elsewhere in the member's process can be referred to by its addresses, where the peers may have the system
+//! fetch it from there. The same promise holds.
+//!
 //! # What is believed of peers
 //!
 //! In a segment a peer's numbers and lengths are another process's input. Each is read once, or again with the first
@@ -41,13 +44,15 @@ mod loom_model;
 mod shape;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod view;
 
 use std::cell::Cell;
-use std::ops::Range;
 
 pub use shape::HEAD;
 use shape::Shape;
 use smallvec::SmallVec;
+use view::{Kind, Place, place};
+pub use view::{Seen, View};
 
 use crate::region::{PlaceError, Region};
 use crate::sync::Ordering;
@@ -88,17 +93,19 @@ pub struct Seat {
     heaps: Vec<Region>,
     /// The phase of the last offer that refers to this member's heap.
     referred: u64,
-    /// Whether a peer's heap was viewed.
+    /// Whether a peer's memory was viewed, or told where it is.
     has_borrowed: Cell<bool>,
 }
 
-/// An offer as its peers see it.
-#[derive(Clone, Copy)]
-pub struct View<'a> {
-    head: &'a [u8],
-    /// What lies in the slot behind the head: the rest of the offer, or where its parts are.
-    rest: &'a [u8],
-    heap: Option<&'a Region>,
+/// What may become of the parts of an offer besides being copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lease {
+    /// They are written again at any time.
+    None,
+    /// They are not written before the peers are past viewing, so that these may look at them where they are.
+    View,
+    /// The same, and the peers do nothing but copy them: they may also fetch them from where they cannot look.
+    Fetch,
 }
 
 impl Seat {
@@ -171,23 +178,34 @@ impl Seat {
     }
 
     /// Offers a copy of `head` and `parts`, one after the other, to all members as the next phase; false while a peer may
-    /// still view what it overwrites. `head` has [`HEAD`] bytes. Parts that `stay` and lie in this member's heap are
-    /// referred to instead, if they are long enough for that to pay.
+    /// still view what it overwrites. `head` has [`HEAD`] bytes. Parts that the `lease` lets be viewed and that lie in this member's heap are
+    /// referred to instead, if they are long enough for that to pay; others that may be fetched, where `fetched` says that the peers can.
     ///
     /// # Errors
     ///
     /// [`TooLong`](BoardError::TooLong) when the bytes do not fit a slot, [`Closed`](BoardError::Closed) when this seat
     /// or one that it would wait for was left, and [`Corrupt`](BoardError::Corrupt) when a peer's number is nonsense.
-    pub fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], stay: bool) -> Result<bool, BoardError> {
+    pub fn try_offer(
+        &mut self,
+        head: &[u8],
+        parts: &[&[u8]],
+        (lease, fetched): (Lease, bool),
+    ) -> Result<bool, BoardError> {
         let byte_len = parts.iter().fold(head.len(), |sum, part| sum.saturating_add(part.len()));
         if self.left {
             return Err(BoardError::Closed { member: self.member });
         }
-        if stay
+        if lease != Lease::None
             && byte_len >= WORTH_REFERRING
             && let Some(places) = self.places(parts)
         {
             return self.publish(head, &[places.as_flattened()], REFERS);
+        }
+        if lease == Lease::Fetch && fetched && byte_len >= WORTH_FETCHING {
+            // Exposed: the peers see what is there although no code of this process shows it to them.
+            let address = |part: &&[u8]| place(part.as_ptr().expose_provenance(), part.len());
+            let places: SmallVec<[Place; 8]> = parts.iter().map(address).collect();
+            return self.publish(head, &[places.as_flattened()], AWAY);
         }
         self.publish(head, parts, 0)
     }
@@ -196,20 +214,25 @@ impl Seat {
     /// still read what this member's offers refer to.
     pub fn try_settle(&mut self) -> bool {
         self.region.word(self.shape.done(self.member)).store(self.phase, Ordering::Release);
-        self.readers().is_empty()
+        !(0..self.shape.members).any(|member| self.is_read_by(member))
     }
 
-    /// Whether anything was viewed in a peer's heap since this was asked last.
+    /// Whether anything was viewed that peers keep where it is since this was asked last.
     pub fn take_borrowed(&self) -> bool {
         self.has_borrowed.take()
     }
 
     /// The members that may still read what this member's offers refer to.
     pub fn readers(&self) -> Vec<usize> {
+        (0..self.shape.members).filter(|&member| self.is_read_by(member)).collect()
+    }
+
+    fn is_read_by(&self, member: usize) -> bool {
         let word = |at| self.region.word(at).load(Ordering::Acquire);
-        let reads =
-            |&member: &usize| word(self.shape.done(member)) < self.referred && word(self.shape.left(member)) == 0;
-        (0..self.shape.members).filter(|&member| member != self.member && self.referred > 0).filter(reads).collect()
+        self.referred > 0
+            && member != self.member
+            && word(self.shape.done(member)) < self.referred
+            && word(self.shape.left(member)) == 0
     }
 
     fn publish(&mut self, head: &[u8], parts: &[&[u8]], kind: u64) -> Result<bool, BoardError> {
@@ -233,7 +256,7 @@ impl Seat {
         self.region.word(self.shape.length(self.member, next)).store(byte_len as u64 | kind, Ordering::Relaxed);
         self.region.word(self.shape.number(self.member, next)).store(next, Ordering::Release);
         self.phase = next;
-        if kind == REFERS {
+        if kind != 0 {
             self.referred = next;
         }
         Ok(true)
@@ -270,14 +293,12 @@ impl Seat {
             return Ok(None);
         }
         let length = self.region.word(self.shape.length(member, phase)).load(Ordering::Relaxed);
-        let refers = length & REFERS != 0;
-        // This member's own heap is lent to whoever has its buffers.
-        let heap = self.heaps.get(member).filter(|_| refers && member != self.member);
-        let byte_len = usize::try_from(length & !REFERS).unwrap_or(usize::MAX);
-        if byte_len > self.shape.slot_byte_len || refers != heap.is_some() {
+        let kind = self.kind(member, length & KINDS).ok_or(BoardError::Corrupt { member })?;
+        let byte_len = usize::try_from(length & !KINDS).unwrap_or(usize::MAX);
+        if byte_len > self.shape.slot_byte_len {
             return Err(BoardError::Corrupt { member });
         }
-        if refers {
+        if !matches!(kind, Kind::Here) {
             self.has_borrowed.set(true);
         }
         let (head_len, rest_len) = (byte_len.min(HEAD), byte_len.saturating_sub(HEAD));
@@ -287,7 +308,19 @@ impl Seat {
         let head = unsafe { self.region.lend(head..head + head_len) };
         // SAFETY: as above.
         let rest = unsafe { self.region.lend(rest..rest + rest_len) };
-        Ok(Some(View { head, rest, heap }))
+        Ok(Some(View { head, rest, kind }))
+    }
+
+    /// Where the parts of a member's offer of this kind are; none if they cannot be there.
+    fn kind(&self, member: usize, kind: u64) -> Option<Kind<'_>> {
+        match kind {
+            0 => Some(Kind::Here),
+            // This member's own memory is lent to whoever has it.
+            _ if member == self.member => None,
+            REFERS => self.heaps.get(member).map(Kind::Heap),
+            AWAY => Some(Kind::Away),
+            _ => None,
+        }
     }
 
     /// Leaves the board: peers can still view what was offered, and no longer wait for more.
@@ -364,58 +397,12 @@ impl Seat {
 impl Seat {
     fn offer(&mut self, bytes: &[u8]) -> Result<bool, BoardError> {
         let (head, part) = bytes.split_at(bytes.len().min(HEAD));
-        self.try_offer(head, &[part], false)
+        self.try_offer(head, &[part], (Lease::None, false))
     }
 
     fn whole(&self, member: usize, phase: u64) -> Result<Option<Vec<u8>>, BoardError> {
         Ok(self.view(member, phase)?.map(|view| [view.head, view.rest].concat()))
     }
-}
-
-impl<'a> View<'a> {
-    /// The first bytes of the offer, [`HEAD`] or all.
-    pub fn head(self) -> &'a [u8] {
-        self.head
-    }
-
-    /// A part of what follows; none where the offer ends before it does, or has it in several places.
-    pub fn part(self, range: Range<usize>) -> Option<&'a [u8]> {
-        let Some(heap) = self.heap else { return self.rest.get(range) };
-        let mut before = 0;
-        for place in self.rest.chunks_exact(size_of::<Place>()) {
-            let (start, byte_len) = start_and_len(place)?;
-            if before <= range.start && range.end <= before.checked_add(byte_len)? {
-                let start = start.checked_add(range.start - before)?;
-                let end = start.checked_add(range.len()).filter(|end| *end <= heap.byte_len())?;
-                // SAFETY: no thread of this process writes it: its owner, which may be one, has promised not to before
-                // this seat is past viewing: *What is read where it is*.
-                return Some(unsafe { heap.lend(start..end) });
-            }
-            before = before.checked_add(byte_len)?;
-        }
-        range.is_empty().then_some(&[])
-    }
-}
-
-impl std::fmt::Debug for View<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "View of {} bytes, in a heap {}", self.rest.len(), self.heap.is_some())
-    }
-}
-
-/// Where a part is in a heap, as it lies in a slot.
-type Place = [u8; 2 * size_of::<u64>()];
-
-fn place(start: usize, byte_len: usize) -> Place {
-    let mut place = Place::default();
-    place[..8].copy_from_slice(&(start as u64).to_le_bytes());
-    place[8..].copy_from_slice(&(byte_len as u64).to_le_bytes());
-    place
-}
-
-fn start_and_len(place: &[u8]) -> Option<(usize, usize)> {
-    let number = |bytes: &[u8]| usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok();
-    Some((number(&place[..8])?, number(&place[8..])?))
 }
 
 impl Drop for Seat {
@@ -468,7 +455,12 @@ pub enum BoardError {
 
 /// Said with the length of an offer that holds where its parts are, not the parts.
 const REFERS: u64 = 1 << 63;
+/// The same, with addresses of the member's process.
+const AWAY: u64 = 1 << 62;
+const KINDS: u64 = REFERS | AWAY;
 /// Shorter ones are copied: to have said that they were read costs the peers more.
 const WORTH_REFERRING: usize = 4 << 10;
+/// The same for what is fetched, which takes a call of the system for each part. By measurement: see docs/performance.md.
+const WORTH_FETCHING: usize = 16 << 10;
 const RUN_AHEAD: u64 = (SLOTS - LOOKBACK) as u64;
 const _: () = assert!(LOOKBACK >= 1 && SLOTS > LOOKBACK, "the slowest member can always offer");

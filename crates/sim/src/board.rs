@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use phalanx_core::link::{LinkError, View, Windows};
+use phalanx_core::link::{Lease, LinkError, Seen, View, Windows};
 
 use crate::network::{Shared, lock};
 
@@ -60,7 +60,7 @@ impl Seat {
 }
 
 impl Windows for Seat {
-    fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], _stays: bool) -> Result<bool, LinkError> {
+    fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], _lease: Lease) -> Result<bool, LinkError> {
         let (head, bytes) = (head.to_vec(), parts.concat());
         if head.len() + bytes.len() > self.slot_byte_len {
             let text = format!("an offer of {} bytes in slots of {}", bytes.len(), self.slot_byte_len);
@@ -103,11 +103,15 @@ impl Windows for Seat {
         let network = lock(&self.network);
         match self.board.offers[rank].get(offer as usize).and_then(OnceLock::get) {
             Some(offer) if rank == self.me || offer.from <= network.now => {
-                Ok(Some(View { head: &offer.head, part: offer.bytes.get(part) }))
+                Ok(Some(View { head: &offer.head, part: offer.bytes.get(part).map(Seen::Here) }))
             }
             None if network.left[rank] => Err(LinkError::Closed { rank: Some(rank) }),
             _ => Ok(None),
         }
+    }
+
+    fn fetch(&mut self, rank: usize, _address: usize, _into: &mut [u8]) -> Result<(), LinkError> {
+        Err(LinkError::Failed(format!("rank {rank} shows what it offers")))
     }
 
     fn try_settle(&mut self) -> Result<bool, LinkError> {

@@ -8,6 +8,7 @@ use phalanx_mem::board::Seat;
 use phalanx_mem::{Cells, Heap, PlaceError, Segment, ring};
 
 use super::map::{HEADER, SegmentMap, Traffic};
+use super::neighbours;
 use crate::bell::{self, Bell};
 use crate::equipment::{Links, OFFER_BYTE_LEN};
 use crate::fate::{self, Fate};
@@ -23,6 +24,8 @@ pub(crate) struct Joined {
     pub(crate) fate: Arc<Fate>,
     /// One word a rank, not zero once it has left.
     pub(crate) departures: Cells<AtomicU64>,
+    /// [`neighbours::words`] of them.
+    pub(crate) reach: Cells<AtomicU64>,
     pub(crate) heap: Option<Arc<Heap>>,
 }
 
@@ -48,6 +51,7 @@ fn place(segment: &Arc<Segment>, map: &SegmentMap, rank: usize, windows: bool) -
     let roll = Roll::new(cells(map.roll, roll::words(map.size))?);
     let fate = Fate::new(cells(map.fate, fate::words(map.size))?, bells.clone(), roll);
     let departures = cells(map.departures, map.size)?;
+    let reach = cells(map.reach, neighbours::words(map.size))?;
     let links = |traffic| links(segment, map, rank, traffic, &bells);
     let (links, post) = (links(Traffic::Collectives)?, links(Traffic::Messages)?);
     let seat = || Seat::in_segment(Arc::clone(segment), map.board, rank, map.size, OFFER_BYTE_LEN);
@@ -61,7 +65,7 @@ fn place(segment: &Arc<Segment>, map: &SegmentMap, rank: usize, windows: bool) -
         }
         seat => (seat.map(|seat| BoardWindows::new(seat, bells.clone())), None),
     };
-    Ok(Joined { links, windows, post, bell: Arc::clone(&bells[rank]), fate: Arc::new(fate), departures, heap })
+    Ok(Joined { links, windows, post, bell: Arc::clone(&bells[rank]), fate: Arc::new(fate), departures, reach, heap })
 }
 
 /// The links of `rank` for one kind of traffic.
@@ -98,7 +102,7 @@ fn shared(error: impl std::fmt::Display) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use phalanx_core::link::Windows;
+    use phalanx_core::link::{Lease, Windows};
 
     use super::*;
 
@@ -125,7 +129,7 @@ mod tests {
             assert_eq!(came, word);
         }
         let mut taken = ranks.remove(1);
-        taken.windows.as_mut().expect("a seat").try_offer(&[1], &[], true).expect("open");
+        taken.windows.as_mut().expect("a seat").try_offer(&[1], &[], Lease::View).expect("open");
         drop(taken);
         assert!(join(view(&segment), &map(0), 1, true).is_err());
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use phalanx_core::{Error, Result};
 use phalanx_mem::{LINE, board, ring};
 
+use super::neighbours;
 use crate::equipment::{OFFER_BYTE_LEN, RING_BYTE_LEN};
 use crate::{bell, fate, roll};
 
@@ -17,6 +18,8 @@ pub(crate) struct SegmentMap {
     pub(crate) ring_byte_len: usize,
     /// One word a rank, which says that it has left.
     pub(crate) departures: usize,
+    /// Who can read whose process: see `neighbours`.
+    pub(crate) reach: usize,
     bells: usize,
     pub(crate) roll: usize,
     pub(crate) fate: usize,
@@ -55,7 +58,7 @@ impl SegmentMap {
 
     /// A hash of all of it. Ranks whose hashes are the same look for everything at the same place.
     pub(crate) fn hash(&self) -> u64 {
-        let parts = [self.departures, self.bells, self.roll, self.fate, self.board, self.rings, self.heaps];
+        let parts = [self.departures, self.reach, self.bells, self.roll, self.fate, self.board, self.rings, self.heaps];
         let words = self.header().into_iter().chain(parts.map(|part| part as u64));
         hash(words.flat_map(u64::to_le_bytes))
     }
@@ -88,6 +91,7 @@ impl SegmentMap {
             Some(start)
         };
         let departures = part(size.checked_mul(WORD)?)?;
+        let reach = part(neighbours::words(size).checked_mul(WORD)?)?;
         let bells = part(size.checked_mul(BELL_STRIDE)?)?;
         let roll = part(roll::words(size).checked_mul(WORD)?)?;
         let fate = part(fate::words(size).checked_mul(WORD)?)?;
@@ -104,6 +108,7 @@ impl SegmentMap {
             group,
             ring_byte_len,
             departures,
+            reach,
             bells,
             roll,
             fate,
@@ -137,7 +142,7 @@ pub(crate) const HEADER: usize = 8;
 /// "PHALANX" and a zero.
 const MAGIC: u64 = u64::from_le_bytes(*b"PHALANX\0");
 /// Of everything that lies in a segment, the words of a failure included.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 const TRAFFICS: usize = 2;
 /// About how much all rings of a host take.
 const RINGS_BYTE_LEN: usize = 32 << 20;

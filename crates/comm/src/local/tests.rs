@@ -43,7 +43,7 @@ fn nonsense_in_the_segment_neither_breaks_nor_hangs_a_rank() {
 
 fn group(segment: &Segment, map: &SegmentMap, rank: usize, with_windows: bool) -> Group {
     let view = Segment::open(segment.fd().try_clone_to_owned().expect("free")).expect("sealed");
-    let Joined { links, windows, post, bell, fate, departures: _, heap } =
+    let Joined { links, windows, post, bell, fate, departures: _, reach: _, heap } =
         join(view, map, rank, with_windows).expect("free");
     let options = GroupOptions::default().timeout(TIMEOUT);
     let style = Style { options, windows: with_windows, ..Style::default() };

@@ -61,6 +61,7 @@ conformance! {
 #[cfg(target_os = "linux")]
 conformance! {
     shm => |size, options| joined(size, |rank| rank.options(options.clone())),
+    shm_copies => |size, options| joined(size, |rank| rank.cross_memory(false).options(options.clone())),
     shm_links => |size, options| joined(size, |rank| rank.windows(false).options(options.clone())),
     tcp => |size, options| connected(size, |rank| rank.options(options.clone())),
     tcp_encrypted => |size, options| connected(size, |rank| rank.key(key()).options(options.clone())),

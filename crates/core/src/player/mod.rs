@@ -145,10 +145,10 @@ impl Hands {
         let mut memory = Memory { data, scratch: &mut self.scratch, byte_len };
         match step {
             Step::Move { send, recv } => self.moving.poll(task, *send, *recv, &mut memory, mesh),
-            Step::Offer { spans, stays } => {
+            Step::Offer { spans, lease } => {
                 let windows = mesh.windows().map_err(|error| lost(task.rank, error))?;
                 self.first_offer.get_or_insert(windows.offers());
-                viewing::offer(task, (spans, *stays), &memory, windows)
+                viewing::offer(task, (spans, *lease), &memory, windows)
             }
             Step::Pull { from, offer, start, into } => {
                 let offer = self.first_offer.unwrap_or_default() + *offer as u64;

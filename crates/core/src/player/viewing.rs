@@ -2,7 +2,7 @@
 
 use super::memory::{Memory, Parts};
 use super::{Progress, Task, corrupt, lost};
-use crate::link::{Mesh, Windows};
+use crate::link::{Lease, Mesh, Seen, Windows};
 use crate::reduce::{combine, combine_in_place};
 use crate::schedule::{Part, Span};
 use crate::{Error, Result};
@@ -10,14 +10,14 @@ use crate::{Error, Result};
 /// Publishes spans as this rank's next offer.
 pub(super) fn offer(
     task: &Task,
-    (spans, stays): (&[Span], bool),
+    (spans, lease): (&[Span], Lease),
     memory: &Memory<'_, '_>,
     windows: &mut dyn Windows,
 ) -> Result<Progress> {
     let head = task.fingerprint(task.rank, true).encode();
     let mut parts = Parts::new();
     parts.extend(spans.iter().map(|&span| memory.read(span)));
-    let made = windows.try_offer(&head, &parts, stays).map_err(|error| lost(task.rank, error))?;
+    let made = windows.try_offer(&head, &parts, lease).map_err(|error| lost(task.rank, error))?;
     Ok(if made { Progress::Done } else { Progress::Idle })
 }
 
@@ -33,7 +33,12 @@ pub(super) fn pull(
     let Some(part) = view(task, windows, (peer, offer), start, into.len)? else {
         return Ok(Progress::Idle);
     };
-    memory.write(into).copy_from_slice(part);
+    match part {
+        Seen::Here(part) => memory.write(into).copy_from_slice(part),
+        Seen::Away(address) => {
+            windows.fetch(peer, address, memory.write(into)).map_err(|error| lost(peer, error))?;
+        }
+    }
     Ok(Progress::Done)
 }
 
@@ -50,10 +55,11 @@ pub(super) fn pull_all(
     let windows = mesh.windows().map_err(|error| lost(task.rank, error))?;
     let mut parts = Parts::new();
     for part in from {
-        let Some(part) = view(task, windows, (part.rank, offer), part.start, into.len)? else {
-            return Ok(Progress::Idle);
-        };
-        parts.push(part);
+        match view(task, windows, (part.rank, offer), part.start, into.len)? {
+            Some(Seen::Here(bytes)) => parts.push(bytes),
+            Some(Seen::Away(_)) => return Err(corrupt(part.rank, "an offer of what was to be shown elsewhere")),
+            None => return Ok(Progress::Idle),
+        }
     }
     let reduce = task.join(whole);
     let joined = memory.with_parts(into, &[own], |target, in_place, mine| match in_place {
@@ -75,7 +81,7 @@ fn view<'a>(
     (peer, offer): (usize, u64),
     start: usize,
     len: usize,
-) -> Result<Option<&'a [u8]>> {
+) -> Result<Option<Seen<'a>>> {
     let unit = task.dtype.byte_len();
     let part = start * unit..(start + len) * unit;
     let Some(view) = windows.view(peer, offer, part.clone()).map_err(|error| lost(peer, error))? else {

@@ -141,11 +141,14 @@ impl Plan<'_> {
         let (team, segments) = (&self.team(), self.segments);
         let data = Slices::counted(Place::Output, counts, team.len());
         let mine = data.of(team.me());
+        if self.algorithm == Algorithm::Direct {
+            let given = if self.in_place { mine } else { Place::Input.span(0, mine.len) };
+            return direct::all_gather(draft, team, given, &data, segments);
+        }
         self.fetch(draft, Place::Input.span(0, mine.len), mine);
         match self.algorithm {
             Algorithm::Halving => halving::all_gather(draft, team, &data),
             Algorithm::Exchange => exchange::all_gather(draft, team, &data, segments),
-            Algorithm::Direct => direct::all_gather(draft, team, &data, segments),
             Algorithm::TwoLevel => self.levels(0).all_gather(draft, &data, segments),
             _ => ring::all_gather(draft, team, &data, segments),
         }

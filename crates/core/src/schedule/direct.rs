@@ -73,10 +73,12 @@ pub(super) fn broadcast(draft: &mut Draft, team: &Team, data: Span, segments: us
     });
 }
 
-/// Every member ends with every slice, given that member `i` has slice `i` in place.
-pub(super) fn all_gather(draft: &mut Draft, team: &Team, data: &Slices, segments: usize) {
-    let offer = |draft: &mut Draft, segment| draft.offer(vec![data.of(team.me()).piece(segment, segments)]);
+/// Every member ends with every slice of `data`, of which it gives its own, which may be in its place already.
+pub(super) fn all_gather(draft: &mut Draft, team: &Team, given: Span, data: &Slices, segments: usize) {
+    // What is given, not what is copied of it: lines that were just written take the peers longer to read.
+    let offer = |draft: &mut Draft, segment| draft.offer_to_copy(vec![given.piece(segment, segments)]);
     ahead(draft, segments, offer, |draft, segment, offer| {
+        draft.copy(given.piece(segment, segments), data.of(team.me()).piece(segment, segments));
         for member in others(team) {
             draft.pull(team.rank(member), offer, 0, data.of(member).piece(segment, segments));
         }
@@ -94,10 +96,10 @@ pub(super) fn reduce_scatter(draft: &mut Draft, team: &Team, data: &Slices, into
 
 /// Slice `j` of member `i`'s `give` becomes slice `i` of member `j`'s `take`; all slices are of one length.
 pub(super) fn all_to_all(draft: &mut Draft, team: &Team, give: &Slices, take: &Slices, segments: usize) {
-    draft.copy(give.of(team.me()), take.of(team.me()));
     let parts = |segment| pieces(give, team.len(), segment, segments);
-    let offer = |draft: &mut Draft, segment| draft.offer(without(team.me(), parts(segment)));
+    let offer = |draft: &mut Draft, segment| draft.offer_to_copy(without(team.me(), parts(segment)));
     ahead(draft, segments, offer, |draft, segment, offer| {
+        draft.copy(parts(segment)[team.me()], take.of(team.me()).piece(segment, segments));
         for member in others(team) {
             let start = start_of(team.me(), member, &parts(segment));
             draft.pull(team.rank(member), offer, start, take.of(member).piece(segment, segments));

@@ -1,6 +1,7 @@
 //! A schedule in the making: steps are added in order, empty ones are left out, scratch is handed out in spans.
 
 use super::{Algorithm, Part, Place, Recv, Schedule, Send, Span, Step, Then};
+use crate::link::Lease;
 use crate::reduce::ReduceOp;
 
 /// Collects the steps of one rank.
@@ -86,16 +87,21 @@ impl Draft {
 
     /// Publishes `spans` and returns the offer's number. An empty offer counts: it says that this rank has come so far.
     pub(super) fn offer(&mut self, spans: Vec<Span>) -> usize {
-        self.publish(spans, true)
+        self.publish(spans, Lease::View)
+    }
+
+    /// The same for spans that the peers only copy.
+    pub(super) fn offer_to_copy(&mut self, spans: Vec<Span>) -> usize {
+        self.publish(spans, Lease::Fetch)
     }
 
     /// The same for spans that are written while peers may still read them, so that a copy must be made.
     pub(super) fn offer_copy(&mut self, spans: Vec<Span>) -> usize {
-        self.publish(spans, false)
+        self.publish(spans, Lease::None)
     }
 
-    fn publish(&mut self, spans: Vec<Span>, stays: bool) -> usize {
-        self.steps.push(Step::Offer { spans, stays });
+    fn publish(&mut self, spans: Vec<Span>, lease: Lease) -> usize {
+        self.steps.push(Step::Offer { spans, lease });
         self.offers += 1;
         self.offers - 1
     }

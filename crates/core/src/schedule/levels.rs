@@ -108,7 +108,7 @@ impl Levels<'_> {
         halving::all_reduce(draft, column, &Slices::even(mine, column.len()), false);
         draft.complete(mine);
         if self.windows {
-            direct::all_gather(draft, &self.local, &slices, segments);
+            direct::all_gather(draft, &self.local, slices.of(self.local.me()), &slices, segments);
         } else {
             ring::all_gather(draft, &self.local, &slices, segments);
         }

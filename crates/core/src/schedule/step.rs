@@ -1,6 +1,7 @@
 //! The vocabulary of schedules: places, spans and steps.
 
 use super::Algorithm;
+use crate::link::Lease;
 
 /// One rank's whole part in one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,9 +50,9 @@ pub enum Step {
     Offer {
         /// What is published.
         spans: Vec<Span>,
-        /// Whether no later step writes the spans before whoever reads them has offered that it did. Then the peers may
-        /// read them where they are.
-        stays: bool,
+        /// Whether a later step writes the spans before whoever reads them has offered that it did. If none does the peers
+        /// may read them where they are.
+        lease: Lease,
     },
     /// A part of a peer's offer is copied from its window.
     Pull {

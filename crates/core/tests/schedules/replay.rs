@@ -1,5 +1,6 @@
 //! Plays all ranks' schedules on real memory, in the order the validity check walks them.
 
+use phalanx_core::link::Lease;
 use phalanx_core::reduce::{Factor, combine, combine_in_place, finish_avg, fold, scale};
 use phalanx_core::schedule::{
     Algorithm, Event, Part, Place, Plan, Recv, Schedule, Send, Span, Step, Then, build, walk,
@@ -190,8 +191,8 @@ impl Play<'_> {
         let Stage { own, windows } = &mut *self.stage;
         let own = &mut own[rank];
         match step {
-            Step::Offer { spans, stays } => {
-                let slot = windows[rank].next(stays.then(|| spans.clone()));
+            Step::Offer { spans, lease } => {
+                let slot = windows[rank].next((*lease != Lease::None).then(|| spans.clone()));
                 spans.iter().for_each(|&span| slot.extend_from_slice(own.read(input, span, dtype)));
             }
             Step::Pull { from, offer, start, into } => {

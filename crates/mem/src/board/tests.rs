@@ -224,12 +224,12 @@ mod in_segment {
         buffer.as_bytes_mut().iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
         let (head, given) = ([7; HEAD], buffer.as_bytes());
         // Longer than a slot, in two parts.
-        assert_eq!(giver.try_offer(&head, &[&given[..100], &given[200..7000]], true), Ok(true));
+        assert_eq!(giver.try_offer(&head, &[&given[..100], &given[200..7000]], (Lease::View, false)), Ok(true));
         assert_eq!(reader.offer(&[]), Ok(true));
         let view = reader.view(0, 1).expect("made").expect("made");
         assert_eq!(view.head(), head);
-        assert_eq!(view.part(0..100), Some(&given[..100]));
-        assert_eq!(view.part(100..6900), Some(&given[200..7000]));
+        assert_eq!(view.part(0..100), Some(Seen::Here(&given[..100])));
+        assert_eq!(view.part(100..6900), Some(Seen::Here(&given[200..7000])));
         assert_eq!(view.part(99..101), None, "across two parts");
         assert_eq!(view.part(6899..6901), None);
         assert_eq!(giver.whole(0, 1), Err(BoardError::Corrupt { member: 0 }), "its own is lent to the buffer");
@@ -243,7 +243,7 @@ mod in_segment {
     fn a_reader_that_left_reads_no_more() {
         let [(mut giver, heap), (reader, _)] = two_with_heaps();
         let buffer = heap.allocate(4096).expect("room");
-        assert_eq!(giver.try_offer(&[0; HEAD], &[buffer.as_bytes()], true), Ok(true));
+        assert_eq!(giver.try_offer(&[0; HEAD], &[buffer.as_bytes()], (Lease::View, false)), Ok(true));
         assert!(!giver.try_settle());
         drop(reader);
         assert!(giver.try_settle());
@@ -254,15 +254,43 @@ mod in_segment {
         let [(mut giver, heap), (mut reader, _)] = two_with_heaps();
         let buffer = heap.allocate(3 * 4096).expect("room");
         let (short, long, elsewhere) = (&buffer.as_bytes()[..1000], &buffer.as_bytes()[..5000], [1; 4000]);
-        assert_eq!(giver.try_offer(&[0; HEAD], &[short], true), Ok(true));
-        assert_eq!(giver.try_offer(&[0; HEAD], &[&long[..4000], &elsewhere[..50]], true), Ok(true));
-        assert!(matches!(giver.try_offer(&[0; HEAD], &[long], false), Err(BoardError::TooLong { .. })));
+        assert_eq!(giver.try_offer(&[0; HEAD], &[short], (Lease::View, false)), Ok(true));
+        assert_eq!(giver.try_offer(&[0; HEAD], &[&long[..4000], &elsewhere[..50]], (Lease::View, false)), Ok(true));
+        assert!(matches!(giver.try_offer(&[0; HEAD], &[long], (Lease::None, false)), Err(BoardError::TooLong { .. })));
         (0..2).for_each(|_| assert_eq!(reader.offer(&[]), Ok(true)));
         for (phase, byte_len) in [(1, 1000), (2, 4050)] {
             assert_eq!(reader.whole(0, phase).map(|whole| whole.map(|bytes| bytes.len())), Ok(Some(HEAD + byte_len)));
         }
         assert!(!reader.take_borrowed());
         assert!(giver.try_settle());
+    }
+
+    #[test]
+    fn what_may_be_fetched_stays_where_it_is_and_is_named_by_its_address() {
+        let [(mut giver, heap), (mut reader, _)] = two_with_heaps();
+        let (given, fetched) = (vec![1; 40_000], (Lease::Fetch, true));
+        let address = given.as_ptr().addr();
+        // Longer than a slot, in two parts.
+        assert_eq!(giver.try_offer(&[0; HEAD], &[&given[..20_000], &given[30_000..]], fetched), Ok(true));
+        assert_eq!(reader.offer(&[]), Ok(true));
+        let view = reader.view(0, 1).expect("made").expect("made");
+        assert_eq!(view.part(5..20_000), Some(Seen::Away(address + 5)));
+        assert_eq!(view.part(20_001..30_000), Some(Seen::Away(address + 30_001)));
+        assert_eq!((view.part(7..7), view.part(19_999..20_001)), (Some(Seen::Here(&[])), None));
+        assert!(reader.take_borrowed() && !giver.try_settle() && reader.try_settle() && giver.try_settle());
+        assert_eq!(giver.whole(0, 1), Err(BoardError::Corrupt { member: 0 }), "nobody fetches from itself");
+        // What is short, or in a heap, or not to be fetched.
+        assert_eq!(giver.try_offer(&[0; HEAD], &[&given[..1000]], fetched), Ok(true));
+        let buffer = heap.allocate(2 * 4096).expect("room");
+        assert_eq!(giver.try_offer(&[0; HEAD], &[buffer.as_bytes()], fetched), Ok(true));
+        assert_eq!((reader.offer(&[]), reader.offer(&[])), (Ok(true), Ok(true)));
+        for (phase, byte_len) in [(2, 1000), (3, 2 * 4096)] {
+            let view = reader.view(0, phase).expect("made").expect("made");
+            assert!(matches!(view.part(0..byte_len), Some(Seen::Here(_))), "offer {phase}");
+        }
+        for not in [(Lease::Fetch, false), (Lease::View, true), (Lease::None, true)] {
+            assert!(matches!(giver.try_offer(&[0; HEAD], &[&given], not), Err(BoardError::TooLong { .. })), "{not:?}");
+        }
     }
 
     #[test]
@@ -278,10 +306,18 @@ mod in_segment {
             assert_eq!(view.part(0..8), None, "{start} {byte_len}");
         }
         drop(buffer);
+        let place = [u64::MAX - 3, 8].map(u64::to_le_bytes).concat();
+        assert_eq!((giver.publish(&[0; HEAD], &[&place], AWAY), reader.offer(&[])), (Ok(true), Ok(true)));
+        let view = reader.view(0, giver.phase()).expect("made").expect("made");
+        assert_eq!((view.part(4..8), view.part(0..9)), (None, None));
+        assert_eq!((giver.publish(&[0; HEAD], &[], REFERS | AWAY), reader.offer(&[])), (Ok(true), Ok(true)));
+        assert_eq!(reader.whole(0, giver.phase()), Err(BoardError::Corrupt { member: 0 }), "two kinds at once");
         // No heaps, no references.
-        let (mut seat, ..) = seat_and_raw();
-        assert_eq!(seat.publish(&[], &[], REFERS), Ok(true));
-        assert_eq!(seat.whole(0, 1), Err(BoardError::Corrupt { member: 0 }));
+        let (ours, theirs) = two_mappings(2, 8);
+        let seat = |segment, member| Seat::in_segment(segment, OFFSET, member, 2, 8).expect("free");
+        let (mut giver, mut reader) = (seat(ours, 0), seat(theirs, 1));
+        assert_eq!((giver.publish(&[], &[], REFERS), reader.offer(&[])), (Ok(true), Ok(true)));
+        assert_eq!(reader.whole(0, 1), Err(BoardError::Corrupt { member: 0 }));
     }
 
     fn seat_and_raw() -> (Seat, Arc<Segment>, Shape) {

@@ -1,0 +1,221 @@
+//! The processes of a host's ranks as memory to read: who can read whom, and reading it. Not when that is allowed.
+//!
+//! Every rank says in the segment at which address of its process a known word is. Once all have said so each looks for the
+//! others' words there, and says in the segment which it has found. A rank whose memory all others can read may leave an offer in it.
+//!
+//! # Why what was read is the rank's
+//!
+//! Reading goes by the number of a process, and numbers are used again. The descriptor of the process, opened when the
+//! ranks met, tells whether it still lives; if so after the reading, the number was its own all the time.
+
+use std::fs;
+use std::io::IoSliceMut;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::errno::Errno;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::Pid;
+use phalanx_core::link::LinkError;
+use phalanx_mem::Cells;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::memory::Neighbours;
+
+/// The ranks of a host as one of them sees their processes.
+pub(crate) struct Neighbourhood {
+    rank: usize,
+    reach: Cells<AtomicU64>,
+    /// By rank; none where a process cannot be named.
+    peers: Vec<Option<Neighbour>>,
+    /// Whether all peers have found this rank's word.
+    is_open: bool,
+    word: Box<u64>,
+}
+
+/// The process of one peer.
+struct Neighbour {
+    process: OwnedFd,
+    pid: Pid,
+    /// Whether it was read and not yet seen to live since.
+    was_read: bool,
+}
+
+/// How many words `size` ranks need: an address and the ranks found, for each.
+pub(crate) fn words(size: usize) -> usize {
+    2 * size
+}
+
+impl Neighbourhood {
+    /// Shows where this rank's word is. The peers' processes are given by rank.
+    pub(crate) fn new(rank: usize, reach: Cells<AtomicU64>, peers: &[(usize, OwnedFd)]) -> Neighbourhood {
+        let size = reach.len() / 2;
+        let neighbour = |rank: usize| {
+            let (_, process) = peers.iter().find(|(peer, _)| *peer == rank)?;
+            Neighbour::new(process.try_clone().ok()?)
+        };
+        let word = Box::new(word_of(rank));
+        reach[rank].store(std::ptr::from_ref(word.as_ref()).expose_provenance() as u64, Ordering::Release);
+        Neighbourhood { rank, reach, peers: (0..size).map(neighbour).collect(), is_open: false, word }
+    }
+
+    /// Looks for the peers' words, all of which have shown theirs, and says which it finds.
+    pub(crate) fn look_around(&mut self) {
+        let size = self.peers.len();
+        let found = (0..size).filter(|&peer| self.finds(peer)).fold(0, |found, peer| found | 1 << peer);
+        self.reach[size + self.rank].store(found, Ordering::Release);
+    }
+
+    fn finds(&mut self, peer: usize) -> bool {
+        let Ok(address) = usize::try_from(self.reach[peer].load(Ordering::Acquire)) else { return false };
+        let mut bytes = [0; size_of::<u64>()];
+        let read = |neighbour: &mut Neighbour| neighbour.read(address, &mut bytes).is_ok() && neighbour.lives();
+        self.peers[peer].as_mut().is_some_and(read) && u64::from_ne_bytes(bytes) == word_of(peer)
+    }
+}
+
+impl Neighbours for Neighbourhood {
+    fn can_fetch(&mut self) -> bool {
+        if !self.is_open {
+            let size = self.peers.len();
+            let finds = |peer: usize| self.reach[size + peer].load(Ordering::Acquire) & 1 << self.rank != 0;
+            self.is_open = (0..size).filter(|&peer| peer != self.rank).all(finds);
+            debug_assert_eq!(*self.word, word_of(self.rank));
+        }
+        self.is_open
+    }
+
+    fn fetch(&mut self, rank: usize, address: usize, into: &mut [u8]) -> Result<(), LinkError> {
+        let neighbour = self.peers.get_mut(rank).and_then(Option::as_mut);
+        let neighbour = neighbour.ok_or_else(|| LinkError::Failed(format!("rank {rank} is no process to be read")))?;
+        match neighbour.read(address, into) {
+            Ok(()) => Ok(()),
+            Err(Errno::ESRCH) => Err(LinkError::Closed { rank: Some(rank) }),
+            Err(Errno::EFAULT) => Err(LinkError::Corrupt(format!("an offer at {address:#x}, where nothing is"))),
+            Err(errno) => Err(LinkError::Failed(format!("reading its process: {errno}"))),
+        }
+    }
+
+    fn confirm(&mut self) -> Result<(), LinkError> {
+        let read = |neighbour: &mut Neighbour| std::mem::take(&mut neighbour.was_read);
+        for (rank, peer) in self.peers.iter_mut().enumerate() {
+            if peer.as_mut().is_some_and(|neighbour| read(neighbour) && !neighbour.lives()) {
+                return Err(LinkError::Closed { rank: Some(rank) });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Neighbour {
+    /// None where the system does not tell the number: of a process in another namespace, or without `/proc`.
+    fn new(process: OwnedFd) -> Option<Neighbour> {
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd())).ok()?;
+        let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()?;
+        // Zero is one in another namespace, and less is none any more.
+        (pid > 0).then(|| Neighbour { process, pid: Pid::from_raw(pid), was_read: false })
+    }
+
+    fn read(&mut self, address: usize, into: &mut [u8]) -> Result<(), Errno> {
+        self.was_read = true;
+        let mut done = 0;
+        while done < into.len() {
+            let base = address.checked_add(done).ok_or(Errno::EFAULT)?;
+            let from = [RemoteIoVec { base, len: into.len() - done }];
+            match process_vm_readv(self.pid, &mut [IoSliceMut::new(&mut into[done..])], &from)? {
+                0 => return Err(Errno::EFAULT),
+                read => done += read,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the process has not ended.
+    fn lives(&self) -> bool {
+        let ended = &mut [PollFd::new(&self.process, PollFlags::IN)];
+        rustix::io::retry_on_intr(|| poll(ended, Some(&Timespec::default()))) == Ok(0)
+    }
+}
+
+/// The word of a rank: one that hardly stands anywhere else by chance.
+fn word_of(rank: usize) -> u64 {
+    WORD ^ rank as u64
+}
+
+/// "NEIGHBOR", for those who look at memory.
+const WORD: u64 = u64::from_le_bytes(*b"NEIGHBOR");
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+    use std::sync::Arc;
+
+    use phalanx_mem::Segment;
+    use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+    use super::*;
+
+    fn descriptor(pid: rustix::process::Pid) -> OwnedFd {
+        pidfd_open(pid, PidfdFlags::empty()).expect("it lives")
+    }
+
+    /// Ranks of this very process, which may read itself.
+    fn ranks(size: usize) -> Vec<Neighbourhood> {
+        let segment = Segment::create(words(size) * size_of::<u64>()).expect("memfd");
+        let rank = |rank: usize| {
+            let view = Segment::open(segment.fd().try_clone_to_owned().expect("free")).expect("sealed");
+            let reach = Cells::in_segment(Arc::new(view), 0, words(size)).expect("free");
+            let peers: Vec<_> =
+                (0..size).filter(|&peer| peer != rank).map(|peer| (peer, descriptor(getpid()))).collect();
+            Neighbourhood::new(rank, reach, &peers)
+        };
+        (0..size).map(rank).collect()
+    }
+
+    #[test]
+    fn ranks_that_all_have_found_may_be_read() {
+        let mut ranks = ranks(3);
+        assert!(!ranks[0].can_fetch(), "nobody has looked");
+        ranks[0].look_around();
+        ranks[1].look_around();
+        assert!(!ranks[0].can_fetch() && !ranks[1].can_fetch() && ranks[2].can_fetch());
+        ranks[2].look_around();
+        assert!(ranks.iter_mut().all(Neighbours::can_fetch));
+        let (given, mut taken) = ([7_u8; 10_000], [0; 10_000]);
+        assert_eq!(ranks[1].fetch(2, given.as_ptr().expose_provenance(), &mut taken), Ok(()));
+        assert_eq!((taken, ranks[1].confirm()), (given, Ok(())));
+    }
+
+    #[test]
+    fn what_is_not_there_is_an_error() {
+        let mut ranks = ranks(2);
+        let refused = ranks[0].fetch(1, usize::MAX - 3, &mut [0; 8]);
+        assert!(matches!(refused, Err(LinkError::Corrupt(_))), "{refused:?}");
+        let refused = ranks[0].fetch(1, 8, &mut [0; 8]);
+        assert!(matches!(refused, Err(LinkError::Corrupt(_))), "{refused:?}");
+        assert!(ranks[0].fetch(0, 8, &mut [0; 8]).is_err(), "its own process is no neighbour");
+        assert!(ranks[0].fetch(2, 8, &mut [0; 8]).is_err());
+    }
+
+    #[test]
+    fn a_word_that_is_another_closes_the_rank() {
+        let mut ranks = ranks(2);
+        let other = Box::new(0_u64);
+        ranks[1].reach[1].store(std::ptr::from_ref(other.as_ref()).expose_provenance() as u64, Ordering::Release);
+        ranks.iter_mut().for_each(Neighbourhood::look_around);
+        assert!(ranks[0].can_fetch() && !ranks[1].can_fetch());
+    }
+
+    #[test]
+    fn a_process_that_ended_is_told() {
+        let mut child: Child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat");
+        let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a pid");
+        let mut rank = Neighbourhood::new(0, Cells::on_heap(words(2)).expect("memory"), &[(1, descriptor(pid))]);
+        child.kill().expect("it lives");
+        child.wait().expect("a child");
+        let closed = Err(LinkError::Closed { rank: Some(1) });
+        assert_eq!(rank.fetch(1, 8, &mut [0; 8]), closed);
+        assert_eq!(rank.confirm(), closed);
+        assert_eq!(rank.confirm(), Ok(()), "told once");
+    }
+}
