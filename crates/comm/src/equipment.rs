@@ -1,6 +1,7 @@
 //! What one rank needs of its world to become a group, and how that is put together: the same for threads and processes.
 
 use std::sync::Arc;
+use std::thread;
 
 use phalanx_core::link::{Link, Mesh};
 use phalanx_core::mail::Mail;
@@ -13,6 +14,7 @@ use crate::bell::Bell;
 use crate::fate::Fate;
 use crate::host::{Host, Parts, Presence};
 use crate::memory::BoardWindows;
+use crate::patience::Crowd;
 use crate::post::Post;
 use crate::stage::Stage;
 
@@ -68,7 +70,9 @@ impl Style {
             None => mesh,
         };
         let stage = Stage::new(mesh, layout.clone(), ground, self.wish);
-        let host = Host::new(Parts { rank, stage, post, bell, fate, presence, heap });
+        let cores = thread::available_parallelism().map_or(usize::MAX, usize::from);
+        let crowd = Crowd::of(layout.host_mates(rank).len(), cores);
+        let host = Host::new(Parts { rank, stage, post, bell, fate, crowd, presence, heap });
         Group::new(layout, Arc::new(host), self.options.clone())
     }
 

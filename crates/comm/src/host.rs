@@ -18,7 +18,7 @@ use phalanx_mem::{Buffer, Heap};
 use crate::bell::Bell;
 use crate::fate::Fate;
 use crate::lane::{Job, Lane};
-use crate::patience::Patience;
+use crate::patience::{Crowd, Patience};
 use crate::post::Post;
 use crate::slot::{Slot, Waiter};
 use crate::stage::Stage;
@@ -42,6 +42,7 @@ pub(crate) struct Parts {
     pub(crate) post: Post,
     pub(crate) bell: Arc<Bell>,
     pub(crate) fate: Arc<Fate>,
+    pub(crate) crowd: Crowd,
     /// What says that this rank is here, until it is dropped.
     pub(crate) presence: Option<Box<dyn Presence>>,
     pub(crate) heap: Option<Arc<Heap>>,
@@ -58,6 +59,7 @@ struct Inner {
     post: Mutex<Post>,
     bell: Arc<Bell>,
     fate: Arc<Fate>,
+    crowd: Crowd,
     began: Instant,
     is_driven: AtomicBool,
     // The last field: links and windows are closed before it goes.
@@ -66,11 +68,11 @@ struct Inner {
 
 impl Host {
     pub(crate) fn new(parts: Parts) -> Host {
-        let Parts { rank, stage, post, bell, fate, presence, heap } = parts;
+        let Parts { rank, stage, post, bell, fate, crowd, presence, heap } = parts;
         let linger = if presence.is_some() { LINGER } else { Duration::ZERO };
         let (stage, post) = (Mutex::new(stage), Mutex::new(post));
         let (lane, began, is_driven) = (Lane::default(), Instant::now(), AtomicBool::new(false));
-        let inner = Inner { rank, lane, stage, post, bell, fate, began, is_driven, _presence: presence };
+        let inner = Inner { rank, lane, stage, post, bell, fate, crowd, began, is_driven, _presence: presence };
         Host { inner: Arc::new(inner), driver: Mutex::new(None), linger, heap }
     }
 
@@ -207,7 +209,7 @@ impl Inner {
             // A rank that only gives is done before it could see that nobody takes.
             self.fate.roll.compare(self.rank, &call.fingerprint)?;
         }
-        let mut patience = Patience::until(&self.bell, self.deadline(call));
+        let mut patience = Patience::until(&self.bell, self.crowd, self.deadline(call));
         let mut is_first = true;
         loop {
             let polled = player.poll(data, &mut stage.mesh).map_err(|error| self.explain(player, error))?;
@@ -260,7 +262,7 @@ impl Inner {
     fn run_message(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
         call.flight.start(call.created);
         let ticket = self.post().post(call, data);
-        let mut patience = Patience::until(&self.bell, self.deadline(call));
+        let mut patience = Patience::until(&self.bell, self.crowd, self.deadline(call));
         loop {
             let mut post = self.post();
             let moved = post.poll(self.now(), Some(Shown { ticket, data }));
@@ -288,7 +290,7 @@ impl Inner {
     /// Plays what is queued and moves asynchronous messages, until the host is dropped and nothing is left that anybody
     /// counts on.
     fn drive(&self) {
-        let mut patience = Patience::until(&self.bell, None);
+        let mut patience = Patience::until(&self.bell, self.crowd, None);
         loop {
             if self.lane.is_closed() {
                 self.post().leave();

@@ -6,25 +6,51 @@ use std::time::{Duration, Instant};
 
 use crate::bell::Bell;
 
-/// The patience of one wait. More ranks than cores is a normal case, so spinning ends soon.
+/// The patience of one wait.
 #[derive(Debug)]
 pub(crate) struct Patience<'a> {
     bell: &'a Bell,
+    crowd: Crowd,
     deadline: Option<Instant>,
     idle: u32,
     armed: Option<u32>,
 }
 
+/// Whether the ranks of a host have a core each. Where they have not, what one waits for is done by another that waits for
+/// its core, and every look keeps it from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Crowd {
+    /// A core for each.
+    Spread,
+    /// More ranks than cores.
+    Crowded,
+}
+
+impl Crowd {
+    /// That of so many ranks, where this process may run on so many cores. Whoever binds a process to a single core is
+    /// taken to have bound the others elsewhere.
+    pub(crate) fn of(ranks: usize, cores: usize) -> Crowd {
+        if cores > 1 && ranks > cores { Crowd::Crowded } else { Crowd::Spread }
+    }
+
+    fn spins(self) -> u32 {
+        match self {
+            Crowd::Spread => SPINS,
+            Crowd::Crowded => CROWDED_SPINS,
+        }
+    }
+}
+
 impl<'a> Patience<'a> {
     /// Patience until then; for ever without an end.
-    pub(crate) fn until(bell: &'a Bell, deadline: Option<Instant>) -> Patience<'a> {
-        Patience { bell, deadline, idle: 0, armed: None }
+    pub(crate) fn until(bell: &'a Bell, crowd: Crowd, deadline: Option<Instant>) -> Patience<'a> {
+        Patience { bell, crowd, deadline, idle: 0, armed: None }
     }
 
     /// Patience for so long from now; for ever if that is beyond what a clock can tell.
     #[cfg(test)]
     pub(crate) fn new(bell: &'a Bell, timeout: Duration) -> Patience<'a> {
-        Patience::until(bell, Instant::now().checked_add(timeout))
+        Patience::until(bell, Crowd::Spread, Instant::now().checked_add(timeout))
     }
 
     /// Something moved: the next wait begins anew.
@@ -39,7 +65,7 @@ impl<'a> Patience<'a> {
 
     /// Whether the wait has become a long one, which a sleep is next to.
     pub(crate) fn is_tried(&self) -> bool {
-        self.idle >= SPINS + YIELDS
+        self.idle >= self.crowd.spins() + YIELDS
     }
 
     /// Waits a little, because a look found nothing; false once the deadline has passed.
@@ -47,7 +73,7 @@ impl<'a> Patience<'a> {
     /// The caller must look again after every call: the sleep only begins when a look after arming found nothing.
     pub(crate) fn wait(&mut self) -> bool {
         self.idle += 1;
-        if self.idle <= SPINS {
+        if self.idle <= self.crowd.spins() {
             // The hint takes longer than a look.
             if !self.is_fresh() {
                 hint::spin_loop();
@@ -59,7 +85,7 @@ impl<'a> Patience<'a> {
             return false;
         }
         match self.armed.take() {
-            _ if self.idle <= SPINS + YIELDS => thread::yield_now(),
+            _ if self.idle <= self.crowd.spins() + YIELDS => thread::yield_now(),
             Some(armed) => self.bell.sleep(armed, left.min(LONGEST_SLEEP)),
             None => self.armed = Some(self.bell.arm()),
         }
@@ -69,6 +95,7 @@ impl<'a> Patience<'a> {
 
 const GLANCES: u32 = 16;
 const SPINS: u32 = 100;
+const CROWDED_SPINS: u32 = 8;
 const YIELDS: u32 = 200;
 /// Bounds how late a deadline that nobody sleeps for is noticed, and what a missed ring could ever cost.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
@@ -76,6 +103,12 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranks_are_crowded_where_there_are_more_than_cores() {
+        let crowds = [(2, 2), (3, 2), (8, 1)].map(|(ranks, cores)| Crowd::of(ranks, cores));
+        assert_eq!(crowds, [Crowd::Spread, Crowd::Crowded, Crowd::Spread]);
+    }
 
     #[test]
     fn patience_ends_at_the_deadline_and_not_before() {
