@@ -271,8 +271,8 @@ impl Inner {
             if let Some(end) = end {
                 drop(post);
                 let delivery = end.map_err(|error| self.fail_unless_call(error))?;
-                if !delivery.buffer.is_empty() {
-                    data.output.copy_from_slice(delivery.buffer.as_bytes());
+                if let Some(buffer) = delivery.buffer {
+                    data.output.copy_from_slice(buffer.as_bytes());
                 }
                 return Ok(Some(delivery.peer).filter(|_| matches!(call.op, Op::Recv { .. })));
             }

@@ -136,9 +136,7 @@ impl Outstanding {
 fn finished(call: &Call, delivery: Delivery) -> Finished {
     let Delivery { buffer, peer } = delivery;
     match call.op {
-        Op::Send { .. } => {
-            Finished { buffers: Buffers { input: Some(buffer), output: Buffer::default() }, source: None }
-        }
-        _ => Finished { buffers: Buffers { input: None, output: buffer }, source: Some(peer) },
+        Op::Send { .. } => Finished { buffers: Buffers { input: buffer, output: Buffer::default() }, source: None },
+        _ => Finished { buffers: Buffers { input: None, output: buffer.unwrap_or_default() }, source: Some(peer) },
     }
 }

@@ -7,7 +7,7 @@ use std::ptr::{self, NonNull};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::SegmentError;
 
@@ -59,6 +59,14 @@ impl Mapping {
     /// The first byte, at the start of a page. All pages up to the one of the last byte can be read and written.
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
+    }
+
+    /// Maps the pages of the first bytes now, so that no access waits for that. Kernels before 5.14 do not, and then each
+    /// page waits once.
+    pub(crate) fn populate(&self, byte_len: usize) {
+        let byte_len = byte_len.min(self.byte_len);
+        // SAFETY: the range is of this mapping, and what is in it stays.
+        let _ = unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), byte_len, Advice::LinuxPopulateWrite) };
     }
 }
 

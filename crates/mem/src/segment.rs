@@ -72,6 +72,11 @@ impl Segment {
         memfd::reserve(self.fd.as_fd(), range)
     }
 
+    /// Maps the pages of the first bytes now, where the system can, so that the first access to each does not wait for that.
+    pub fn populate(&self, byte_len: usize) {
+        self.mapping.populate(byte_len);
+    }
+
     /// The segment that another process created and whose file it sent.
     ///
     /// # Errors

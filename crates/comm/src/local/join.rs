@@ -8,7 +8,7 @@ use phalanx_mem::board::Seat;
 use phalanx_mem::{Cells, Heap, PlaceError, Segment, ring};
 
 use super::map::{HEADER, SegmentMap, Traffic};
-use super::neighbours;
+use super::reach;
 use crate::bell::{self, Bell};
 use crate::equipment::{Links, OFFER_BYTE_LEN};
 use crate::fate::{self, Fate};
@@ -24,7 +24,7 @@ pub(crate) struct Joined {
     pub(crate) fate: Arc<Fate>,
     /// One word a rank, not zero once it has left.
     pub(crate) departures: Cells<AtomicU64>,
-    /// [`neighbours::words`] of them.
+    /// [`reach::words`] of them.
     pub(crate) reach: Cells<AtomicU64>,
     pub(crate) heap: Option<Arc<Heap>>,
 }
@@ -40,6 +40,7 @@ pub(crate) fn create(map: &SegmentMap) -> Result<Segment> {
 /// Takes the place of `rank`, which nobody may have taken before.
 pub(crate) fn join(segment: Segment, map: &SegmentMap, rank: usize, windows: bool) -> Result<Joined> {
     check_header(&segment, map)?;
+    segment.populate(map.reserved);
     let segment = Arc::new(segment);
     place(&segment, map, rank, windows).map_err(shared)
 }
@@ -51,7 +52,7 @@ fn place(segment: &Arc<Segment>, map: &SegmentMap, rank: usize, windows: bool) -
     let roll = Roll::new(cells(map.roll, roll::words(map.size))?);
     let fate = Fate::new(cells(map.fate, fate::words(map.size))?, bells.clone(), roll);
     let departures = cells(map.departures, map.size)?;
-    let reach = cells(map.reach, neighbours::words(map.size))?;
+    let reach = cells(map.reach, reach::words(map.size))?;
     let links = |traffic| links(segment, map, rank, traffic, &bells);
     let (links, post) = (links(Traffic::Collectives)?, links(Traffic::Messages)?);
     let seat = || Seat::in_segment(Arc::clone(segment), map.board, rank, map.size, OFFER_BYTE_LEN);

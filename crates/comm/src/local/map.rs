@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use phalanx_core::{Error, Result};
 use phalanx_mem::{LINE, board, ring};
 
-use super::neighbours;
+use super::reach;
 use crate::equipment::{OFFER_BYTE_LEN, RING_BYTE_LEN};
 use crate::{bell, fate, roll};
 
@@ -18,7 +18,7 @@ pub(crate) struct SegmentMap {
     pub(crate) ring_byte_len: usize,
     /// One word a rank, which says that it has left.
     pub(crate) departures: usize,
-    /// Who can read whose process: see `neighbours`.
+    /// Who can read whose process: see `reach`.
     pub(crate) reach: usize,
     bells: usize,
     pub(crate) roll: usize,
@@ -91,7 +91,7 @@ impl SegmentMap {
             Some(start)
         };
         let departures = part(size.checked_mul(WORD)?)?;
-        let reach = part(neighbours::words(size).checked_mul(WORD)?)?;
+        let reach = part(reach::words(size).checked_mul(WORD)?)?;
         let bells = part(size.checked_mul(BELL_STRIDE)?)?;
         let roll = part(roll::words(size).checked_mul(WORD)?)?;
         let fate = part(fate::words(size).checked_mul(WORD)?)?;

@@ -5,8 +5,8 @@ mod door;
 mod join;
 mod map;
 mod meet;
-mod neighbours;
 mod packet;
+mod reach;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -15,5 +15,5 @@ pub use door::Door;
 pub(crate) use join::{Joined, create, join};
 pub(crate) use map::{MOST_RANKS, SegmentMap, hash};
 pub(crate) use meet::{Terms, attend, host};
-pub(crate) use neighbours::Neighbourhood;
+pub(crate) use reach::Neighbourhood;
 pub(crate) use watch::Stay;

@@ -79,13 +79,14 @@ pub(super) fn check_peer(op: &Op, layout: &Layout) -> Result<()> {
 }
 
 /// The tables of an operation, by the name of the argument.
-fn tables(op: &Op) -> Vec<(&'static str, &Counts)> {
-    match op {
-        Op::AllGather { counts } | Op::ReduceScatter { counts, .. } => vec![("counts", counts)],
-        Op::Gather { counts, .. } | Op::Scatter { counts, .. } => vec![("counts", counts)],
-        Op::AllToAll { give, take } => vec![("give", give), ("take", take)],
-        _ => vec![],
-    }
+fn tables(op: &Op) -> impl Iterator<Item = (&'static str, &Counts)> {
+    let tables = match op {
+        Op::AllGather { counts } | Op::ReduceScatter { counts, .. } => [Some(("counts", counts)), None],
+        Op::Gather { counts, .. } | Op::Scatter { counts, .. } => [Some(("counts", counts)), None],
+        Op::AllToAll { give, take } => [Some(("give", give)), Some(("take", take))],
+        _ => [None, None],
+    };
+    tables.into_iter().flatten()
 }
 
 fn check_table(kind: OpKind, argument: &'static str, counts: &Counts, size: usize) -> Result<()> {

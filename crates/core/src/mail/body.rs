@@ -56,11 +56,11 @@ impl Body {
         matches!(self, Body::Lent(_)) && is_of(ticket, shown).is_none()
     }
 
-    /// The buffer to give back: empty where the bytes were lent.
-    pub(super) fn into_buffer(self) -> Buffer {
+    /// The buffer to give back: none where the bytes were lent.
+    pub(super) fn into_buffer(self) -> Option<Buffer> {
         match self {
-            Body::Owned(buffer) => buffer,
-            Body::Lent(_) => Buffer::default(),
+            Body::Owned(buffer) => Some(buffer),
+            Body::Lent(_) => None,
         }
     }
 

@@ -6,7 +6,7 @@ use super::{Body, Delivery, Shown, Ticket, fingerprint};
 use crate::fingerprint::Fingerprint;
 use crate::link::Link;
 use crate::op::OpKind;
-use crate::player::{Incoming, Outgoing, Part, corrupt, lost};
+use crate::player::{Head, Incoming, Outgoing, Part, corrupt, lost};
 use crate::{DType, Error, Result};
 
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Desk {
     pub(super) fn post(&mut self, ticket: Ticket, tag: u32, dtype: DType, body: Body, checksum: bool) {
         let print = fingerprint(self.epoch, self.sent, tag, dtype, body.byte_len());
         self.sent = self.sent.wrapping_add(1);
-        let frame = Outgoing::new(print.encode().to_vec(), body.byte_len(), checksum);
+        let frame = Outgoing::new(Head::from_slice(&print.encode()), body.byte_len(), checksum);
         self.out.push_back(Letter { ticket, frame, body });
     }
 

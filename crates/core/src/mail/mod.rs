@@ -40,9 +40,9 @@ pub struct Ticket(u64);
 /// A message that has been sent or received.
 #[derive(Debug)]
 pub struct Delivery {
-    /// The buffer that was given. Of a message received into lent bytes it is empty, unless the message had come before it
-    /// was asked for: then it has what is still to be copied.
-    pub buffer: Buffer,
+    /// The buffer that was given. Where bytes were lent there is none, unless a message had come before it was asked for: then
+    /// it has what is still to be copied.
+    pub buffer: Option<Buffer>,
     /// The rank at the other end.
     pub peer: usize,
 }
@@ -161,8 +161,12 @@ impl Mail {
 
     /// Nothing goes out, nothing is half way in, and nobody waits for this peer: its link need not be asked.
     fn is_quiet(&self, peer: usize) -> bool {
-        let awaited = |posted: &Posted| posted.from.is_none_or(|from| from == peer);
-        !self.has_left && self.desks[peer].is_quiet() && !self.posted.iter().any(awaited)
+        self.desks[peer].is_quiet() && !self.awaits(peer)
+    }
+
+    /// Whether a message of this peer has somewhere to go.
+    fn awaits(&self, peer: usize) -> bool {
+        self.has_left || self.posted.iter().any(|posted| posted.from.is_none_or(|from| from == peer))
     }
 
     fn poll_peer(&mut self, peer: usize, mesh: &mut Mesh, shown: &mut Option<Shown<'_, '_>>) -> Result<bool> {
@@ -191,6 +195,10 @@ impl Mail {
             moved = true;
             if let Some((print, room)) = arrived {
                 self.file(peer, print, room);
+                if !self.awaits(peer) {
+                    // What nobody asked for is left where it is, for whoever asks to take it without a copy between.
+                    return Ok(moved);
+                }
             }
         }
     }
@@ -234,7 +242,7 @@ impl Mail {
     fn deliver(&mut self, peer: usize, posted: Posted, print: &Fingerprint, body: Vec<u8>) {
         let end = match mismatch(self.rank, peer, &posted, print) {
             Some(error) => Err(error),
-            None => Ok(Delivery { buffer: posted.room.filled_with(body), peer }),
+            None => Ok(Delivery { buffer: Some(posted.room.filled_with(body)), peer }),
         };
         self.ended.push((posted.ticket, end));
     }

@@ -1,11 +1,17 @@
 //! Frames: a head where one is due, the elements, and a checksum where the mesh wants one; sent and received bit by bit.
 
+use smallvec::SmallVec;
+
+use crate::fingerprint::Fingerprint;
 use crate::link::{Link, LinkError};
+
+/// A head, or none. It takes no memory of its own.
+pub(crate) type Head = SmallVec<[u8; Fingerprint::BYTE_LEN]>;
 
 /// A frame on its way out. The body stays with the caller, who shows it at every call.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    head: Vec<u8>,
+    head: Head,
     body_len: usize,
     checksum: Option<u32>,
     done: usize,
@@ -14,7 +20,7 @@ pub(crate) struct Outgoing {
 /// A frame on its way in.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    head: Vec<u8>,
+    head: Head,
     body_len: usize,
     checksum: Option<u32>,
     tail: [u8; TAIL],
@@ -32,7 +38,7 @@ pub(crate) enum Part {
 }
 
 impl Outgoing {
-    pub(crate) fn new(head: Vec<u8>, body_len: usize, checksum: bool) -> Outgoing {
+    pub(crate) fn new(head: Head, body_len: usize, checksum: bool) -> Outgoing {
         Outgoing { head, body_len, checksum: checksum.then_some(0), done: 0 }
     }
 
@@ -71,7 +77,7 @@ impl Outgoing {
 impl Incoming {
     pub(crate) fn new(head_len: usize, body_len: usize, checksum: bool) -> Incoming {
         let checksum = checksum.then_some(0);
-        Incoming { head: vec![0; head_len], body_len, checksum, tail: [0; TAIL], done: 0 }
+        Incoming { head: Head::from_elem(0, head_len), body_len, checksum, tail: [0; TAIL], done: 0 }
     }
 
     /// What comes next.

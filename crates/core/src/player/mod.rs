@@ -8,10 +8,10 @@ mod viewing;
 
 use std::sync::Arc;
 
-pub(crate) use frame::{Incoming, Outgoing, Part};
+pub(crate) use frame::{Head, Incoming, Outgoing, Part};
 pub use memory::Data;
 use memory::Memory;
-use moving::Moving;
+use moving::{Moving, STAGED};
 
 use crate::error::{PeerReason, Stuck, Waiting};
 use crate::fingerprint::Fingerprint;
@@ -51,6 +51,7 @@ struct Hands {
     moving: Moving,
     /// The number of this operation's first offer, once it began.
     first_offer: Option<u64>,
+    /// Room for what is folded as it comes, and then that of the schedule.
     scratch: Vec<u8>,
     size: usize,
 }
@@ -69,7 +70,7 @@ pub enum Progress {
 impl Player {
     /// Begins `task` by `schedule` among `size` ranks. `scratch` is memory to work in, grown if it is too small.
     pub fn new(schedule: Arc<Schedule>, task: Task, size: usize, mut scratch: Vec<u8>) -> Player {
-        let scratch_len = schedule.scratch * task.dtype.byte_len();
+        let scratch_len = STAGED + schedule.scratch * task.dtype.byte_len();
         scratch.resize(scratch.len().max(scratch_len), 0);
         let hands = Hands { task, moving: Moving::new(), first_offer: None, scratch, size };
         Player { schedule, at: 0, hands }
@@ -142,9 +143,10 @@ impl Player {
 impl Hands {
     fn take(&mut self, step: &Step, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
         let (task, byte_len) = (&self.task, self.task.dtype.byte_len());
-        let mut memory = Memory { data, scratch: &mut self.scratch, byte_len };
+        let (staged, scratch) = self.scratch.split_at_mut(STAGED);
+        let mut memory = Memory { data, scratch, byte_len };
         match step {
-            Step::Move { send, recv } => self.moving.poll(task, *send, *recv, &mut memory, mesh),
+            Step::Move { send, recv } => self.moving.poll(task, (*send, *recv), &mut memory, staged, mesh),
             Step::Offer { spans, lease } => {
                 let windows = mesh.windows().map_err(|error| lost(task.rank, error))?;
                 self.first_offer.get_or_insert(windows.offers());

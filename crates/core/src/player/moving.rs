@@ -1,6 +1,8 @@
 //! Moves: a frame out and a frame in at once, the incoming one stored or folded while it arrives.
 
-use super::frame::{Incoming, Outgoing, Part};
+use smallvec::SmallVec;
+
+use super::frame::{Head, Incoming, Outgoing, Part};
 use super::memory::Memory;
 use super::{Progress, Task, lost};
 use crate::error::{Stuck, Waiting};
@@ -19,33 +21,25 @@ pub(super) struct Moving {
     told: Flags,
     /// The peers whose fingerprint has come.
     heard: Flags,
-    /// Bytes that came of a receive that folds, until whole elements are there.
-    staged: Vec<u8>,
+    /// How many bytes of an element that is not whole yet are staged.
     staged_len: usize,
 }
 
-/// A flag for each peer. No memory is taken before the first is set: most operations of one host set none.
+/// A bit for each peer. Few enough of them take no memory.
 #[derive(Debug, Default)]
-struct Flags(Vec<bool>);
+struct Flags(SmallVec<[u64; 2]>);
 
 impl Moving {
     pub(super) fn new() -> Moving {
-        Moving {
-            out: None,
-            arriving: None,
-            told: Flags::default(),
-            heard: Flags::default(),
-            staged: vec![],
-            staged_len: 0,
-        }
+        Moving { out: None, arriving: None, told: Flags::default(), heard: Flags::default(), staged_len: 0 }
     }
 
     pub(super) fn poll(
         &mut self,
         task: &Task,
-        send: Option<Send>,
-        recv: Option<Recv>,
+        (send, recv): (Option<Send>, Option<Recv>),
         memory: &mut Memory<'_, '_>,
+        staged: &mut [u8],
         mesh: &mut Mesh,
     ) -> Result<Progress> {
         let mut moved = false;
@@ -53,7 +47,7 @@ impl Moving {
             moved |= self.poll_send(task, send, memory, mesh)?;
         }
         if let Some(recv) = recv {
-            moved |= self.poll_recv(task, recv, memory, mesh)?;
+            moved |= self.poll_recv(task, recv, memory, staged, mesh)?;
         }
         let sent = self.out.as_ref().is_none_or(Outgoing::is_done);
         let received = self.arriving.as_ref().is_none_or(|frame| frame.next() == Part::End);
@@ -84,22 +78,40 @@ impl Moving {
         let checksum = mesh.checksum();
         let told = &mut self.told;
         let out = self.out.get_or_insert_with(|| {
-            let head = if told.set(send.to) { task.fingerprint(send.to, true).encode().to_vec() } else { vec![] };
+            let head = if told.set(send.to) {
+                Head::from_slice(&task.fingerprint(send.to, true).encode())
+            } else {
+                Head::new()
+            };
             Outgoing::new(head, body.len(), checksum)
         });
         let link = mesh.link(send.to).map_err(|error| lost(send.to, error))?;
         out.advance(link, body).map_err(|error| lost(send.to, error))
     }
 
-    fn poll_recv(&mut self, task: &Task, recv: Recv, memory: &mut Memory<'_, '_>, mesh: &mut Mesh) -> Result<bool> {
+    fn poll_recv(
+        &mut self,
+        task: &Task,
+        recv: Recv,
+        memory: &mut Memory<'_, '_>,
+        staged: &mut [u8],
+        mesh: &mut Mesh,
+    ) -> Result<bool> {
         let mut moved = false;
-        while self.advance_recv(task, recv, memory, mesh)? {
+        while self.advance_recv(task, recv, memory, staged, mesh)? {
             moved = true;
         }
         Ok(moved)
     }
 
-    fn advance_recv(&mut self, task: &Task, recv: Recv, memory: &mut Memory<'_, '_>, mesh: &mut Mesh) -> Result<bool> {
+    fn advance_recv(
+        &mut self,
+        task: &Task,
+        recv: Recv,
+        memory: &mut Memory<'_, '_>,
+        staged: &mut [u8],
+        mesh: &mut Mesh,
+    ) -> Result<bool> {
         let peer = recv.from;
         let checksum = mesh.checksum();
         let head_len = if self.heard.has(peer) { 0 } else { Fingerprint::BYTE_LEN };
@@ -122,23 +134,23 @@ impl Moving {
                 Ok(frame.advance_body(link, into).map_err(|error| lost(peer, error))? > 0)
             }
             Part::Body(left) => {
-                self.staged.resize(STAGED, 0);
                 let came =
-                    frame.advance_body(link, &mut self.staged[self.staged_len..]).map_err(|error| lost(peer, error))?;
+                    frame.advance_body(link, &mut staged[self.staged_len..]).map_err(|error| lost(peer, error))?;
                 let start = body_len - left - self.staged_len;
                 self.staged_len += came;
-                self.fold_whole_elements(task, &mut memory.write(recv.span)[start..], task.dtype.byte_len())?;
+                self.fold_whole_elements(task, &mut memory.write(recv.span)[start..], staged)?;
                 Ok(came > 0)
             }
         }
     }
 
     /// Folds what is staged into the front of `into`, and keeps the bytes of a last element that is not whole yet.
-    fn fold_whole_elements(&mut self, task: &Task, into: &mut [u8], unit: usize) -> Result<()> {
+    fn fold_whole_elements(&mut self, task: &Task, into: &mut [u8], staged: &mut [u8]) -> Result<()> {
+        let unit = task.dtype.byte_len();
         let whole = self.staged_len / unit * unit;
-        let joined = fold(task.join(false), task.dtype, &mut into[..whole], &self.staged[..whole]);
+        let joined = fold(task.join(false), task.dtype, &mut into[..whole], &staged[..whole]);
         joined.map_err(|error| Error::setup("reduction", error))?;
-        self.staged.copy_within(whole..self.staged_len, 0);
+        staged.copy_within(whole..self.staged_len, 0);
         self.staged_len -= whole;
         Ok(())
     }
@@ -146,17 +158,20 @@ impl Moving {
 
 impl Flags {
     fn has(&self, peer: usize) -> bool {
-        self.0.get(peer).is_some_and(|flag| *flag)
+        self.0.get(peer / 64).is_some_and(|word| word >> (peer % 64) & 1 != 0)
     }
 
     /// Sets a peer's flag; whether it was not set before.
     fn set(&mut self, peer: usize) -> bool {
-        if self.0.len() <= peer {
-            self.0.resize(peer + 1, false);
+        let (at, bit) = (peer / 64, 1 << (peer % 64));
+        if self.0.len() <= at {
+            self.0.resize(at + 1, 0);
         }
-        !std::mem::replace(&mut self.0[peer], true)
+        let was = self.0[at];
+        self.0[at] |= bit;
+        was & bit == 0
     }
 }
 
 /// Small enough to stay in the first-level cache between its receive and its fold.
-const STAGED: usize = 16 << 10;
+pub(super) const STAGED: usize = 16 << 10;
