@@ -13,6 +13,7 @@ mod link;
 mod pipe;
 mod places;
 mod protection;
+mod retry;
 mod sealed;
 mod socket;
 mod standing;

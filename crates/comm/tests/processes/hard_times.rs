@@ -51,6 +51,19 @@ fn a_rank_that_is_stopped_for_a_moment_is_waited_for() {
     }
 }
 
+/// A rank that computes for long takes nothing, and what the others have begun to send waits for it.
+#[test]
+fn a_rank_that_comes_late_is_waited_for() {
+    for ground in GROUNDS.into_iter().rev() {
+        let mut world = World::start_on(ground, "late", SIZE);
+        (0..SIZE).for_each(|rank| world.expect(rank, "ready"));
+        world.expect_none("failed", if ground == Ground::Tcp { Duration::from_secs(11) } else { Duration::ZERO });
+        world.tell_all("go on");
+        (0..SIZE).for_each(|rank| world.expect(rank, "done"));
+        world.end();
+    }
+}
+
 /// Row 8.
 #[test]
 fn a_rank_that_never_calls_is_named_at_the_deadline() {

@@ -41,6 +41,21 @@ pub(crate) fn idle(group: &Group) {
     while !listen().is_empty() {}
 }
 
+/// Rank 1 comes when it is told to; the others have more to send than systems hold.
+pub(crate) fn late(group: &Group) {
+    say("ready");
+    if group.rank() == 1 {
+        listen();
+    }
+    let mut data = vec![1_u32; 8 << 20];
+    if let Err(error) = group.all_reduce(&mut data, ReduceOp::Sum) {
+        return failed(&error);
+    }
+    assert!(data.iter().all(|sum| *sum as usize == group.size()));
+    say("done");
+    while !listen().is_empty() {}
+}
+
 /// Rank 1 has so few descriptors that joining fails somewhere; one more each time, until it does not. Whatever happens, both
 /// ranks are told of it, and nothing stays open.
 pub(crate) fn scarce() {

@@ -38,6 +38,7 @@ pub(crate) fn play() {
         "crowded" => hardship::crowded(),
         "interrupted" => hardship::interrupted(),
         "idle" => hardship::idle(&join(Duration::from_secs(2))),
+        "late" => hardship::late(&join(PATIENCE)),
         "scarce" => hardship::scarce(),
         "hosting" => hardship::hosting(),
         "beside a store" => hardship::beside_a_store(),
