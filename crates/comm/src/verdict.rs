@@ -47,7 +47,12 @@ impl Pen {
             PeerReason::Unresponsive => UNRESPONSIVE,
             _ => DEAD,
         };
-        self.kind(PEER).byte(reason).number(peer.rank as u64).text(&peer.detail, LONG)
+        self.kind(PEER).byte(reason).number(peer.rank as u64).text(&peer.detail, LONG);
+        let runs = runs(&peer.others);
+        let runs = &runs[..runs.len().min(RUNS)];
+        self.byte(runs.len() as u8);
+        runs.iter().flatten().for_each(|number| self.0.extend(number.to_le_bytes()));
+        self
     }
 
     fn desync(&mut self, desync: &Desync) -> &mut Pen {
@@ -127,7 +132,12 @@ impl Eye<'_> {
             UNRESPONSIVE => PeerReason::Unresponsive,
             _ => return None,
         };
-        Some(Error::peer(self.rank()?, reason, self.text()?))
+        let (rank, detail) = (self.rank()?, self.text()?);
+        let count = usize::from(self.byte()?);
+        let runs: Option<Vec<[u32; 2]>> = (0..count.min(RUNS)).map(|_| Some([self.short()?, self.short()?])).collect();
+        let others = runs?.into_iter().flat_map(|[first, len]| (first..=u32::MAX).take(len as usize)).take(MOST);
+        let peer = Peer { rank, others: vec![], reason, detail };
+        Some(peer.and(others.map(|rank| rank as usize)).into())
     }
 
     fn desync(&mut self) -> Option<Error> {
@@ -150,11 +160,15 @@ impl Eye<'_> {
 
     fn stuck(&mut self) -> Option<Stuck> {
         let on = if self.byte()? == 0 { Waiting::Taking } else { Waiting::Giving };
-        Some(Stuck { peer: u32::from_le_bytes(self.take()?) as usize, on })
+        Some(Stuck { peer: self.short()? as usize, on })
     }
 
     fn rank(&mut self) -> Option<usize> {
         usize::try_from(self.number()?).ok()
+    }
+
+    fn short(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
     }
 
     fn number(&mut self) -> Option<u64> {
@@ -179,6 +193,18 @@ impl Eye<'_> {
     }
 }
 
+/// These ranks, which are in order, as the first and the length of each run.
+fn runs(ranks: &[usize]) -> Vec<[u32; 2]> {
+    let mut runs: Vec<[u32; 2]> = vec![];
+    for rank in ranks.iter().map(|&rank| rank as u32) {
+        match runs.last_mut() {
+            Some([first, len]) if *first + *len == rank => *len += 1,
+            _ => runs.push([rank, 1]),
+        }
+    }
+    runs
+}
+
 // Numbers on the wire of a segment, whose version counts them in. 0 is nothing.
 const PEER: u8 = 1;
 const DESYNC: u8 = 2;
@@ -197,10 +223,17 @@ const BYTE_LEN: usize = WORDS * size_of::<u64>();
 const LONG: usize = 512;
 const SHORT: usize = 128;
 const STUCK: usize = 64;
+/// The most runs of ranks that a failure names besides the first rank, and the most ranks in them.
+const RUNS: usize = 28;
+const MOST: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn several(reason: PeerReason, others: Vec<usize>) -> Error {
+        Error::from(Peer { rank: 1, others, reason, detail: "x".repeat(LONG) })
+    }
 
     fn samples() -> Vec<Error> {
         let stuck = (0..STUCK).map(|peer| Stuck { peer, on: Waiting::Giving }).collect();
@@ -213,6 +246,9 @@ mod tests {
         samples.extend([
             Error::peer(5, PeerReason::Dead, "its process ended"),
             Error::peer(0, PeerReason::Left, "é".repeat(LONG / 2)),
+            several(PeerReason::Dead, [2, 3, 7].to_vec()),
+            several(PeerReason::Unresponsive, (0..RUNS).map(|at| 2 * at + 2).collect()),
+            several(PeerReason::Unresponsive, (2..600).collect()),
             Error::peer(0, PeerReason::Corrupt, ""),
             Error::peer(1, PeerReason::Unresponsive, "silent for 3s"),
             Error::Timeout(Box::new(Timeout { op, sequence: 7, after, stuck })),

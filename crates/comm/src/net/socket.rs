@@ -119,6 +119,13 @@ impl Socket {
         wait_any(&[(self.as_fd(), PollFlags::RDHUP)], Instant::now()).unwrap_or(true)
     }
 
+    /// The addresses at which the two sides have each other.
+    pub(super) fn ends(&self) -> io::Result<[SocketAddr; 2]> {
+        let (ours, theirs) = (net::getsockname(&self.descriptor)?, net::getpeername(&self.descriptor)?);
+        let theirs = theirs.ok_or(ErrorKind::NotConnected)?;
+        Ok([SocketAddr::try_from(ours)?, SocketAddr::try_from(theirs)?])
+    }
+
     fn wait(&self, wanted: PollFlags, until: Instant) -> io::Result<()> {
         if wait_any(&[(self.as_fd(), wanted)], until)? { Ok(()) } else { Err(ErrorKind::TimedOut.into()) }
     }

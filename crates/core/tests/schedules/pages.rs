@@ -97,6 +97,7 @@ fn the_messages_of_the_page_are_those_that_errors_print() {
         desync(12, (0, "all_reduce"), (3, "broadcast"), "op"),
         desync(12, (0, "1000"), (3, "999"), "count"),
         dead.clone(),
+        several(Error::peer(1, PeerReason::Dead, "connection closed"), [4, 5, 6, 7]),
         Error::peer(2, PeerReason::Unresponsive, "silent for 3s"),
         Error::peer(2, PeerReason::Left, "closed its group"),
         Error::peer(1, PeerReason::Corrupt, "checksum of a frame does not match"),
@@ -115,6 +116,11 @@ fn the_messages_of_the_page_are_those_that_errors_print() {
         assert!(section.lines().any(|other| other == line), "docs/failures.md lacks: {line}");
         assert!(has_scope(error.kind(), error.scope()), "{line}: {:?}", error.scope());
     }
+}
+
+fn several(error: Error, others: [usize; 4]) -> Error {
+    let Error::Peer(peer) = error else { panic!("a peer") };
+    peer.and(others).into()
 }
 
 /// Whether the page's table names this scope for this kind.
