@@ -10,6 +10,7 @@ mod gather;
 mod greeting;
 mod hello;
 mod link;
+mod muster;
 mod pipe;
 mod places;
 mod protection;
