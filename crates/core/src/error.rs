@@ -148,7 +148,7 @@ pub struct Timeout {
 }
 
 /// One transfer that makes no progress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
     /// The peer at the other end.
     pub peer: usize,
@@ -157,12 +157,30 @@ pub struct Stuck {
 }
 
 /// What one side of a transfer waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Waiting {
     /// The peer to take bytes.
     Taking,
     /// The peer to give bytes.
     Giving,
+    /// The peer to come to the operation, which it has not called as far as is known.
+    Coming {
+        /// What it called last.
+        last: Option<Last>,
+    },
+}
+
+/// The last collective that a rank is known to have called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Last {
+    /// The operation.
+    pub op: OpKind,
+    /// Its sequence number.
+    pub sequence: u32,
+    /// Where the rank that reports this called the same operation, as file, line and column; empty where that is not known any
+    /// more, or several ranks are missing and another one's is told.
+    pub site: String,
 }
 
 /// The end of a group at somebody's wish, or in the wake of a first failure.
@@ -297,9 +315,21 @@ impl fmt::Display for PeerReason {
 
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.on {
+        match &self.on {
             Waiting::Taking => write!(f, "rank {} to take data", self.peer),
             Waiting::Giving => write!(f, "rank {} to give data", self.peer),
+            Waiting::Coming { last: None } => write!(f, "rank {}, which has called nothing yet", self.peer),
+            Waiting::Coming { last: Some(last) } => write!(f, "rank {}, whose last was {last}", self.peer),
+        }
+    }
+}
+
+impl fmt::Display for Last {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Last { op, sequence, site } = self;
+        match &**site {
+            "" => write!(f, "{op} (operation {sequence})"),
+            site => write!(f, "{op} (operation {sequence}, called at {site})"),
         }
     }
 }
@@ -379,6 +409,16 @@ mod tests {
             timeout.to_string(),
             "all_reduce (operation 9) not finished after 3s; waiting for rank 2 to give data, rank 5 to take data"
         );
+    }
+
+    #[test]
+    fn who_never_came_is_told_with_its_last_call() {
+        let stuck = |last| Stuck { peer: 1, on: Waiting::Coming { last } }.to_string();
+        assert_eq!(stuck(None), "rank 1, which has called nothing yet");
+        let last = |site: &str| Last { op: OpKind::Barrier, sequence: 8, site: site.to_owned() };
+        assert_eq!(stuck(Some(last(""))), "rank 1, whose last was barrier (operation 8)");
+        let told = "rank 1, whose last was barrier (operation 8, called at src/train.rs:7:9)";
+        assert_eq!(stuck(Some(last("src/train.rs:7:9"))), told);
     }
 
     #[test]

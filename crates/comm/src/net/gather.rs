@@ -106,11 +106,13 @@ fn connect_all(terms: &Terms, door: &Door, cards: &[Card], accord: &Accord, unti
     let places = Places::new(hello, terms.size).map_err(|errno| Error::setup("ranks over TCP", errno))?;
     thread::scope(|scope| {
         let (places, guard) = (&places, &terms.guard);
-        scope.spawn(move || {
+        let welcoming = move || {
             let lost = welcome(scope, door, places, guard, until);
             accord
                 .settle(lost.map(|rank| format!("rank {rank} ended its connection before all were connected")), until);
-        });
+        };
+        let begun = thread::Builder::new().name("phalanx-door".to_owned()).spawn_scoped(scope, welcoming);
+        begun.map_err(|error| Error::setup("ranks over TCP", error))?;
         let called = call_lower(terms, cards, hello, places, until).map_err(|error| {
             // A rank that gave up has closed its door, and is not the one to blame.
             accord.reason(until).map_or(error, |why| Error::setup("ranks over TCP", why))
@@ -179,12 +181,16 @@ fn welcome<'scope>(
         }
         let Some((socket, from)) = door.admit() else { continue };
         places.enter();
-        scope.spawn(move || {
+        let greeting = move || {
             if let Err(trouble) = greet(socket, places, guard, until.min(Instant::now() + GREETING)) {
                 log::warn!("a connection from {from} was refused: {trouble}");
             }
             places.exit();
-        });
+        };
+        if let Err(error) = thread::Builder::new().spawn_scoped(scope, greeting) {
+            log::warn!("a connection from {from} was not answered: {error}");
+            places.exit();
+        }
     }
     places.lost()
 }

@@ -4,6 +4,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use crate::play;
 use crate::times::{self, Times};
 use crate::world::{Ground, World};
 use crate::{LATE, SIZE};
@@ -74,7 +75,7 @@ fn a_rank_that_never_calls_is_named_at_the_deadline() {
         world.tell_all("go on");
         for rank in world.others(&[1]) {
             let (told, verdict) = world.hear(rank, "failed");
-            assert_eq!(verdict, "all_reduce (operation 1) not finished after 2s; waiting for rank 1 to give data");
+            assert_eq!(verdict, play::missing(1));
             assert!(told - asked < Duration::from_secs(2) + LATE);
         }
         world.end();
@@ -84,11 +85,21 @@ fn a_rank_that_never_calls_is_named_at_the_deadline() {
 /// Row 43, for descriptors.
 #[test]
 fn a_rank_with_too_few_descriptors_is_an_error_for_all_and_leaks_nothing() {
+    joins_in_the_end("scarce");
+}
+
+/// Row 43, for memory.
+#[test]
+fn a_rank_with_too_little_memory_is_an_error_for_all_and_leaks_nothing() {
+    joins_in_the_end("cramped");
+}
+
+fn joins_in_the_end(play: &str) {
     // A store in a file keeps no connections for later, which would look like a leak.
-    for world in [World::start("scarce", 2), World::start_with_a_file("scarce", 2)] {
+    for world in [World::start(play, 2), World::start_with_a_file(play, 2)] {
         let ends = [0, 1].map(|rank| world.hear(rank, "joined after").1);
         assert_eq!(ends[0], ends[1]);
-        assert_ne!(ends[0], "0", "a group needs descriptors");
+        assert_ne!(ends[0], "0", "a group needs some");
         world.end();
     }
 }
