@@ -203,7 +203,9 @@ impl Keeper {
                 *self.leaving.insert(now + LINGER)
             }
         };
-        now >= until || self.peers.iter().all(Peer::is_settled)
+        // Who cannot be reached any more has nothing to say that a failed group waits for.
+        let has_failed = self.fate.check().is_err();
+        now >= until || self.peers.iter().all(|peer| peer.is_settled() || (has_failed && peer.is_quiet(now)))
     }
 
     /// From now on nobody reads the links but the keeper.
