@@ -73,11 +73,16 @@ impl Fate {
         self.decide(rank, error)
     }
 
-    /// Puts a failure forward to be the first; false when there is one already.
+    /// Puts a failure forward to be the first; false when there is one already. Ranks that were lost in the same way are one
+    /// failure.
     pub(crate) fn propose(&self, error: Error) -> bool {
         let is_open = !first::is_said(self.winner());
         if is_open {
-            self.proposal.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            let mut proposal = self.proposal.lock().unwrap_or_else(PoisonError::into_inner);
+            *proposal = Some(match proposal.take() {
+                Some(first) => joined(first, &error),
+                None => error,
+            });
         }
         is_open
     }
@@ -99,9 +104,10 @@ impl Fate {
         fence(Ordering::SeqCst);
         if !is_first {
             let first = self.learn(&mut known);
-            // Others may have agreed on what this rank put forward.
-            let is_ours = self.herald.is_some() && first == error;
-            return if is_ours { error } else { Error::aborted_by(first) };
+            // Others may have agreed on what this rank put forward, or on more of the kind.
+            let is_ours =
+                self.herald.is_some() && joined(first.clone(), &error) == first && first.kind() == error.kind();
+            return if is_ours { first } else { Error::aborted_by(first) };
         }
         *known = Some(error.clone());
         drop(known);
@@ -182,10 +188,18 @@ impl Fate {
     }
 }
 
+/// A failure with whom another names too, where in both ranks were lost in the same way.
+fn joined(failure: Error, other: &Error) -> Error {
+    match (failure, other) {
+        (Error::Peer(peer), Error::Peer(other)) if peer.reason == other.reason => peer.and(other.ranks()).into(),
+        (failure, _) => failure,
+    }
+}
+
 /// The winner has a line of its own, because everybody looks at it all the time.
 const LINE_WORDS: usize = LINE / size_of::<u64>();
 /// How long a rank waits for others to say which failure was the first.
-const AGREEMENT: Duration = Duration::from_millis(100);
+const AGREEMENT: Duration = Duration::from_millis(160);
 const UNREADABLE: &str = "the group failed of something that cannot be read";
 
 #[cfg(test)]

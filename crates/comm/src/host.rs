@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use phalanx_core::backend::{Backend, Buffers, Finished, Pending};
 use phalanx_core::mail::{Shown, Ticket};
 use phalanx_core::player::{Data, Player, Progress};
-use phalanx_core::{Call, Error, Op, PeerReason, Result, Scope, Stuck, Waiting};
-use phalanx_mem::{Buffer, Heap};
+use phalanx_core::{Call, Error, Last, Op, PeerReason, Result, Scope, Stuck, Waiting};
+use phalanx_mem::{Buffer, Heap, Origin};
 
 use crate::bell::Bell;
 use crate::fate::Fate;
@@ -22,6 +22,7 @@ use crate::patience::{Crowd, Patience};
 use crate::post::Post;
 use crate::slot::{Slot, Waiter};
 use crate::stage::Stage;
+use crate::verdict;
 
 /// One rank's backend. Dropping it lets what is queued end first.
 #[derive(Debug)]
@@ -54,6 +55,9 @@ pub(crate) trait Presence: fmt::Debug + Send + Sync {}
 #[derive(Debug)]
 struct Inner {
     rank: usize,
+    /// The process that joined the group, to which links, windows and threads belong. Without memory for it a child is not told
+    /// from its parent.
+    origin: Option<Origin>,
     lane: Lane,
     stage: Mutex<Stage>,
     post: Mutex<Post>,
@@ -72,7 +76,8 @@ impl Host {
         let linger = if presence.is_some() { LINGER } else { Duration::ZERO };
         let (stage, post) = (Mutex::new(stage), Mutex::new(post));
         let (lane, began, is_driven) = (Lane::default(), Instant::now(), AtomicBool::new(false));
-        let inner = Inner { rank, lane, stage, post, bell, fate, crowd, began, is_driven, _presence: presence };
+        let origin = Origin::new().ok();
+        let inner = Inner { rank, origin, lane, stage, post, bell, fate, crowd, began, is_driven, _presence: presence };
         Host { inner: Arc::new(inner), driver: Mutex::new(None), linger, heap }
     }
 
@@ -126,6 +131,9 @@ impl Backend for Host {
     }
 
     fn abort(&self, cause: Error) {
+        if self.inner.is_at_home().is_err() {
+            return;
+        }
         self.inner.fail(cause);
         if let Ok(mut stage) = self.inner.stage.try_lock() {
             stage.mesh.close();
@@ -137,6 +145,7 @@ impl Backend for Host {
     }
 
     fn allocate(&self, byte_len: usize) -> Result<Buffer> {
+        self.inner.is_at_home()?;
         let allocated = match &self.heap {
             Some(heap) => heap.allocate(byte_len),
             None => Buffer::try_zeroed(byte_len),
@@ -147,6 +156,10 @@ impl Backend for Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
+        if self.inner.is_at_home().is_err() {
+            // Nothing of it may be closed here: the parent has the same sockets and memory.
+            return std::mem::forget(Arc::clone(&self.inner));
+        }
         if thread::panicking() {
             self.inner.fail(Error::peer(self.inner.rank, PeerReason::Dead, "its thread panicked"));
         }
@@ -169,9 +182,19 @@ impl Inner {
         self.began.checked_add(call.created)?.checked_add(call.timeout)
     }
 
+    /// That this is the process that joined the group.
+    fn is_at_home(&self) -> Result<()> {
+        if self.origin.as_ref().is_none_or(Origin::is_here) {
+            return Ok(());
+        }
+        let why = format!("rank {} belongs to the process that joined, and this one was forked from it", self.rank);
+        Err(Error::setup("group", why))
+    }
+
     /// That the group still stands. When it does not, the number of the call that asks will never have its turn, and
     /// those behind it must not wait for that.
     fn stands(&self) -> Result<()> {
+        self.is_at_home()?;
         self.fate.check().inspect_err(|_| self.lane.break_off())
     }
 
@@ -254,9 +277,18 @@ impl Inner {
 
     /// Whom a collective waits for: the ranks that never came to it, or else the peers of the step that it is stuck in.
     fn stuck(&self, call: &Call, player: &Player, stage: &mut Stage) -> Vec<Stuck> {
-        let absent = self.fate.roll.absent(call.sequence).into_iter();
-        let absent: Vec<_> = absent.map(|peer| Stuck { peer, on: Waiting::Giving }).collect();
+        let absent = self.fate.roll.absent(call.sequence).into_iter().enumerate();
+        let coming = |(at, peer)| Stuck { peer, on: Waiting::Coming { last: self.last(call, peer, at == 0) } };
+        let absent: Vec<_> = absent.map(coming).collect();
         if absent.is_empty() { player.stuck(&mut stage.mesh) } else { absent }
+    }
+
+    /// What a rank called last, and where this one called the same, unless the two say that they called from elsewhere.
+    fn last(&self, call: &Call, rank: usize, with_site: bool) -> Option<Last> {
+        let print = self.fate.roll.last(rank)?;
+        let site = call.flight.site_of(print.sequence).filter(|site| print.site == 0 || print.at(site) == print);
+        let site = site.filter(|_| with_site).map(|site| verdict::short(&site.to_string())).unwrap_or_default();
+        Some(Last { op: print.op, sequence: print.sequence, site })
     }
 
     fn run_message(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {

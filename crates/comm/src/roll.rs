@@ -80,6 +80,15 @@ impl Roll {
         (0..self.size()).filter(|&rank| !self.page(rank).has_begun(sequence)).collect()
     }
 
+    /// The last collective that a rank is known to have begun.
+    pub(crate) fn last(&self, rank: usize) -> Option<Fingerprint> {
+        let page = self.page(rank);
+        let prints = (0..KEPT).filter(|place| page.digests[*place].load(Ordering::SeqCst) != NOTHING);
+        let prints = prints.filter_map(|place| print_of(record::read(page.entry(place))?).ok());
+        // Numbers wrap.
+        prints.reduce(|last, next| if next.sequence.wrapping_sub(last.sequence) <= KEPT as u32 { next } else { last })
+    }
+
     /// The number of the last collective that this process's rank began, and one more.
     pub(crate) fn latest(&self) -> u64 {
         self.latest.load(Ordering::Acquire)
@@ -194,7 +203,10 @@ mod tests {
         let error = roll.compare(2, &print(5, 101)).expect_err("another count");
         assert_eq!(error.to_string(), "operation 5: rank 2 called with count 101, rank 0 with count 100");
         assert_eq!(roll.absent(5), [1]);
-        assert_eq!(roll.absent(5_u32.wrapping_sub(KEPT as u32)), [1], "rank 0 and 2 are far ahead");
+        assert_eq!((roll.last(0), roll.last(1)), (Some(print(5, 100)), None));
+        (u32::MAX - 70..=u32::MAX).chain(0..3).for_each(|sequence| roll.note(1, &print(sequence, 1)));
+        assert_eq!(roll.last(1), Some(print(2, 1)));
+        assert_eq!(roll.absent(5_u32.wrapping_sub(KEPT as u32)), [], "all are far ahead");
     }
 
     #[test]

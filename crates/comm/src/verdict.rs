@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use phalanx_core::{Aborted, Desync, Error, Fingerprint, OpKind, Peer, PeerReason, Stuck, Timeout, Waiting};
+use phalanx_core::{Aborted, Desync, Error, Fingerprint, Last, OpKind, Peer, PeerReason, Stuck, Timeout, Waiting};
 
 /// The words of a failure.
 pub(crate) const WORDS: usize = 96;
@@ -21,6 +21,12 @@ pub(crate) fn encode(error: &Error) -> [u64; WORDS] {
 pub(crate) fn decode(words: &[u64; WORDS]) -> Option<Error> {
     let bytes = words.map(u64::to_le_bytes);
     Eye(bytes.as_flattened()).error()
+}
+
+/// The end of the name of a place in a program, short enough to travel with a failure.
+pub(crate) fn short(site: &str) -> String {
+    let start = (site.len().saturating_sub(SITE)..=site.len()).find(|&start| site.is_char_boundary(start));
+    site[start.unwrap_or_default()..].to_owned()
 }
 
 struct Pen(Vec<u8>);
@@ -47,7 +53,12 @@ impl Pen {
             PeerReason::Unresponsive => UNRESPONSIVE,
             _ => DEAD,
         };
-        self.kind(PEER).byte(reason).number(peer.rank as u64).text(&peer.detail, LONG)
+        self.kind(PEER).byte(reason).number(peer.rank as u64).text(&peer.detail, LONG);
+        let runs = runs(&peer.others);
+        let runs = &runs[..runs.len().min(RUNS)];
+        self.byte(runs.len() as u8);
+        runs.iter().flatten().for_each(|number| self.0.extend(number.to_le_bytes()));
+        self
     }
 
     fn desync(&mut self, desync: &Desync) -> &mut Pen {
@@ -60,10 +71,25 @@ impl Pen {
         let after = u64::try_from(timeout.after.as_nanos()).unwrap_or(u64::MAX);
         let stuck = &timeout.stuck[..timeout.stuck.len().min(STUCK)];
         self.kind(TIMEOUT).byte(timeout.op as u8).number(timeout.sequence.into()).number(after).byte(stuck.len() as u8);
-        for stuck in stuck {
-            self.byte(matches!(stuck.on, Waiting::Giving).into()).0.extend((stuck.peer as u32).to_le_bytes());
+        stuck.iter().for_each(|stuck| self.stuck(stuck));
+        let last = stuck.iter().find_map(|stuck| match &stuck.on {
+            Waiting::Coming { last } => last.as_ref(),
+            _ => None,
+        });
+        self.text(last.map_or("", |last| &last.site), SITE)
+    }
+
+    fn stuck(&mut self, Stuck { peer, on }: &Stuck) {
+        let (kind, last) = match on {
+            Waiting::Giving => (GIVING, None),
+            Waiting::Coming { last: None } => (COMING, None),
+            Waiting::Coming { last } => (COMING_AFTER, last.as_ref()),
+            _ => (TAKING, None),
+        };
+        self.byte(kind).0.extend((*peer as u32).to_le_bytes());
+        if let Some(last) = last {
+            self.byte(last.op as u8).0.extend(last.sequence.to_le_bytes());
         }
-        self
     }
 
     fn kind(&mut self, kind: u8) -> &mut Pen {
@@ -127,7 +153,12 @@ impl Eye<'_> {
             UNRESPONSIVE => PeerReason::Unresponsive,
             _ => return None,
         };
-        Some(Error::peer(self.rank()?, reason, self.text()?))
+        let (rank, detail) = (self.rank()?, self.text()?);
+        let count = usize::from(self.byte()?);
+        let runs: Option<Vec<[u32; 2]>> = (0..count.min(RUNS)).map(|_| Some([self.short()?, self.short()?])).collect();
+        let others = runs?.into_iter().flat_map(|[first, len]| (first..=u32::MAX).take(len as usize)).take(MOST);
+        let peer = Peer { rank, others: vec![], reason, detail };
+        Some(peer.and(others.map(|rank| rank as usize)).into())
     }
 
     fn desync(&mut self) -> Option<Error> {
@@ -145,16 +176,36 @@ impl Eye<'_> {
         let after = Duration::from_nanos(self.number()?);
         let count = usize::from(self.byte()?);
         let stuck: Option<Vec<Stuck>> = (0..count.min(STUCK)).map(|_| self.stuck()).collect();
-        Some(Error::Timeout(Box::new(Timeout { op, sequence, after, stuck: stuck? })))
+        let (mut stuck, site) = (stuck?, self.text()?);
+        let last = stuck.iter_mut().find_map(|stuck| match &mut stuck.on {
+            Waiting::Coming { last } => last.as_mut(),
+            _ => None,
+        });
+        last.into_iter().for_each(|last| last.site.clone_from(&site));
+        Some(Error::Timeout(Box::new(Timeout { op, sequence, after, stuck })))
     }
 
     fn stuck(&mut self) -> Option<Stuck> {
-        let on = if self.byte()? == 0 { Waiting::Taking } else { Waiting::Giving };
-        Some(Stuck { peer: u32::from_le_bytes(self.take()?) as usize, on })
+        let (kind, peer) = (self.byte()?, self.short()? as usize);
+        let on = match kind {
+            TAKING => Waiting::Taking,
+            GIVING => Waiting::Giving,
+            COMING => Waiting::Coming { last: None },
+            COMING_AFTER => {
+                let (op, sequence) = (OpKind::from_wire(self.byte()?)?, self.short()?);
+                Waiting::Coming { last: Some(Last { op, sequence, site: String::new() }) }
+            }
+            _ => return None,
+        };
+        Some(Stuck { peer, on })
     }
 
     fn rank(&mut self) -> Option<usize> {
         usize::try_from(self.number()?).ok()
+    }
+
+    fn short(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
     }
 
     fn number(&mut self) -> Option<u64> {
@@ -179,6 +230,18 @@ impl Eye<'_> {
     }
 }
 
+/// These ranks, which are in order, as the first and the length of each run.
+fn runs(ranks: &[usize]) -> Vec<[u32; 2]> {
+    let mut runs: Vec<[u32; 2]> = vec![];
+    for rank in ranks.iter().map(|&rank| rank as u32) {
+        match runs.last_mut() {
+            Some([first, len]) if *first + *len == rank => *len += 1,
+            _ => runs.push([rank, 1]),
+        }
+    }
+    runs
+}
+
 // Numbers on the wire of a segment, whose version counts them in. 0 is nothing.
 const PEER: u8 = 1;
 const DESYNC: u8 = 2;
@@ -192,19 +255,36 @@ const LEFT: u8 = 2;
 const CORRUPT: u8 = 3;
 const UNRESPONSIVE: u8 = 4;
 
+const TAKING: u8 = 0;
+const GIVING: u8 = 1;
+const COMING: u8 = 2;
+const COMING_AFTER: u8 = 3;
+
 const BYTE_LEN: usize = WORDS * size_of::<u64>();
 /// The longest texts. With them and the most transfers, the longest failure still fits.
 const LONG: usize = 512;
 const SHORT: usize = 128;
 const STUCK: usize = 64;
+/// The longest name of a place in a program.
+const SITE: usize = 96;
+/// The most runs of ranks that a failure names besides the first rank, and the most ranks in them.
+const RUNS: usize = 28;
+const MOST: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn several(reason: PeerReason, others: Vec<usize>) -> Error {
+        Error::from(Peer { rank: 1, others, reason, detail: "x".repeat(LONG) })
+    }
+
     fn samples() -> Vec<Error> {
         let stuck = (0..STUCK).map(|peer| Stuck { peer, on: Waiting::Giving }).collect();
         let (op, after) = (OpKind::AllReduce, Duration::from_millis(400));
+        let last = |peer| Last { op, sequence: 6, site: if peer == 1 { "s".repeat(SITE) } else { String::new() } };
+        let coming = |peer| Stuck { peer, on: Waiting::Coming { last: (peer > 0).then(|| last(peer)) } };
+        let missing = (0..STUCK).map(coming).collect();
         let desync = |field| {
             let (ours, theirs) = ("x".repeat(SHORT), "2".to_owned());
             Error::Desync(Box::new(Desync { sequence: u32::MAX, rank: 3, peer: 1, field, ours, theirs, moved: true }))
@@ -213,9 +293,14 @@ mod tests {
         samples.extend([
             Error::peer(5, PeerReason::Dead, "its process ended"),
             Error::peer(0, PeerReason::Left, "é".repeat(LONG / 2)),
+            several(PeerReason::Dead, [2, 3, 7].to_vec()),
+            several(PeerReason::Unresponsive, (0..RUNS).map(|at| 2 * at + 2).collect()),
+            several(PeerReason::Unresponsive, (2..600).collect()),
             Error::peer(0, PeerReason::Corrupt, ""),
             Error::peer(1, PeerReason::Unresponsive, "silent for 3s"),
             Error::Timeout(Box::new(Timeout { op, sequence: 7, after, stuck })),
+            Error::Timeout(Box::new(Timeout { op, sequence: 7, after, stuck: missing })),
+            Error::Timeout(Box::new(Timeout { op, sequence: 7, after, stuck: vec![] })),
             Error::setup("w".repeat(SHORT), "y".repeat(LONG)),
             Error::aborted("rank 0: the operator said so"),
             Error::aborted_by(Error::peer(5, PeerReason::Dead, "gone")),
@@ -235,6 +320,10 @@ mod tests {
         let usage = Error::usage(OpKind::Barrier, "root", 7, "must be something");
         assert_eq!(decode(&encode(&usage)), Some(Error::aborted("barrier: root is 7, must be something")));
         let long = Error::peer(1, PeerReason::Dead, format!("x{}", "é".repeat(LONG)));
+        assert_eq!(
+            (short("src/a.rs:7:9"), short(&"é".repeat(SITE))),
+            ("src/a.rs:7:9".to_owned(), "é".repeat(SITE / 2))
+        );
         let Some(Error::Peer(peer)) = decode(&encode(&long)) else { panic!("a peer") };
         assert_eq!(peer.detail, format!("x{}", "é".repeat(LONG / 2 - 1)));
     }

@@ -1,6 +1,7 @@
 //! One error type for the whole stack: seven kinds, each saying who is at fault and what is still usable.
 
 use std::fmt;
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,12 +105,14 @@ pub struct Desync {
     pub moved: bool,
 }
 
-/// A rank that can no longer be worked with.
+/// A rank that can no longer be worked with, or several that were lost at once and in the same way.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("rank {rank} {reason}: {detail}")]
+#[error("{}: {detail}", lost(*rank, others, *reason))]
 pub struct Peer {
-    /// The culprit.
+    /// The culprit; of several the lowest.
     pub rank: usize,
+    /// The other culprits, in order; mostly there are none.
+    pub others: Vec<usize>,
     /// How it was lost.
     pub reason: PeerReason,
     /// What was seen.
@@ -145,7 +148,7 @@ pub struct Timeout {
 }
 
 /// One transfer that makes no progress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
     /// The peer at the other end.
     pub peer: usize,
@@ -154,12 +157,30 @@ pub struct Stuck {
 }
 
 /// What one side of a transfer waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Waiting {
     /// The peer to take bytes.
     Taking,
     /// The peer to give bytes.
     Giving,
+    /// The peer to come to the operation, which it has not called as far as is known.
+    Coming {
+        /// What it called last.
+        last: Option<Last>,
+    },
+}
+
+/// The last collective that a rank is known to have called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Last {
+    /// The operation.
+    pub op: OpKind,
+    /// Its sequence number.
+    pub sequence: u32,
+    /// Where the rank that reports this called the same operation, as file, line and column; empty where that is not known any
+    /// more, or several ranks are missing and another one's is told.
+    pub site: String,
 }
 
 /// The end of a group at somebody's wish, or in the wake of a first failure.
@@ -206,7 +227,7 @@ impl Error {
 
     /// A rank that can no longer be worked with.
     pub fn peer(rank: usize, reason: PeerReason, detail: impl Into<String>) -> Error {
-        Error::Peer(Box::new(Peer { rank, reason, detail: detail.into() }))
+        Error::Peer(Box::new(Peer { rank, others: Vec::new(), reason, detail: detail.into() }))
     }
 
     /// The end of a group, caused by `cause`.
@@ -257,6 +278,30 @@ impl Error {
     }
 }
 
+impl Peer {
+    /// All that were lost, in order.
+    pub fn ranks(&self) -> impl Iterator<Item = usize> + '_ {
+        iter::once(self.rank).chain(self.others.iter().copied())
+    }
+
+    /// The same of these ranks too.
+    #[must_use]
+    pub fn and(mut self, ranks: impl IntoIterator<Item = usize>) -> Peer {
+        let mut all: Vec<usize> = self.ranks().chain(ranks).collect();
+        all.sort_unstable();
+        all.dedup();
+        self.others = all.split_off(1);
+        self.rank = all[0];
+        self
+    }
+}
+
+impl From<Peer> for Error {
+    fn from(peer: Peer) -> Error {
+        Error::Peer(Box::new(peer))
+    }
+}
+
 impl fmt::Display for PeerReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -270,11 +315,51 @@ impl fmt::Display for PeerReason {
 
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.on {
+        match &self.on {
             Waiting::Taking => write!(f, "rank {} to take data", self.peer),
             Waiting::Giving => write!(f, "rank {} to give data", self.peer),
+            Waiting::Coming { last: None } => write!(f, "rank {}, which has called nothing yet", self.peer),
+            Waiting::Coming { last: Some(last) } => write!(f, "rank {}, whose last was {last}", self.peer),
         }
     }
+}
+
+impl fmt::Display for Last {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Last { op, sequence, site } = self;
+        match &**site {
+            "" => write!(f, "{op} (operation {sequence})"),
+            site => write!(f, "{op} (operation {sequence}, called at {site})"),
+        }
+    }
+}
+
+/// Who was lost, and how: "rank 3 is dead", "ranks 1, 4-7 and 9 are dead".
+fn lost(rank: usize, others: &[usize], reason: PeerReason) -> String {
+    let many = match reason {
+        PeerReason::Dead => "are dead",
+        PeerReason::Left => "have left",
+        PeerReason::Corrupt => "sent corrupt data",
+        PeerReason::Unresponsive => "are unresponsive",
+    };
+    match &*runs(rank, others) {
+        [one] if others.is_empty() => format!("rank {one} {reason}"),
+        [before @ .., last] if !before.is_empty() => format!("ranks {} and {last} {many}", before.join(", ")),
+        all => format!("ranks {} {many}", all.join(", ")),
+    }
+}
+
+/// These ranks in words, three or more that follow each other as one.
+fn runs(rank: usize, others: &[usize]) -> Vec<String> {
+    let mut all: &[usize] = &[&[rank], others].concat();
+    let mut words = vec![];
+    while let [first, ..] = all {
+        let len = all.iter().zip(*first..).take_while(|(rank, next)| **rank == *next).count();
+        let (run, rest) = if len > 2 { all.split_at(len) } else { all.split_at(1) };
+        words.push(if len > 2 { format!("{first}-{}", run[len - 1]) } else { first.to_string() });
+        all = rest;
+    }
+    words
 }
 
 fn list_stuck(stuck: &[Stuck]) -> String {
@@ -298,6 +383,14 @@ mod tests {
         assert_eq!(dead.to_string(), "rank 3 is dead: connection closed");
         assert_eq!(dead.scope(), Scope::Group);
 
+        let (many, few) = ([6, 5, 9, 4, 3], [1]);
+        let Error::Peer(peer) = dead.clone() else { panic!("a peer") };
+        assert_eq!(peer.clone().and(few).to_string(), "ranks 1 and 3 are dead: connection closed");
+        assert_eq!(peer.clone().and([4, 5]).to_string(), "ranks 3-5 are dead: connection closed");
+        let all = peer.and(many).and(few).and(few);
+        assert_eq!(all.to_string(), "ranks 1, 3-6 and 9 are dead: connection closed");
+        assert!(all.ranks().eq([1, 3, 4, 5, 6, 9]));
+
         let aborted = Error::aborted_by(dead.clone());
         assert_eq!(aborted.to_string(), "group aborted: rank 3 is dead: connection closed");
         assert_eq!(Error::aborted_by(aborted.clone()), aborted);
@@ -316,6 +409,16 @@ mod tests {
             timeout.to_string(),
             "all_reduce (operation 9) not finished after 3s; waiting for rank 2 to give data, rank 5 to take data"
         );
+    }
+
+    #[test]
+    fn who_never_came_is_told_with_its_last_call() {
+        let stuck = |last| Stuck { peer: 1, on: Waiting::Coming { last } }.to_string();
+        assert_eq!(stuck(None), "rank 1, which has called nothing yet");
+        let last = |site: &str| Last { op: OpKind::Barrier, sequence: 8, site: site.to_owned() };
+        assert_eq!(stuck(Some(last(""))), "rank 1, whose last was barrier (operation 8)");
+        let told = "rank 1, whose last was barrier (operation 8, called at src/train.rs:7:9)";
+        assert_eq!(stuck(Some(last("src/train.rs:7:9"))), told);
     }
 
     #[test]

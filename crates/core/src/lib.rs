@@ -30,7 +30,8 @@ pub use call::{Call, Reduction};
 pub use dtype::{Class, DType};
 pub use element::{Bool, Element, F8E4M3Fnuz, F8E5M2Fnuz};
 pub use error::{
-    Aborted, Desync, Device, Error, ErrorKind, Peer, PeerReason, Result, Scope, Setup, Stuck, Timeout, Usage, Waiting,
+    Aborted, Desync, Device, Error, ErrorKind, Last, Peer, PeerReason, Result, Scope, Setup, Stuck, Timeout, Usage,
+    Waiting,
 };
 pub use fingerprint::{BadFingerprint, Difference, Fingerprint};
 pub use group::{Delivered, Group, GroupOptions, Message};

@@ -118,6 +118,13 @@ impl Flight {
         });
     }
 
+    /// Where this rank called the collective with this number, if it is remembered.
+    pub fn site_of(&self, sequence: u32) -> Option<&'static Location<'static>> {
+        let ring = self.recorder.ring();
+        let is_it = |record: &&Record| record.sequence == sequence && !matches!(record.op, OpKind::Send | OpKind::Recv);
+        ring.records.iter().filter(is_it).max_by_key(|record| record.number).map(|record| record.site)
+    }
+
     /// Changes the entry, unless newer ones have taken its place.
     fn update(&self, change: impl FnOnce(&mut Record)) {
         let mut ring = self.recorder.ring();

@@ -3,7 +3,7 @@
 //! A [`Buffer`] is memory of one rank that an operation takes and hands back. A `Segment` is memory that processes of one
 //! host share; a [`ring`] passes bytes through it and a [`board`] shows them in place, both also between threads. Small
 //! facts stand in `Cells`, whole under a sequence lock ([`record`]), or once and for all ([`first`]). A [`Secret`] is memory
-//! for key material, kept out of core files and wiped in the end.
+//! for key material, kept out of core files and wiped in the end; an [`Origin`] tells a process from its forked children.
 //!
 //! Under `--cfg loom` there are no segments: what is lock-free is model-checked on the heap.
 
@@ -20,6 +20,7 @@ mod heap;
 #[cfg(not(loom))]
 #[cfg_attr(not(target_os = "linux"), path = "no_memfd.rs")]
 mod memfd;
+mod origin;
 #[cfg_attr(any(not(target_os = "linux"), miri), path = "no_page.rs")]
 mod page;
 pub mod record;
@@ -38,6 +39,7 @@ pub use buffer::{Buffer, CastError, SplitError};
 pub use cells::{Cells, Word};
 #[cfg(not(loom))]
 pub use heap::Heap;
+pub use origin::Origin;
 pub use region::{LINE, PlaceError};
 pub use secret::Secret;
 #[cfg(not(loom))]

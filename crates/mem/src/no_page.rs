@@ -12,6 +12,8 @@ impl Page {
         Ok(Page(Allocation::zeroed(byte_len, MAX_ALIGN).map_err(|_| io::ErrorKind::OutOfMemory)?))
     }
 
+    pub(crate) fn shelter(&self) {}
+
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.0.start()
     }

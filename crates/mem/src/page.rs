@@ -20,7 +20,7 @@ impl Page {
         let start = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), byte_len, access, MapFlags::PRIVATE) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let page = Page { start, byte_len };
-        page.shelter();
+        page.keep_from_children();
         Ok(page)
     }
 
@@ -29,14 +29,19 @@ impl Page {
         self.start
     }
 
-    /// Each of these makes a leak less likely and none is needed to work, so a system that refuses one is served without:
-    /// locked memory is scarce in containers, and old kernels do not know every advice.
-    fn shelter(&self) {
+    /// Keeps the content from disks. Each of these makes a leak less likely and none is needed to work, so a system that refuses
+    /// one is served without: locked memory is scarce in containers, and old kernels do not know every advice.
+    pub(crate) fn shelter(&self) {
         let start = self.start.as_ptr().cast();
         // SAFETY: locking a range of our own mapping changes no content.
         let _ = unsafe { rustix::mm::mlock(start, self.byte_len) };
         // SAFETY: leaving a range of our own mapping out of core files changes no content.
         let _ = unsafe { rustix::mm::madvise(start, self.byte_len, Advice::LinuxDontDump) };
+    }
+
+    /// Has a forked child find zeros.
+    fn keep_from_children(&self) {
+        let start = self.start.as_ptr().cast();
         // SAFETY: the mapping is private and anonymous, as this advice wants; a child sees zeros, which are initialised.
         let _ = unsafe { rustix::mm::madvise(start, self.byte_len, Advice::LinuxWipeOnFork) };
     }

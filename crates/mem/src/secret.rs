@@ -26,7 +26,9 @@ impl<const N: usize> Secret<N> {
     /// When the system has no memory left.
     pub fn zeroed() -> io::Result<Secret<N>> {
         const { assert!(N > 0, "a secret of no bytes") };
-        Ok(Secret { page: Page::zeroed(N)? })
+        let page = Page::zeroed(N)?;
+        page.shelter();
+        Ok(Secret { page })
     }
 
     /// The bytes.

@@ -20,7 +20,7 @@ pub use phalanx_comm::{Protection, Transport, Wiring};
 pub use phalanx_core::store::{Store, StoreError};
 pub use phalanx_core::{
     Aborted, Bool, Class, Counts, DType, Delivered, Desync, Device, Element, Error, ErrorKind, F8E4M3Fnuz, F8E5M2Fnuz,
-    Group, GroupOptions, Layout, Message, Need, Op, OpKind, Peer, PeerReason, ReduceOp, Reduction, Result, Scope,
+    Group, GroupOptions, Last, Layout, Message, Need, Op, OpKind, Peer, PeerReason, ReduceOp, Reduction, Result, Scope,
     Setup, Stuck, Timeout, Usage, Waiting, Work, backend, recorder, reduce, schedule,
 };
 pub use phalanx_mem::Buffer;

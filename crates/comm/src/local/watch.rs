@@ -5,10 +5,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-use phalanx_core::{Error, PeerReason, Result};
+use phalanx_core::{Error, Peer, PeerReason, Result};
 use phalanx_mem::Cells;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::fate::Fate;
@@ -66,8 +67,11 @@ impl Drop for Stay {
 impl Watch {
     fn keep(mut self) {
         while !self.peers.is_empty() {
-            match self.wait() {
-                Ok(Some(ended)) => self.report(&ended),
+            match self.wait(None) {
+                Ok(Some(ended)) => {
+                    let gathered = self.gather(ended);
+                    self.report(&gathered);
+                }
                 Ok(None) => return,
                 Err(Errno::INTR) => {}
                 Err(errno) => {
@@ -78,12 +82,34 @@ impl Watch {
         }
     }
 
-    /// Sleeps until processes end, and takes their ranks off the watch; none when it is to stop.
-    fn wait(&mut self) -> Result<Option<Vec<usize>>, Errno> {
+    /// The same ranks, without those that had left, and with whoever ends at the same time: until all others have said that
+    /// they live and saw an end too, but not for long.
+    fn gather(&mut self, mut ended: Vec<usize>) -> Vec<usize> {
+        let departures = Arc::clone(&self.departures);
+        let word = |rank: usize| departures[rank].load(Ordering::Acquire);
+        ended.retain(|&rank| word(rank) != GONE);
+        if ended.is_empty() {
+            return ended;
+        }
+        // Who leaves meanwhile has left.
+        let _ = departures[self.rank].compare_exchange(0, WITNESS, Ordering::AcqRel, Ordering::Acquire);
+        let until = Instant::now() + GATHERING;
+        while self.peers.iter().any(|(rank, _)| word(*rank) == 0) && Instant::now() < until {
+            match self.wait(Some(GLANCE)) {
+                Ok(Some(more)) => ended.extend(more.into_iter().filter(|&rank| word(rank) != GONE)),
+                Err(Errno::INTR) => {}
+                Ok(None) | Err(_) => break,
+            }
+        }
+        ended
+    }
+
+    /// Sleeps until processes end, or for so long, and takes their ranks off the watch; none when it is to stop.
+    fn wait(&mut self, limit: Option<Timespec>) -> Result<Option<Vec<usize>>, Errno> {
         let processes = self.peers.iter().map(|(_, process)| process);
         let all = std::iter::once(&*self.stop).chain(processes);
         let mut polled: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        poll(&mut polled, None)?;
+        poll(&mut polled, limit.as_ref())?;
         let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
         if ready[0] {
             return Ok(None);
@@ -94,16 +120,20 @@ impl Watch {
     }
 
     fn report(&self, ended: &[usize]) {
-        for &rank in ended.iter().filter(|&&rank| self.departures[rank].load(Ordering::Acquire) != GONE) {
-            self.fate.seal(self.rank, Error::peer(rank, PeerReason::Dead, "its process ended"));
-            // Whoever was first may have died before it told anybody.
-            self.fate.tell();
-        }
+        let Some((&rank, others)) = ended.split_first() else { return };
+        let dead = Peer { rank, others: vec![], reason: PeerReason::Dead, detail: "its process ended".to_owned() };
+        self.fate.seal(self.rank, dead.and(others.iter().copied()).into());
+        // Whoever was first may have died before it told anybody.
+        self.fate.tell();
     }
 }
 
-/// What a rank that has left leaves in its word.
+/// What a rank that has left leaves in its word, and one that lives and knows that another does not.
 const GONE: u64 = 1;
+const WITNESS: u64 = 2;
+/// How long to wait for whoever died at the same time as another, while somebody may have; and how often to look.
+const GATHERING: Duration = Duration::from_millis(50);
+const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 #[cfg(test)]
 mod tests {

@@ -78,7 +78,7 @@ fn shared(a: &IpAddr, b: &IpAddr) -> u32 {
     }
 }
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const MAX_HOST: usize = 256;
 const MAX_ADDRESSES: usize = 40;
 

@@ -1,5 +1,5 @@
 //! How the ranks of a group come together: all bring a card to one meeting, of each pair the higher rank connects to the
-//! lower one, and a second meeting tells everybody whether that went well.
+//! lower one, and then all tell each other that this went well.
 
 use std::iter;
 use std::net::IpAddr;
@@ -17,6 +17,7 @@ use super::connect::reach;
 use super::door::Door;
 use super::greeting::{Guard, Line, answer};
 use super::hello::{Hello, Traffic};
+use super::muster::muster;
 use super::places::Places;
 use super::socket::{Socket, wait_any};
 use crate::rendezvous::{Meeting, host_identity};
@@ -46,16 +47,21 @@ pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<
     let cards: Vec<Card> = cards.iter().enumerate().map(read).collect::<Result<_>>()?;
     let left = deadline.saturating_duration_since(Instant::now());
     let accord = Accord::new(store.clone(), terms.rank, terms.size);
-    let connected = connect_all(terms, &door, &cards, &accord, deadline - (left / 4).min(LAST_WORDS));
-    // Who could not reach whom is everybody's affair.
-    let trouble = connected.as_ref().err().map(Error::to_string).unwrap_or_default();
-    let told = meet(&meeting, trouble.as_bytes(), deadline);
+    let lines =
+        connect_all(terms, &door, &cards, &accord, deadline - (left / 4).min(LAST_WORDS)).and_then(|mut lines| {
+            muster(&mut lines, deadline).map(|()| lines).map_err(|(rank, why)| {
+                // One that gave up has said why, and may not be the one to blame.
+                let why = accord.reason(deadline).unwrap_or_else(|| format!("rank {rank} is not there: {why}"));
+                Error::setup("ranks over TCP", why)
+            })
+        });
     accord.forget(deadline);
-    let lines = connected?;
-    match told?.iter().position(|trouble| !trouble.is_empty()) {
-        Some(rank) => Err(Error::setup("ranks over TCP", format!("rank {rank} could not connect to all others"))),
-        None => Ok(lines),
+    if lines.is_ok() {
+        // The last to pass removes what the first meeting left on the store.
+        let passed = meeting.pass(&[], deadline.saturating_duration_since(Instant::now()));
+        passed.unwrap_or_else(|error| log::debug!("ranks over TCP: {error}"));
     }
+    lines
 }
 
 fn card(terms: &Terms, door: &Door) -> Result<Card> {
@@ -100,11 +106,13 @@ fn connect_all(terms: &Terms, door: &Door, cards: &[Card], accord: &Accord, unti
     let places = Places::new(hello, terms.size).map_err(|errno| Error::setup("ranks over TCP", errno))?;
     thread::scope(|scope| {
         let (places, guard) = (&places, &terms.guard);
-        scope.spawn(move || {
+        let welcoming = move || {
             let lost = welcome(scope, door, places, guard, until);
             accord
                 .settle(lost.map(|rank| format!("rank {rank} ended its connection before all were connected")), until);
-        });
+        };
+        let begun = thread::Builder::new().name("phalanx-door".to_owned()).spawn_scoped(scope, welcoming);
+        begun.map_err(|error| Error::setup("ranks over TCP", error))?;
         let called = call_lower(terms, cards, hello, places, until).map_err(|error| {
             // A rank that gave up has closed its door, and is not the one to blame.
             accord.reason(until).map_or(error, |why| Error::setup("ranks over TCP", why))
@@ -157,14 +165,14 @@ fn welcome<'scope>(
     while !places.is_settled() {
         let here = places.sockets();
         if let Some((rank, _)) = here.iter().find(|(_, socket)| socket.has_ended()) {
-            places.fail();
-            return Some(*rank);
+            places.lose(*rank);
+            break;
         }
         let ends = here.iter().map(|(_, socket)| (socket.as_fd(), PollFlags::RDHUP));
         let door_opens = places.has_room().then(|| (door.as_fd(), PollFlags::IN));
         let wanted: Vec<_> = iter::once((places.nudge.as_fd(), PollFlags::IN)).chain(door_opens).chain(ends).collect();
         if !wait_any(&wanted, until).unwrap_or_default() {
-            return None;
+            break;
         }
         // Only empties the counter.
         let _ = rustix::io::read(&places.nudge, &mut [0_u8; 8]);
@@ -173,14 +181,18 @@ fn welcome<'scope>(
         }
         let Some((socket, from)) = door.admit() else { continue };
         places.enter();
-        scope.spawn(move || {
+        let greeting = move || {
             if let Err(trouble) = greet(socket, places, guard, until.min(Instant::now() + GREETING)) {
                 log::warn!("a connection from {from} was refused: {trouble}");
             }
             places.exit();
-        });
+        };
+        if let Err(error) = thread::Builder::new().spawn_scoped(scope, greeting) {
+            log::warn!("a connection from {from} was not answered: {error}");
+            places.exit();
+        }
     }
-    None
+    places.lost()
 }
 
 fn greet(socket: Socket, places: &Places, guard: &Guard, until: Instant) -> Result<(), String> {
@@ -192,8 +204,8 @@ fn greet(socket: Socket, places: &Places, guard: &Guard, until: Instant) -> Resu
     });
     match (answered, promised) {
         (Ok((hello, line)), _) => places.take(hello.from, hello.traffic, line),
-        (Err(trouble), Some((from, traffic))) => {
-            places.release(from, traffic);
+        (Err(trouble), Some((from, _))) => {
+            places.lose(from as usize);
             return Err(trouble);
         }
         (Err(trouble), None) => return Err(trouble),

@@ -62,5 +62,6 @@ impl Drop for Pipe {
     }
 }
 
-/// How long the reason for the end of a connection may take, which comes over another one.
-const GRACE: Duration = Duration::from_secs(1);
+/// How long the reason for the end of a connection may take, which comes over another one: whoever ends it on purpose has said why
+/// just before or says so at once.
+const GRACE: Duration = Duration::from_millis(150);

@@ -34,6 +34,7 @@ pub(super) struct Places {
 struct Peers {
     places: Vec<Place>,
     has_failed: bool,
+    lost: Option<usize>,
     guests: usize,
 }
 
@@ -42,7 +43,7 @@ impl Places {
     pub(super) fn new(hello: Hello, size: usize) -> Result<Places, Errno> {
         let nudge = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let places = (0..size).map(|_| Place::default()).collect();
-        Ok(Places { hello, peers: Mutex::new(Peers { places, has_failed: false, guests: 0 }), nudge })
+        Ok(Places { hello, peers: Mutex::new(Peers { places, has_failed: false, lost: None, guests: 0 }), nudge })
     }
 
     /// Promises the place that this hello asks for, where it is one that may be asked for.
@@ -67,9 +68,15 @@ impl Places {
         self.wake();
     }
 
-    /// A promise was not kept.
-    pub(super) fn release(&self, peer: u32, traffic: Traffic) {
-        self.peers().places[peer as usize][traffic as usize] = State::Empty;
+    /// A peer ended a connection: there will be no group.
+    pub(super) fn lose(&self, peer: usize) {
+        self.peers().lost.get_or_insert(peer);
+        self.fail();
+    }
+
+    /// Who ended a connection.
+    pub(super) fn lost(&self) -> Option<usize> {
+        self.peers().lost
     }
 
     /// Ends the wait: a connection that is needed cannot be made.

@@ -39,6 +39,8 @@
 mod answer;
 mod claim;
 mod client;
+#[cfg(target_os = "linux")]
+mod datagram;
 mod error;
 mod gather;
 mod hello;
@@ -54,6 +56,8 @@ pub(crate) use answer::Verdict;
 pub use answer::{Denial, Welcome};
 pub use claim::{Claim, ClaimError, JobName, Session};
 pub use client::{ClientHandshake, ClientStep};
+#[cfg(target_os = "linux")]
+pub(crate) use datagram::{DatagramKey, DatagramOpener, DatagramSealer};
 pub use error::{HandshakeError, TunnelError};
 pub use hello::Plane;
 pub use key::JobKey;

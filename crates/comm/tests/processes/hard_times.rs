@@ -4,6 +4,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use crate::play;
 use crate::times::{self, Times};
 use crate::world::{Ground, World};
 use crate::{LATE, SIZE};
@@ -51,6 +52,19 @@ fn a_rank_that_is_stopped_for_a_moment_is_waited_for() {
     }
 }
 
+/// A rank that computes for long takes nothing, and what the others have begun to send waits for it.
+#[test]
+fn a_rank_that_comes_late_is_waited_for() {
+    for ground in GROUNDS.into_iter().rev() {
+        let mut world = World::start_on(ground, "late", SIZE);
+        (0..SIZE).for_each(|rank| world.expect(rank, "ready"));
+        world.expect_none("failed", if ground == Ground::Tcp { Duration::from_secs(11) } else { Duration::ZERO });
+        world.tell_all("go on");
+        (0..SIZE).for_each(|rank| world.expect(rank, "done"));
+        world.end();
+    }
+}
+
 /// Row 8.
 #[test]
 fn a_rank_that_never_calls_is_named_at_the_deadline() {
@@ -61,7 +75,7 @@ fn a_rank_that_never_calls_is_named_at_the_deadline() {
         world.tell_all("go on");
         for rank in world.others(&[1]) {
             let (told, verdict) = world.hear(rank, "failed");
-            assert_eq!(verdict, "all_reduce (operation 1) not finished after 2s; waiting for rank 1 to give data");
+            assert_eq!(verdict, play::missing(1));
             assert!(told - asked < Duration::from_secs(2) + LATE);
         }
         world.end();
@@ -71,11 +85,21 @@ fn a_rank_that_never_calls_is_named_at_the_deadline() {
 /// Row 43, for descriptors.
 #[test]
 fn a_rank_with_too_few_descriptors_is_an_error_for_all_and_leaks_nothing() {
+    joins_in_the_end("scarce");
+}
+
+/// Row 43, for memory.
+#[test]
+fn a_rank_with_too_little_memory_is_an_error_for_all_and_leaks_nothing() {
+    joins_in_the_end("cramped");
+}
+
+fn joins_in_the_end(play: &str) {
     // A store in a file keeps no connections for later, which would look like a leak.
-    for world in [World::start("scarce", 2), World::start_with_a_file("scarce", 2)] {
+    for world in [World::start(play, 2), World::start_with_a_file(play, 2)] {
         let ends = [0, 1].map(|rank| world.hear(rank, "joined after").1);
         assert_eq!(ends[0], ends[1]);
-        assert_ne!(ends[0], "0", "a group needs descriptors");
+        assert_ne!(ends[0], "0", "a group needs some");
         world.end();
     }
 }

@@ -41,21 +41,50 @@ pub(crate) fn idle(group: &Group) {
     while !listen().is_empty() {}
 }
 
-/// Rank 1 has so few descriptors that joining fails somewhere; one more each time, until it does not. Whatever happens, both
-/// ranks are told of it, and nothing stays open.
+/// Rank 1 comes when it is told to; the others have more to send than systems hold.
+pub(crate) fn late(group: &Group) {
+    say("ready");
+    if group.rank() == 1 {
+        listen();
+    }
+    let mut data = vec![1_u32; 8 << 20];
+    if let Err(error) = group.all_reduce(&mut data, ReduceOp::Sum) {
+        return failed(&error);
+    }
+    assert!(data.iter().all(|sum| *sum as usize == group.size()));
+    say("done");
+    while !listen().is_empty() {}
+}
+
+/// Rank 1 has so few descriptors that joining fails somewhere.
 pub(crate) fn scarce() {
+    in_want(Resource::Nofile, |more| open_files() as u64 + more);
+}
+
+/// Rank 1 has so little room for memory that joining fails somewhere. What the language takes for its own small things, whose
+/// want is the end of a process, is there.
+pub(crate) fn cramped() {
+    let mut reserve: Vec<Box<[u8; 4096]>> = (0..2048).map(|_| Box::new([1; 4096])).collect();
+    // The last one keeps the system from having the others back.
+    let _last = reserve.pop();
+    drop(reserve);
+    in_want(Resource::As, |more| address_space() + (more << 19));
+}
+
+/// Rank 1 has a little more of something each time, until joining succeeds. Whatever happens, both ranks are told of it, and
+/// nothing stays open.
+fn in_want(resource: Resource, limit: impl Fn(u64) -> u64) {
     let is_poor = number(RANK) == 1;
-    let most = getrlimit(Resource::Nofile);
+    let most = getrlimit(resource);
     let (home, door) = home(&said(DOOR));
     for more in 0..64 {
         // Descriptors that a library or the system opened once and keeps are counted as they are.
         let before = open_files();
         if is_poor {
-            let current = Some(before as u64 + more);
-            setrlimit(Resource::Nofile, Rlimit { current, maximum: most.maximum }).expect("a lower limit");
+            setrlimit(resource, Rlimit { current: Some(limit(more)), maximum: most.maximum }).expect("a lower limit");
         }
         let joined = attempt(&home, &format!("{door}-{more}"));
-        setrlimit(Resource::Nofile, most).expect("the limit before");
+        setrlimit(resource, most).expect("the limit before");
         match joined.and_then(|group| group.barrier()) {
             Ok(()) => return say(&format!("joined after {more}")),
             Err(error) => assert!(matches!(first(&error), Error::Setup(_) | Error::Peer(_)), "{error:?}"),
@@ -69,11 +98,18 @@ pub(crate) fn scarce() {
     say("never joined");
 }
 
+/// How much of it this process has, in bytes.
+fn address_space() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").expect("a file of numbers");
+    let pages: u64 = pages.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
+    pages * rustix::param::page_size() as u64
+}
+
 fn attempt(home: &Option<Store>, door: &str) -> Result<Group> {
     let (rank, size) = (number(RANK), number(RANKS));
     match home {
         Some(store) => Network::new(rank, size, store.scope(door)).join(SOON),
-        None => Processes::new(rank, size, Door::named(door.to_owned()), [9; 16]).join(SOON),
+        None => Processes::new(rank, size, Door::named(door.to_owned()), [9; 16]).heap(1 << 20).join(SOON),
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod bad_way;
 mod cut_off;
+mod forked;
 mod hard_times;
 mod hardship;
 mod hosts;
@@ -51,21 +52,31 @@ fn killed_ranks_are_named(ground: Ground, kills: usize, why: &str, usual: Durati
     times.hold(usual, LATE);
 }
 
+/// Row 4.
 #[test]
 fn half_of_the_ranks_killed_at_once_is_one_verdict() {
-    for victims in [[1, 2], [0, 3]] {
-        let mut world = World::start("loop", SIZE);
+    half_is_named(Ground::Segment, "its process ended");
+}
+
+/// Kills two of four ranks at once: both others name them both.
+fn half_is_named(ground: Ground, why: &str) {
+    let transport = if ground == Ground::Tcp { "TCP" } else { "shared memory" };
+    let mut times = Times::of("half of the ranks are killed at once", transport);
+    for run in 0..times::slow_runs(2) {
+        let victims = if run % 2 == 0 { [1, 2] } else { [0, 3] };
+        let mut world = World::start_on(ground, "loop", SIZE);
         world.tell_all("20");
         victims.iter().for_each(|&victim| world.expect(victim, "played"));
         let killed = world.kill(&victims);
-        let verdicts = world.others(&victims).map(|rank| world.hear(rank, "failed"));
-        let verdicts: Vec<_> = verdicts.collect();
-        let told =
-            |rank: usize| verdicts.iter().all(|(_, said)| *said == format!("rank {rank} is dead: its process ended"));
-        assert!(victims.into_iter().any(told), "{verdicts:?}");
-        assert!(verdicts.iter().all(|(told, _)| *told - killed < LATE));
+        let [one, other] = victims;
+        times.add(world.others(&victims).map(|rank| {
+            let (told, verdict) = world.hear(rank, "failed");
+            assert_eq!(verdict, format!("ranks {one} and {other} are dead: {why}"), "rank {rank}");
+            told - killed
+        }));
         world.end();
     }
+    times.hold(Duration::from_millis(500), LATE);
 }
 
 #[test]
@@ -115,8 +126,8 @@ fn a_rank_that_is_stopped_is_late_and_not_dead() {
     world.stop(3);
     world.tell_all("go on");
     let verdicts: Vec<_> = world.others(&[3]).map(|rank| world.hear(rank, "failed").1).collect();
-    let expected = "all_reduce (operation 1) not finished after 2s; waiting for rank 3 to give data";
-    assert!(verdicts.iter().all(|verdict| verdict == expected), "{verdicts:?}");
+    let expected = play::missing(3);
+    assert!(verdicts.iter().all(|verdict| *verdict == expected), "{verdicts:?}");
     world.resume(3);
     // What it would do now is over, and it learns of what.
     assert_eq!(world.hear(3, "failed").1, expected);

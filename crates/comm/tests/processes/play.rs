@@ -10,7 +10,7 @@ use phalanx_comm::{Door, Network, Processes};
 use phalanx_core::store::Store;
 use phalanx_core::{Error, Group, GroupOptions, ReduceOp, Result};
 
-use crate::hardship;
+use crate::{forked, hardship};
 
 /// What a rank is told by its environment.
 pub(crate) const PLAY: &str = "PHALANX_TEST_PLAY";
@@ -38,6 +38,9 @@ pub(crate) fn play() {
         "crowded" => hardship::crowded(),
         "interrupted" => hardship::interrupted(),
         "idle" => hardship::idle(&join(Duration::from_secs(2))),
+        "fork" => forked::fork(join(PATIENCE)),
+        "late" => hardship::late(&join(PATIENCE)),
+        "cramped" => hardship::cramped(),
         "scarce" => hardship::scarce(),
         "hosting" => hardship::hosting(),
         "beside a store" => hardship::beside_a_store(),
@@ -84,6 +87,17 @@ pub(crate) fn join(timeout: Duration) -> Group {
     // Where a rank comes to its end at once, the others may hear of it before they know that all have come.
     let _ = group.barrier();
     group
+}
+
+/// What is said of a rank that never came to the first operation after joining.
+pub(crate) fn missing(rank: usize) -> String {
+    let source = include_str!("play.rs");
+    let line = 1 + source.lines().position(|line| line.contains("let _ = group.barrier();")).expect("the call above");
+    format!(
+        "all_reduce (operation 1) not finished after 2s; waiting for rank {rank}, whose last was barrier (operation 0, called at \
+         {}:{line}:19)",
+        file!()
+    )
 }
 
 /// At the address of this rank's host, where it has one of its own.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::play;
 use crate::times::{self, Times};
 use crate::world::{Ground, World};
-use crate::{LATE, SIZE, killed_ranks_are_named};
+use crate::{LATE, SIZE, half_is_named, killed_ranks_are_named};
 
 fn start(play: &str) -> World {
     World::start_on(Ground::Tcp, play, SIZE)
@@ -23,18 +23,10 @@ fn a_rank_that_is_killed_is_named_by_all_others() {
     killed_ranks_are_named(Ground::Tcp, 8, "connection closed", Duration::from_millis(350));
 }
 
+/// Row 4.
 #[test]
 fn half_of_the_ranks_killed_at_once_is_one_verdict() {
-    for victims in [[1, 2], [0, 3]] {
-        let mut world = start("loop");
-        world.tell_all("20");
-        victims.iter().for_each(|&victim| world.expect(victim, "played"));
-        let killed = world.kill(&victims);
-        let verdict = verdict(&world, &victims);
-        let names = |victim| verdict == format!("rank {victim} is dead: connection closed");
-        assert!(victims.into_iter().any(names) && killed.elapsed() < LATE, "{verdict}");
-        world.end();
-    }
+    half_is_named(Ground::Tcp, "connection closed");
 }
 
 /// Row 6.

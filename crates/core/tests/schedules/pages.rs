@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use phalanx_core::{
-    DType, Desync, Device, Error, ErrorKind, Fingerprint, Layout, Op, OpKind, PeerReason, ReduceOp, Scope, Stuck,
+    DType, Desync, Device, Error, ErrorKind, Fingerprint, Last, Layout, Op, OpKind, PeerReason, ReduceOp, Scope, Stuck,
     Timeout, Waiting,
 };
 
@@ -84,6 +84,7 @@ fn the_messages_of_the_page_are_those_that_errors_print() {
         text: "Call to CUDA function failed.".into(),
         sticky: false,
     };
+    let last = Last { op: OpKind::Barrier, sequence: 8, site: "src/train.rs:7:9".into() };
     let undefined = ReduceOp::BitAnd.supports(DType::F32).unwrap_err();
     let errors = [
         Error::usage(OpKind::Broadcast, "root", 7, "must be below the group size 4"),
@@ -97,11 +98,13 @@ fn the_messages_of_the_page_are_those_that_errors_print() {
         desync(12, (0, "all_reduce"), (3, "broadcast"), "op"),
         desync(12, (0, "1000"), (3, "999"), "count"),
         dead.clone(),
+        several(Error::peer(1, PeerReason::Dead, "connection closed"), [4, 5, 6, 7]),
         Error::peer(2, PeerReason::Unresponsive, "silent for 3s"),
         Error::peer(2, PeerReason::Left, "closed its group"),
         Error::peer(1, PeerReason::Corrupt, "checksum of a frame does not match"),
         Error::peer(1, PeerReason::Corrupt, unknown_version()),
         timeout(OpKind::AllReduce, 9, &[(2, Waiting::Giving), (5, Waiting::Taking)]),
+        timeout(OpKind::AllReduce, 9, &[(1, Waiting::Coming { last: Some(last) })]),
         timeout(OpKind::Barrier, 10, &[]),
         Error::aborted_by(dead),
         Error::aborted("the job is being cancelled"),
@@ -115,6 +118,11 @@ fn the_messages_of_the_page_are_those_that_errors_print() {
         assert!(section.lines().any(|other| other == line), "docs/failures.md lacks: {line}");
         assert!(has_scope(error.kind(), error.scope()), "{line}: {:?}", error.scope());
     }
+}
+
+fn several(error: Error, others: [usize; 4]) -> Error {
+    let Error::Peer(peer) = error else { panic!("a peer") };
+    peer.and(others).into()
 }
 
 /// Whether the page's table names this scope for this kind.
@@ -135,7 +143,7 @@ fn timeout(op: OpKind, sequence: u32, stuck: &[(usize, Waiting)]) -> Error {
         op,
         sequence,
         after: Duration::from_secs(3),
-        stuck: stuck.iter().map(|&(peer, on)| Stuck { peer, on }).collect(),
+        stuck: stuck.iter().map(|(peer, on)| Stuck { peer: *peer, on: on.clone() }).collect(),
     }))
 }
 

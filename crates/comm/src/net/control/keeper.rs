@@ -42,7 +42,7 @@ impl Keeper {
         let now = Instant::now();
         let (last_beat, last_look) = (now, now);
         let (told, has_told_verdict, asked, leaving) = (0, false, None, None);
-        let keeper = Keeper {
+        let mut keeper = Keeper {
             rank,
             peers,
             fate,
@@ -57,6 +57,10 @@ impl Keeper {
             leaving,
         };
         keeper.register()?;
+        keeper.peers.iter_mut().for_each(|peer| {
+            let place = peer.beacon.place();
+            place.iter().for_each(|place| peer.say(place));
+        });
         Ok(keeper)
     }
 
@@ -69,6 +73,7 @@ impl Keeper {
             self.judge(now);
             self.agree(now);
             self.pass_on();
+            self.shine(now);
             self.beat_if_due(now);
             if self.has_left(now) {
                 return;
@@ -89,6 +94,9 @@ impl Keeper {
             for (link, socket) in peer.data.iter().enumerate() {
                 poller.add(socket.as_fd(), number(1 + link), EventFlags::RDHUP)?;
             }
+            if let Some(socket) = peer.beacon.socket() {
+                poller.add(socket, number(BEACON), EventFlags::IN)?;
+            }
         }
         Ok(())
     }
@@ -104,8 +112,16 @@ impl Keeper {
                     self.peers[at].say(&Message::Proposal(failure));
                 }
             }
+            // Who died at the same time is part of the same failure.
+            _ if now < until - AGREEMENT + GATHERING && self.may_grow(&failure) => {}
             _ => drop(self.fate.decide(self.rank, failure)),
         }
+    }
+
+    /// Whether some rank may have died with others, and is not known to: whoever lives soon says that somebody is dead.
+    fn may_grow(&self, failure: &Error) -> bool {
+        matches!(failure, Error::Peer(peer) if peer.reason == PeerReason::Dead)
+            && self.peers.iter().any(|peer| peer.is_expected() && !peer.has_proposed)
     }
 
     /// Tells the peers of what the group failed.
@@ -115,7 +131,21 @@ impl Keeper {
         }
         if let Some(failure) = self.fate.first_failure() {
             self.has_told_verdict = true;
+            self.peers.iter_mut().for_each(|peer| peer.beacon.turn());
             self.say_to_all(&Message::Verdict(failure));
+        }
+    }
+
+    /// Tells by datagrams that the rank lives, or of what the group failed, where that may not come through otherwise.
+    fn shine(&mut self, now: Instant) {
+        let quiet = self.peers.iter_mut().filter(|peer| peer.is_quiet(now));
+        let mut message = None;
+        for peer in quiet {
+            let message = message.get_or_insert_with(|| match self.fate.first_failure() {
+                Some(failure) => Message::Verdict(failure),
+                None => Message::Beat(vec![]),
+            });
+            peer.beacon.shine(now, message);
         }
     }
 
@@ -137,17 +167,22 @@ impl Keeper {
         self.fate.called() > self.told
     }
 
-    /// Loses the peers that have been silent for too long.
+    /// Loses the peers that have been silent for too long, and with the first of them those that are as good as.
     fn judge(&mut self, now: Instant) {
-        let is_silent = |peer: &Peer| peer.is_expected() && now.saturating_duration_since(peer.heard) >= SILENCE;
+        let is_silent = |peer: &Peer, limit| peer.is_expected() && now.saturating_duration_since(peer.heard) >= limit;
+        if !self.peers.iter().any(|peer| is_silent(peer, SILENCE)) {
+            return;
+        }
         for at in 0..self.peers.len() {
-            if is_silent(&self.peers[at]) {
-                // What it said may be here already, and nobody looked.
-                self.listen_to(at);
-            }
-            if is_silent(&self.peers[at]) {
-                let detail = format!("silent for {SILENCE:?}");
-                self.lose(at, (PeerReason::Unresponsive, detail));
+            // What was said may be here already, and nobody looked.
+            self.listen_to(at);
+            self.look_at(at);
+        }
+        if self.peers.iter().any(|peer| is_silent(peer, SILENCE)) {
+            for at in 0..self.peers.len() {
+                if is_silent(&self.peers[at], SILENCE - BEAT) {
+                    self.lose(at, (PeerReason::Unresponsive, format!("silent for {SILENCE:?}")));
+                }
             }
         }
     }
@@ -162,12 +197,15 @@ impl Keeper {
             None => {
                 // The last word before the farewell: a failure may have come since.
                 self.pass_on();
+                self.shine(now);
                 self.say_to_all(&Message::Leave { failed: self.fate.check().is_err() });
                 self.watch_links_end();
                 *self.leaving.insert(now + LINGER)
             }
         };
-        now >= until || self.peers.iter().all(Peer::is_settled)
+        // Who cannot be reached any more has nothing to say that a failed group waits for.
+        let has_failed = self.fate.check().is_err();
+        now >= until || self.peers.iter().all(|peer| peer.is_settled() || (has_failed && peer.is_quiet(now)))
     }
 
     /// From now on nobody reads the links but the keeper.
@@ -185,9 +223,11 @@ impl Keeper {
     /// How long there is nothing to do unless something comes.
     fn rest(&self, now: Instant) -> Duration {
         let beat = if self.has_news() { SOON } else { BEAT };
-        let asked = self.asked.filter(|_| self.fate.proposal().is_some()).map(|(_, until)| until);
+        let asked = self.asked.filter(|_| self.fate.proposal().is_some());
+        let asked = asked.map(|(_, until)| [until - AGREEMENT + GATHERING, until].into_iter().find(|end| *end > now));
         let silent = self.peers.iter().filter(|peer| peer.is_expected()).map(|peer| peer.heard + SILENCE).min();
-        let ends = [Some(self.last_beat + beat), asked, silent, self.leaving];
+        let shine = self.peers.iter().filter(|peer| peer.is_quiet(now)).filter_map(|peer| peer.beacon.next()).min();
+        let ends = [Some(self.last_beat + beat), asked.flatten(), silent, shine, self.leaving];
         ends.into_iter().flatten().min().map_or(BEAT, |end| end.saturating_duration_since(now))
     }
 
@@ -203,6 +243,9 @@ impl Keeper {
     fn attend(&mut self, number: u64) {
         let (at, socket) = (number as usize / SOCKETS, number as usize % SOCKETS);
         let Some(peer) = self.peers.get_mut(at) else { return };
+        if socket == BEACON {
+            return self.look_at(at);
+        }
         if socket > 0 {
             if self.leaving.is_some() {
                 peer.discard();
@@ -227,6 +270,16 @@ impl Keeper {
         }
     }
 
+    /// Takes what a peer said by datagrams.
+    fn look_at(&mut self, at: usize) {
+        while let Some(said) = self.peers[at].beacon.look() {
+            self.peers[at].heard = Instant::now();
+            if matches!(said, Message::Verdict(_)) {
+                self.take(at, said);
+            }
+        }
+    }
+
     fn take(&mut self, at: usize, message: Message) {
         let peer = &mut self.peers[at];
         match message {
@@ -236,7 +289,10 @@ impl Keeper {
                     self.rank_bell.ring();
                 }
             }
-            Message::Proposal(failure) => drop(self.fate.propose(failure)),
+            Message::Proposal(failure) => {
+                peer.has_proposed = true;
+                self.fate.propose(failure);
+            }
             Message::Verdict(failure) => drop(self.fate.decide(self.rank, failure)),
             Message::Leave { failed } => {
                 peer.leaving = Some(failed);
@@ -245,6 +301,7 @@ impl Keeper {
                 self.rank_bell.ring();
             }
             Message::Arrived => peer.has_all = true,
+            Message::Beacon { port, key } => peer.beacon.aim(port, &key),
         }
     }
 
@@ -266,16 +323,18 @@ impl Keeper {
     }
 }
 
-/// The sockets of a peer: control and two links.
+/// The sockets of a peer: control, two links, and the beacon.
 const SOCKETS: usize = 4;
+const BEACON: usize = 3;
 /// How often a rank says that it lives.
 const BEAT: Duration = Duration::from_millis(250);
 /// How soon it may say so again when it waits for long.
 const SOON: Duration = Duration::from_millis(20);
 /// How long to wait for the answer of the rank that decides.
-const AGREEMENT: Duration = Duration::from_millis(80);
-/// How long a rank may say nothing. A beat that was lost is sent again by the system, after 0.2, 0.4, 0.8 and 1.6 s more or less:
-/// an outage of 1.5 s is no failure.
+const AGREEMENT: Duration = Duration::from_millis(130);
+/// How long that rank waits for whoever died at the same time, while somebody may have.
+const GATHERING: Duration = Duration::from_millis(50);
+/// How long a rank may say nothing. Datagrams are tried all the time: an outage of 2.5 s is no failure.
 const SILENCE: Duration = Duration::from_secs(3);
 /// Who does not look around for so long, and wanted to at every beat, has been stopped.
 const LATE: Duration = Duration::from_millis(1500);

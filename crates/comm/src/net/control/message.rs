@@ -2,6 +2,7 @@
 
 use phalanx_core::{Error, Fingerprint};
 
+use crate::secure::DatagramKey;
 use crate::verdict;
 
 /// One message.
@@ -17,6 +18,8 @@ pub(super) enum Message {
     Leave { failed: bool },
     /// All that the leaving rank sent has arrived.
     Arrived,
+    /// Where the rank takes datagrams, and sealed how.
+    Beacon { port: u16, key: DatagramKey },
 }
 
 impl Message {
@@ -34,6 +37,7 @@ impl Message {
             Message::Verdict(error) => (VERDICT, failure(error)),
             Message::Leave { failed } => (LEAVE, vec![u8::from(*failed)]),
             Message::Arrived => (ARRIVED, vec![]),
+            Message::Beacon { port, key } => (BEACON, [&port.to_le_bytes()[..], key].concat()),
         };
         let mut bytes = vec![kind];
         // At most 2 KiB.
@@ -66,6 +70,10 @@ impl Message {
             (VERDICT, words) => failure_of(words).map(Message::Verdict),
             (LEAVE, [failed @ 0..=1]) => Ok(Message::Leave { failed: *failed == 1 }),
             (ARRIVED, []) => Ok(Message::Arrived),
+            (BEACON, [low, high, key @ ..]) => {
+                let key = DatagramKey::try_from(key).map_err(|_| "a beacon without a key".to_owned())?;
+                Ok(Message::Beacon { port: u16::from_le_bytes([*low, *high]), key })
+            }
             (kind, _) => Err(format!("a control message of kind {kind} that makes no sense")),
         }
     }
@@ -87,6 +95,7 @@ fn is_possible(kind: u8, len: usize) -> bool {
         PROPOSAL | VERDICT => len == verdict::WORDS * size_of::<u64>(),
         LEAVE => len == 1,
         ARRIVED => len == 0,
+        BEACON => len == size_of::<u16>() + size_of::<DatagramKey>(),
         _ => false,
     }
 }
@@ -97,6 +106,7 @@ const VERDICT: u8 = 2;
 const LEAVE: u8 = 3;
 const ARRIVED: u8 = 4;
 const PROPOSAL: u8 = 5;
+const BEACON: u8 = 6;
 
 #[cfg(test)]
 mod tests {
@@ -115,6 +125,7 @@ mod tests {
             Message::Leave { failed: false },
             Message::Leave { failed: true },
             Message::Arrived,
+            Message::Beacon { port: 4100, key: [9; 32] },
         ]
     }
 

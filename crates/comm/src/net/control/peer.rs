@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use phalanx_core::PeerReason;
 
+use super::beacon::Beacon;
 use super::message::Message;
 use crate::net::greeting::Line;
 use crate::net::socket::{Found, Socket};
@@ -23,8 +24,12 @@ pub(super) struct Peer {
     sealed: Vec<u8>,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
-    /// When it last said anything.
+    pub(super) beacon: Beacon,
+    /// When it last said anything, and when it did on the connection.
     pub(super) heard: Instant,
+    pub(super) spoke: Instant,
+    /// It has said of what the group might have failed.
+    pub(super) has_proposed: bool,
     /// The connection has ended, or cannot be used any more.
     pub(super) is_gone: bool,
     /// It said that it leaves, and whether it failed.
@@ -41,14 +46,34 @@ pub(super) type Loss = (PeerReason, String);
 impl Peer {
     pub(super) fn new(rank: usize, line: Line, data: Vec<Arc<Socket>>, standing: Arc<Standing>) -> Peer {
         let (sealed, inbox, outbox) = (vec![], vec![], vec![]);
-        let heard = Instant::now();
-        let (is_gone, leaving, was_told, has_all) = (false, None, false, false);
-        Peer { rank, line, data, standing, sealed, inbox, outbox, heard, is_gone, leaving, was_told, has_all }
+        let (heard, beacon) = (Instant::now(), Beacon::beside(&line.socket));
+        Peer {
+            rank,
+            line,
+            data,
+            standing,
+            sealed,
+            inbox,
+            outbox,
+            beacon,
+            heard,
+            spoke: heard,
+            has_proposed: false,
+            is_gone: false,
+            leaving: None,
+            was_told: false,
+            has_all: false,
+        }
     }
 
     /// Whether it is one that should be heard every now and then.
     pub(super) fn is_expected(&self) -> bool {
         !self.is_gone && self.leaving.is_none() && !self.standing.is_lost()
+    }
+
+    /// Whether nothing came over its connection for long enough that the way may be blocked.
+    pub(super) fn is_quiet(&self, now: Instant) -> bool {
+        !self.is_gone && self.leaving.is_none() && now.saturating_duration_since(self.spoke) >= QUIET
     }
 
     /// Whether it is one that would answer now, as far as can be known.
@@ -98,6 +123,7 @@ impl Peer {
                 Found::End => return Err((PeerReason::Dead, "connection closed".to_owned())),
                 Found::Bytes(len) => {
                     self.heard = Instant::now();
+                    self.spoke = self.heard;
                     self.sealed.extend(&chunk[..len]);
                     let opened = self.line.tunnel.open(&self.sealed, &mut self.inbox);
                     self.sealed.drain(..opened.map_err(|error| corrupt(error.to_string()))?);
@@ -130,6 +156,8 @@ impl Peer {
     }
 }
 
+/// Whoever is not cut off has said something within this time.
+const QUIET: Duration = Duration::from_millis(400);
 /// Who has said nothing for so long, and should have said several things, may be cut off.
 const DOUBT: Duration = Duration::from_secs(1);
 const CHUNK: usize = 4 << 10;

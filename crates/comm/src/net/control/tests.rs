@@ -3,11 +3,12 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use phalanx_core::{DType, Error, Fingerprint, Op, PeerReason, ReduceOp};
 use phalanx_mem::Cells;
 
+use super::beacon::Beacon;
 use super::message::Message;
 use super::stay::{Company, Stay};
 use crate::bell::Bell;
@@ -59,7 +60,7 @@ impl Rank {
         self.control.write_all(&message.encode()).expect("it listens");
     }
 
-    /// The next message that is no beat.
+    /// The next message that is no sign of life.
     fn hear(&mut self) -> Message {
         self.control.set_read_timeout(Some(LONG)).expect("a limit");
         let mut inbox = vec![];
@@ -68,7 +69,7 @@ impl Rank {
             self.control.read_exact(&mut byte).expect("it speaks");
             inbox.extend(byte);
             if let Some(message) = Message::take(&mut inbox).expect("a message")
-                && !matches!(message, Message::Beat(_))
+                && !matches!(message, Message::Beat(_) | Message::Beacon { .. })
             {
                 return message;
             }
@@ -76,7 +77,7 @@ impl Rank {
     }
 
     /// Waits until something is so.
-    fn until(&self, what: impl Fn(&Rank) -> bool) {
+    fn until(&self, mut what: impl FnMut(&Rank) -> bool) {
         let mut patience = Patience::new(&self.bell, LONG);
         while !what(self) {
             assert!(patience.wait(), "it does not come");
@@ -128,6 +129,46 @@ fn a_failure_is_passed_on_in_both_directions_and_once() {
     assert_eq!(theirs.failure(), dead);
 }
 
+/// The peer's side of the datagrams, and what the rank was told of it.
+fn beacon(rank: &mut Rank) -> Beacon {
+    rank.control.set_read_timeout(Some(LONG)).expect("a limit");
+    let (mut inbox, control) = (vec![], rank.control.try_clone().expect("a descriptor"));
+    let socket = Socket::prepared(control.into()).expect("a socket");
+    let mut ours = Beacon::beside(&socket);
+    rank.say(&ours.place().expect("datagrams"));
+    while inbox.len() < PLACE {
+        let mut byte = [0];
+        rank.control.read_exact(&mut byte).expect("it speaks");
+        inbox.extend(byte);
+    }
+    let Ok(Some(Message::Beacon { port, key })) = Message::take(&mut inbox) else { panic!("its first words") };
+    ours.aim(port, &key);
+    ours
+}
+
+#[test]
+fn a_rank_that_is_heard_by_datagrams_alone_is_no_loss_and_says_what_it_knows() {
+    let mut rank = rank();
+    let mut beacon = beacon(&mut rank);
+    let began = Instant::now();
+    // The test says nothing over the connection, for longer than a silent peer is waited for.
+    rank.control.set_read_timeout(Some(Duration::from_millis(100))).expect("a limit");
+    while began.elapsed() < Duration::from_millis(3500) {
+        beacon.shine(Instant::now(), &Message::Beat(vec![]));
+        assert_eq!(rank.fate.check(), Ok(()));
+        // It speaks now and then, or not; both is a moment that passes.
+        let _ = rank.control.read(&mut [0; 64]);
+    }
+    let dead = Error::peer(1, PeerReason::Dead, "planted");
+    beacon.turn();
+    beacon.shine(Instant::now(), &Message::Proposal(dead.clone()));
+    beacon.turn();
+    beacon.shine(Instant::now(), &Message::Verdict(dead.clone()));
+    assert_eq!(rank.failure(), dead);
+    // The rank sees that nothing comes over the connection, and shines too.
+    rank.until(|_| beacon.look() == Some(Message::Verdict(dead.clone())));
+}
+
 #[test]
 fn what_a_peer_has_begun_is_written_down() {
     let print = |count| Fingerprint::of(&Op::AllReduce { count, reduce: ReduceOp::Sum }, DType::F32, 2, 0, 5);
@@ -152,4 +193,6 @@ fn a_rank_that_leaves_waits_until_what_it_sent_has_arrived() {
     assert_eq!(rank.fate.check(), Ok(()));
 }
 
+/// The bytes of a message that says where datagrams are taken.
+const PLACE: usize = 3 + 2 + 32;
 const LONG: Duration = Duration::from_secs(60);

@@ -3,10 +3,13 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
+use phalanx_core::store::Limits;
+
 use super::*;
 use crate::net::connect::reach;
 use crate::net::protection::Protection;
 use crate::secure::JobKey;
+use crate::store::LocalStore;
 
 const TOKEN: [u8; 16] = [6; 16];
 
@@ -100,3 +103,92 @@ fn a_port_where_nobody_listens_is_named() {
     let error = reach(&[], hello(2, 1), &guard(None), soon()).expect_err("nowhere");
     assert_eq!(error.to_string(), "rank 1: is on another host and listens only at loopback there");
 }
+
+/// A port where something listens that says this to everybody, or nothing.
+fn another_program(says: &'static [u8]) -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let at = listener.local_addr().expect("bound");
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a caller");
+        let _ = stream.write_all(says);
+        // Until the caller has gone.
+        let _ = stream.read_to_end(&mut vec![]);
+    });
+    at
+}
+
+/// Row 23.
+#[test]
+fn a_port_where_another_program_listens_is_named_with_what_it_does() {
+    let page = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\nContent-Length: 0\r\n\r\n";
+    let unlike = "what answers there is no rank of this version";
+    for (key, says, why) in [
+        (None, &page[..], unlike),
+        (None, b"SSH-2.0-OpenSSH_9.6 and a few letters more than a greeting", unlike),
+        (None, b"", "no answer in time"),
+        (Some("07"), b"", "no answer in time"),
+    ] {
+        let (at, began) = (another_program(says), Instant::now());
+        let error = reach(&[at], hello(2, 1), &guard(key), began + SHORT).expect_err("no rank").to_string();
+        assert!(error.starts_with(&format!("rank 1 at {at}: cannot be reached: {why}")), "{error}");
+        assert!(began.elapsed() < SHORT + Duration::from_secs(2), "{:?}", began.elapsed());
+    }
+    let at = another_program(page);
+    let error = reach(&[at], hello(2, 1), &guard(Some("07")), Instant::now() + SHORT).expect_err("no rank").to_string();
+    assert!(error.starts_with(&format!("rank 1 at {at}: cannot be reached: ")), "{error}");
+}
+
+/// One rank of two, with the test as the other, which is gone once it has done this much.
+fn with_a_peer_that_dies(rank: usize, dies: impl FnOnce(&Card) + Send) -> (Duration, String) {
+    let store = Store::new(LocalStore::new(Limits::default()));
+    let manner = Manner { epoch: 1, checksum: false, protection: 0 };
+    let terms = Terms { rank, size: 2, address: None, insecure: false, manner, guard: guard(None) };
+    let (told, died) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        let meeting = Meeting::new(store.clone(), "ranks", 1 - rank, 2);
+        scope.spawn(move || {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let (port, addresses) = (listener.local_addr().expect("bound").port(), vec![[127, 0, 0, 1].into()]);
+            let card = Card { token: TOKEN, manner, host: host_identity(), port, addresses };
+            let cards = meeting.meet(&card.encode(), LONG).expect("both come");
+            let theirs = Card::decode(&cards[rank]).expect("a card");
+            match rank {
+                0 => dies(&theirs),
+                _ => drop(listener.accept().map(|(mut stream, _)| stream.read(&mut [0; 20]))),
+            }
+            told.send(Instant::now()).expect("the test waits");
+        });
+        let error = gather(&store, &terms, Instant::now() + LONG).expect_err("the other is dead").to_string();
+        (died.recv().expect("no panic").elapsed(), error)
+    })
+}
+
+/// Row 24: the peer dies when it has made so many connections, and said so much on the next.
+#[test]
+fn a_peer_that_dies_while_ranks_connect_is_no_long_wait() {
+    for (whole, said) in (0..4).flat_map(|whole| [(whole, 0), (whole, 7), (whole, Hello::BYTE_LEN - 1)]).skip(3) {
+        let dies = |card: &Card| {
+            let say = |traffic, len: usize| {
+                let mut stream = TcpStream::connect((card.addresses[0], card.port)).expect("it listens");
+                let hello = Hello { token: card.token, traffic, ..hello(1, 0) };
+                stream.write_all(&hello.encode()[..len]).expect("it reads");
+                if len == Hello::BYTE_LEN {
+                    stream.read_exact(&mut [0; Hello::BYTE_LEN]).expect("it answers");
+                }
+                stream
+            };
+            let _streams: Vec<_> =
+                Traffic::ALL.into_iter().take(whole).map(|traffic| say(traffic, Hello::BYTE_LEN)).collect();
+            let _next = Traffic::ALL.get(whole).map(|traffic| say(*traffic, said));
+        };
+        let (took, error) = with_a_peer_that_dies(0, dies);
+        assert!(took < SHORT, "{whole} connections and {said} bytes: {took:?}");
+        assert!(error.starts_with("ranks over TCP: rank 1 "), "{error}");
+    }
+    let (took, error) = with_a_peer_that_dies(1, |_| {});
+    assert!(took < SHORT, "{took:?}");
+    assert!(error.starts_with("rank 0 at 127.0.0.1:") && error.contains("cannot be reached: "), "{error}");
+}
+
+const SHORT: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_secs(60);
