@@ -108,21 +108,21 @@ impl RecordSealer {
         self.0.suite.cover == Cover::Authenticated
     }
 
-    /// Appends to `out` the record that carries `bytes`, of which there are 1 to [`MOST`](RecordSealer::MOST).
-    pub(crate) fn seal(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), TunnelError> {
-        out.extend(head(bytes));
+    /// Writes the record that carries `bytes`, of which there are 1 to [`MOST`](RecordSealer::MOST), to the front of `out`,
+    /// and says how long it is.
+    pub(crate) fn seal(&mut self, bytes: &[u8], out: &mut [u8]) -> Result<usize, TunnelError> {
+        let len = bytes.len() + RecordSealer::OVERHEAD;
+        let (front, rest) = out[..len].split_at_mut(HEAD);
+        let (text, tag) = rest.split_at_mut(bytes.len());
+        front.copy_from_slice(&head(bytes));
         if self.is_clear() {
-            let tag = self.tag(bytes)?;
-            out.extend_from_slice(bytes);
-            out.extend(tag);
-            return Ok(());
+            text.copy_from_slice(bytes);
+            tag.copy_from_slice(&self.tag(bytes)?);
+            return Ok(len);
         }
-        let start = out.len();
-        out.resize(start + bytes.len() + TAG, 0);
-        let (text, tag) = out[start..].split_at_mut(bytes.len());
         let (key, nonce) = self.0.next()?;
         let sealed = key.seal_out_of_place_scatter(nonce, Aad::empty(), bytes, text, &[], tag);
-        sealed.map_err(|_| TunnelError::Exhausted)
+        sealed.map(|()| len).map_err(|_| TunnelError::Exhausted)
     }
 
     /// What stands before and behind `bytes` where they travel in clear.

@@ -122,7 +122,9 @@ impl Moving {
                 Ok(frame.advance_body(link, into).map_err(|error| lost(peer, error))? > 0)
             }
             Part::Body(left) => {
-                self.staged.resize(STAGED, 0);
+                // Cleared once, and no more of it than is of use.
+                let room = STAGED.min(body_len);
+                self.staged.resize(self.staged.len().max(room), 0);
                 let came =
                     frame.advance_body(link, &mut self.staged[self.staged_len..]).map_err(|error| lost(peer, error))?;
                 let start = body_len - left - self.staged_len;
@@ -158,5 +160,6 @@ impl Flags {
     }
 }
 
-/// Small enough to stay in the first-level cache between its receive and its fold.
-const STAGED: usize = 16 << 10;
+/// As much as links hand over at once at best, and room for what is left of an element. It stays in the second-level cache
+/// between its receive and its fold.
+const STAGED: usize = (64 << 10) + 16;
