@@ -13,7 +13,7 @@ pub enum Protection {
     /// The same, and every byte that follows is encrypted and cannot be changed, dropped or repeated unseen.
     #[default]
     Encrypted = 2,
-    /// The same, but the data of collectives and messages can be read on the way. It costs less than half as much.
+    /// The same, but the data of collectives and messages can be read on the way. It costs less.
     Authenticated = 3,
 }
 
