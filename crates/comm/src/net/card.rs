@@ -4,12 +4,15 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::rendezvous::bytes::{Reader, put_bytes};
 use crate::rendezvous::card::{address, put_address};
+use crate::secure::Cipher;
 
 /// A rank's word about itself. It is believed: who may come is the store's key to decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Card {
     /// Random bytes; those of rank 0 are the group's.
     pub(crate) token: [u8; 16],
+    /// By which cipher its processor protects data best.
+    pub(crate) cipher: Cipher,
     /// What all ranks must have set alike.
     pub(crate) manner: Manner,
     /// Which host the rank is on.
@@ -29,7 +32,7 @@ pub(crate) struct Manner {
 
 impl Card {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION, self.manner.checksum.into(), self.manner.protection];
+        let mut out = vec![VERSION, self.manner.checksum.into(), self.manner.protection, self.cipher as u8];
         out.extend(self.manner.epoch.to_le_bytes());
         out.extend(self.token);
         put_bytes(&mut out, self.host.as_bytes());
@@ -45,7 +48,7 @@ impl Card {
             return None;
         }
         let checksum = [false, true].into_iter().nth(reader.u8()?.into())?;
-        let (protection, epoch) = (reader.u8()?, reader.u32()?);
+        let (protection, cipher, epoch) = (reader.u8()?, Cipher::of_number(reader.u8()?)?, reader.u32()?);
         let token = reader.take(16)?.try_into().ok()?;
         let host = Some(reader.text()?).filter(|host| host.len() <= MAX_HOST)?.to_owned();
         let port = u16::try_from(reader.u32()?).ok()?;
@@ -54,7 +57,7 @@ impl Card {
             addresses.push(address(&mut reader)?);
         }
         let manner = Manner { epoch, checksum, protection };
-        (addresses.len() <= MAX_ADDRESSES).then_some(Card { token, manner, host, port, addresses })
+        (addresses.len() <= MAX_ADDRESSES).then_some(Card { token, cipher, manner, host, port, addresses })
     }
 
     /// Where to try to reach this rank, the likeliest first, for a rank on `host` with addresses `ours`.
@@ -89,7 +92,7 @@ mod tests {
     fn card() -> Card {
         let addresses = ["127.0.0.1", "10.1.2.3", "192.168.0.9", "fd00::7"].map(|text| text.parse().unwrap()).to_vec();
         let manner = Manner { epoch: 9, checksum: true, protection: 2 };
-        Card { token: [3; 16], manner, host: "here".to_owned(), port: 4100, addresses }
+        Card { token: [3; 16], cipher: Cipher::ChaCha, manner, host: "here".to_owned(), port: 4100, addresses }
     }
 
     #[test]

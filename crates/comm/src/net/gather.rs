@@ -21,6 +21,7 @@ use super::muster::muster;
 use super::places::Places;
 use super::socket::{Socket, wait_any};
 use crate::rendezvous::{Meeting, host_identity};
+use crate::secure::{Cipher, Suite};
 
 /// What a rank brings to its group.
 #[derive(Debug)]
@@ -37,8 +38,8 @@ pub(crate) struct Terms {
 /// The connections of one rank by peer: for collectives, for messages, and for control.
 pub(crate) type Lines = Vec<Option<[Line; Traffic::ALL.len()]>>;
 
-/// Comes together with all other ranks by `deadline`.
-pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<Lines> {
+/// Comes together with all other ranks by `deadline`: the connections, and how data travels over them where a key protects it.
+pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<(Lines, Option<Suite>)> {
     let door = Door::open(terms.address, terms.insecure || terms.guard.key.is_some())?;
     let meeting = Meeting::new(store.clone(), "ranks", terms.rank, terms.size);
     let ours = card(terms, &door)?;
@@ -61,14 +62,28 @@ pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<
         let passed = meeting.pass(&[], deadline.saturating_duration_since(Instant::now()));
         passed.unwrap_or_else(|error| log::debug!("ranks over TCP: {error}"));
     }
-    lines
+    lines.map(|lines| (lines, suite(&terms.guard, &cards)))
+}
+
+/// Ranks whose processor has no AES would hold all others up.
+fn suite(guard: &Guard, cards: &[Card]) -> Option<Suite> {
+    let all_have_aes = cards.iter().all(|card| card.cipher == Cipher::Aes);
+    let cipher = if all_have_aes { Cipher::Aes } else { Cipher::ChaCha };
+    guard.key.as_ref().and_then(|_| guard.protection.cover()).map(|cover| Suite { cipher, cover })
 }
 
 fn card(terms: &Terms, door: &Door) -> Result<Card> {
     let mut token = [0; 16];
     getrandom::fill(&mut token).map_err(|error| Error::setup("random bytes", error))?;
     let (port, addresses) = (door.port, door.addresses.clone());
-    Ok(Card { token, manner: terms.manner, host: host_identity(), port, addresses })
+    Ok(Card {
+        token,
+        cipher: Cipher::of_this_processor(),
+        manner: terms.manner,
+        host: host_identity(),
+        port,
+        addresses,
+    })
 }
 
 fn meet(meeting: &Meeting, card: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {

@@ -62,8 +62,8 @@ pub(super) fn answer(
 impl Guard {
     fn protect(&self, tunnel: Tunnel) -> Tunnel {
         match self.protection {
-            Protection::Encrypted => tunnel,
             Protection::Handshake => Tunnel::plain(),
+            Protection::Encrypted | Protection::Authenticated => tunnel,
         }
     }
 }

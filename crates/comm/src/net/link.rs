@@ -1,5 +1,6 @@
 //! Links over sockets, whose bytes travel as they are where nothing protects them.
 
+use std::io::IoSlice;
 use std::sync::Arc;
 
 use phalanx_core::link::{Link, LinkError};
@@ -11,18 +12,19 @@ use super::pipe::Pipe;
 use super::sealed::SealedLink;
 use super::standing::Standing;
 use crate::bell::Bell;
+use crate::secure::Suite;
 
-/// A link over `line` to a peer with this standing, whose news rings `bell`.
-pub(crate) fn link(line: Line, standing: &Arc<Standing>, bell: &Bell) -> Result<Box<dyn Link>> {
+/// A link over `line` to a peer with this standing, whose news rings `bell`. Its data is in records of `suite`, if any.
+pub(crate) fn link(line: Line, suite: Option<Suite>, standing: &Arc<Standing>, bell: &Bell) -> Result<Box<dyn Link>> {
     if let Some(poller) = bell.poller() {
         let news = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP;
         poller.add(&*line.socket, 0, news).map_err(|errno| Error::setup("waiting for sockets", errno))?;
     }
     let pipe = Pipe::new(line.socket, Arc::clone(standing));
-    Ok(match line.tunnel.is_sealed() {
-        true => Box::new(SealedLink::new(pipe, line.tunnel)),
-        false => Box::new(PlainLink::new(pipe)),
-    })
+    let Some(suite) = suite else { return Ok(Box::new(PlainLink::new(pipe))) };
+    let odd = || Error::setup("ranks over TCP", "a connection without the secrets of a handshake");
+    let keys = suite.keys(line.tunnel.secrets().ok_or_else(odd)?);
+    Ok(Box::new(SealedLink::new(pipe, keys.map_err(|error| Error::setup("ranks over TCP", error))?)))
 }
 
 /// A link whose bytes travel as they are.
@@ -42,11 +44,11 @@ impl PlainLink {
 
 impl Link for PlainLink {
     fn try_send(&mut self, bytes: &[u8]) -> Result<usize, LinkError> {
-        self.pipe.send([bytes, &[]])
+        self.pipe.send(&[IoSlice::new(bytes)])
     }
 
     fn try_send_parts(&mut self, parts: [&[u8]; 2]) -> Result<usize, LinkError> {
-        self.pipe.send(parts)
+        self.pipe.send(&parts.map(IoSlice::new))
     }
 
     fn try_recv(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {

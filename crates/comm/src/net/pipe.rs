@@ -23,8 +23,8 @@ impl Pipe {
         Pipe { socket, standing, ended: None }
     }
 
-    pub(super) fn send(&mut self, parts: [&[u8]; 2]) -> Result<usize, LinkError> {
-        match self.socket.try_send(&parts.map(IoSlice::new)) {
+    pub(super) fn send(&mut self, parts: &[IoSlice<'_>]) -> Result<usize, LinkError> {
+        match self.socket.try_send(parts) {
             Found::Bytes(len) => Ok(len),
             Found::Nothing => Ok(0),
             Found::End => self.end(),

@@ -129,7 +129,7 @@ impl ClientHandshake {
         }
         let mut answer = [0; ANSWER];
         noise::read(&mut noise, &gather.bytes()[2..], &mut answer)?;
-        Ok((taken, step(answer::decode(&answer)?, Tunnel::sealed(noise::finish(*noise)?))))
+        Ok((taken, step(answer::decode(&answer)?, Tunnel::sealed(noise::finish(*noise, Side::Client)?))))
     }
 }
 

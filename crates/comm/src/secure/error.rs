@@ -83,7 +83,7 @@ pub enum HandshakeError {
 #[non_exhaustive]
 pub enum TunnelError {
     /// A record has a length that no record has.
-    #[error("a record of {len} bytes, where 17 to 65535 are possible")]
+    #[error("a record of {len} bytes, which none has")]
     Length {
         /// How long it says it is.
         len: usize,

@@ -68,18 +68,26 @@ impl JobKey {
         }
     }
 
-    /// Another key, for one purpose only, from which this one cannot be found: HMAC-BLAKE2s over label, zero byte and
-    /// context.
+    /// Another key, for one purpose only, from which this one cannot be found.
     pub(crate) fn derive(&self, label: &str, context: &[u8]) -> Result<Zeroizing<[u8; BYTES]>, HandshakeError> {
         if is_wiped(&self.secret) {
             return Err(HandshakeError::Wiped);
         }
-        let hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s);
-        let mut hash = hash.ok_or(HandshakeError::System { what: "BLAKE2s", detail: "not built in".to_owned() })?;
-        let mut derived = Zeroizing::new([0; BYTES]);
-        hash.hmac(self.secret.bytes(), &[label.as_bytes(), &[0], context].concat(), &mut *derived);
-        Ok(derived)
+        derive(self.secret.bytes(), label, context)
     }
+}
+
+/// A key for one purpose only, from which `secret` cannot be found: HMAC-BLAKE2s over label, zero byte and context.
+pub(super) fn derive(
+    secret: &[u8; BYTES],
+    label: &str,
+    context: &[u8],
+) -> Result<Zeroizing<[u8; BYTES]>, HandshakeError> {
+    let hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s);
+    let mut hash = hash.ok_or(HandshakeError::System { what: "BLAKE2s", detail: "not built in".to_owned() })?;
+    let mut derived = Zeroizing::new([0; BYTES]);
+    hash.hmac(secret, &[label.as_bytes(), &[0], context].concat(), &mut *derived);
+    Ok(derived)
 }
 
 /// Nothing of the key.

@@ -47,6 +47,8 @@ mod hello;
 mod key;
 mod key_file;
 mod noise;
+#[cfg(target_os = "linux")]
+mod record;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -62,5 +64,9 @@ pub use error::{HandshakeError, TunnelError};
 pub use hello::Plane;
 pub use key::JobKey;
 pub use key_file::KeyError;
+#[cfg(all(test, target_os = "linux"))]
+pub(crate) use noise::Secrets;
+#[cfg(target_os = "linux")]
+pub(crate) use record::{Cipher, Cover, RecordOpener, RecordSealer, Suite, record_len};
 pub use server::{Claimant, ServerHandshake, ServerStep};
 pub use tunnel::{Opener, Sealer, Tunnel};

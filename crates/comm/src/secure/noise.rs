@@ -3,10 +3,13 @@
 //! The pattern is `NNpsk0`: no long-lived key pairs, the secret before everything else. Its first message ends with a tag
 //! under the secret, so whoever lacks it is known before any Diffie-Hellman is computed.
 
+use std::fmt;
+
 use snow::params::{CipherChoice, DHChoice, HashChoice};
 use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState, StatelessTransportState};
+use zeroize::Zeroizing;
 
 use super::{HandshakeError, JobKey};
 
@@ -15,6 +18,19 @@ use super::{HandshakeError, JobKey};
 pub(crate) enum Side {
     Client,
     Server,
+}
+
+/// A secret of each direction, which whoever saw the handshake cannot know.
+pub(crate) struct Secrets {
+    pub(crate) ours: Zeroizing<[u8; 32]>,
+    pub(crate) theirs: Zeroizing<[u8; 32]>,
+}
+
+/// Nothing of them.
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secrets(..)")
+    }
 }
 
 /// A handshake bound to the hello and the challenge, every byte of them.
@@ -57,9 +73,19 @@ pub(crate) fn read(state: &mut HandshakeState, message: &[u8], payload: &mut [u8
     }
 }
 
-/// The keys of the finished handshake, for both directions.
-pub(crate) fn finish(state: HandshakeState) -> Result<StatelessTransportState, HandshakeError> {
-    state.into_stateless_transport_mode().map_err(failed)
+/// The keys of the finished handshake, for both directions: those of the handshake's own records, and secrets from which
+/// others are derived.
+pub(crate) fn finish(
+    mut state: HandshakeState,
+    side: Side,
+) -> Result<(StatelessTransportState, Secrets), HandshakeError> {
+    let (client, server) = state.dangerously_get_raw_split();
+    let (client, server) = (Zeroizing::new(client), Zeroizing::new(server));
+    let secrets = match side {
+        Side::Client => Secrets { ours: client, theirs: server },
+        Side::Server => Secrets { ours: server, theirs: client },
+    };
+    Ok((state.into_stateless_transport_mode().map_err(failed)?, secrets))
 }
 
 /// Checks the length in front of a message once it is here.

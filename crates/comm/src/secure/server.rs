@@ -133,7 +133,7 @@ impl Claimant {
     pub fn admit(self, welcome: &Welcome) -> Result<(Vec<u8>, Tunnel), HandshakeError> {
         let (bytes, noise) = self.answer(&Ok(*welcome))?;
         let tunnel = match noise {
-            Some(noise) => Tunnel::sealed(noise::finish(*noise)?),
+            Some(noise) => Tunnel::sealed(noise::finish(*noise, Side::Server)?),
             None => Tunnel::plain(),
         };
         Ok((bytes, tunnel))

@@ -1,4 +1,5 @@
-//! What follows the handshake: a byte stream in records that are encrypted, or as it is. It keeps no bytes of its own.
+//! What follows the handshake: a byte stream in records that are encrypted, or as it is. It keeps no bytes of its own. Not
+//! the records of data between ranks, whose keys are derived from the same handshake.
 //!
 //! Each direction numbers its records, and the number is part of what a record's tag covers, so that a record that was
 //! changed, dropped, repeated or moved is refused, and nothing after it is read. The numbers have 64 bits: at ten million
@@ -10,13 +11,14 @@ use std::sync::Arc;
 use snow::StatelessTransportState;
 
 use super::TunnelError;
-use super::noise::TAG;
+use super::noise::{Secrets, TAG};
 
 /// Both directions of a connection.
 #[derive(Debug)]
 pub struct Tunnel {
     sealer: Sealer,
     opener: Opener,
+    secrets: Option<Secrets>,
 }
 
 /// The direction towards the peer.
@@ -37,11 +39,17 @@ impl Tunnel {
     pub(crate) const OVERHEAD: usize = OVERHEAD;
 
     pub(crate) fn plain() -> Tunnel {
-        Tunnel::new(None)
+        Tunnel::new(None, None)
     }
 
-    pub(crate) fn sealed(keys: StatelessTransportState) -> Tunnel {
-        Tunnel::new(Some(Arc::new(keys)))
+    pub(crate) fn sealed((keys, secrets): (StatelessTransportState, Secrets)) -> Tunnel {
+        Tunnel::new(Some(Arc::new(keys)), Some(secrets))
+    }
+
+    /// What the keys of other records than these are derived from; none where nothing is sealed.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn secrets(&self) -> Option<&Secrets> {
+        self.secrets.as_ref()
     }
 
     /// See [`Sealer::seal`].
@@ -72,9 +80,9 @@ impl Tunnel {
         (self.sealer, self.opener)
     }
 
-    fn new(keys: Option<Arc<StatelessTransportState>>) -> Tunnel {
+    fn new(keys: Option<Arc<StatelessTransportState>>, secrets: Option<Secrets>) -> Tunnel {
         let sealer = Sealer { keys: keys.clone(), count: 0 };
-        Tunnel { sealer, opener: Opener { keys, count: 0, broken: false } }
+        Tunnel { sealer, opener: Opener { keys, count: 0, broken: false }, secrets }
     }
 }
 

@@ -16,6 +16,8 @@ mod same_bits;
 mod setting;
 mod soak;
 
+#[cfg(target_os = "linux")]
+use phalanx_comm::Protection;
 use phalanx_comm::Threads;
 use phalanx_core::schedule::Algorithm;
 use setting::{Setting, interleaved, rows};
@@ -65,6 +67,9 @@ conformance! {
     shm_links => |size, options| joined(size, |rank| rank.windows(false).options(options.clone())),
     tcp => |size, options| connected(size, |rank| rank.options(options.clone())),
     tcp_encrypted => |size, options| connected(size, |rank| rank.key(key()).options(options.clone())),
+    tcp_authenticated => |size, options| {
+        connected(size, |rank| rank.key(key()).protection(Protection::Authenticated).options(options.clone()))
+    },
     tcp_checksums => |size, options| connected(size, |rank| rank.checksum(true).options(options.clone())),
 }
 

@@ -53,6 +53,7 @@ struct Hands {
     first_offer: Option<u64>,
     /// Room for what is folded as it comes, and then that of the schedule.
     scratch: Vec<u8>,
+    staged: usize,
     size: usize,
 }
 
@@ -70,9 +71,10 @@ pub enum Progress {
 impl Player {
     /// Begins `task` by `schedule` among `size` ranks. `scratch` is memory to work in, grown if it is too small.
     pub fn new(schedule: Arc<Schedule>, task: Task, size: usize, mut scratch: Vec<u8>) -> Player {
-        let scratch_len = STAGED + schedule.scratch * task.dtype.byte_len();
+        let staged = if schedule.folds() { STAGED } else { 0 };
+        let scratch_len = staged + schedule.scratch * task.dtype.byte_len();
         scratch.resize(scratch.len().max(scratch_len), 0);
-        let hands = Hands { task, moving: Moving::new(), first_offer: None, scratch, size };
+        let hands = Hands { task, moving: Moving::new(), first_offer: None, scratch, staged, size };
         Player { schedule, at: 0, hands }
     }
 
@@ -143,7 +145,7 @@ impl Player {
 impl Hands {
     fn take(&mut self, step: &Step, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
         let (task, byte_len) = (&self.task, self.task.dtype.byte_len());
-        let (staged, scratch) = self.scratch.split_at_mut(STAGED);
+        let (staged, scratch) = self.scratch.split_at_mut(self.staged);
         let mut memory = Memory { data, scratch, byte_len };
         match step {
             Step::Move { send, recv } => self.moving.poll(task, (*send, *recv), &mut memory, staged, mesh),

@@ -173,5 +173,6 @@ impl Flags {
     }
 }
 
-/// Small enough to stay in the first-level cache between its receive and its fold.
-pub(super) const STAGED: usize = 16 << 10;
+/// As much as links hand over at once at best, and room for what is left of an element. It stays in the second-level cache
+/// between its receive and its fold.
+pub(super) const STAGED: usize = (64 << 10) + 64;

@@ -46,7 +46,7 @@ pub struct Ground {
 
 impl Default for Ground {
     fn default() -> Ground {
-        Ground { slot_byte_len: 0, small_byte_len: 16 << 10, segment_byte_len: 256 << 10 }
+        Ground { slot_byte_len: 0, small_byte_len: 16 << 10, segment_byte_len: 512 << 10 }
     }
 }
 
