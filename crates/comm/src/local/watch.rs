@@ -14,11 +14,39 @@ use rustix::io::Errno;
 use crate::fate::Fate;
 use crate::host::Presence;
 
+/// Who has left, as the ranks of a host tell each other.
+#[derive(Debug)]
+pub(crate) struct Departures {
+    /// One word for each.
+    words: Cells<AtomicU64>,
+    /// The ranks that these words are of.
+    ranks: Vec<usize>,
+}
+
+impl Departures {
+    /// The departures of `ranks`, in these cells.
+    pub(crate) fn new(words: Cells<AtomicU64>, ranks: Vec<usize>) -> Departures {
+        Departures { words, ranks }
+    }
+
+    fn note(&self, rank: usize) {
+        self.word(rank).inspect(|word| word.store(GONE, Ordering::Release));
+    }
+
+    fn has(&self, rank: usize) -> bool {
+        self.word(rank).is_some_and(|word| word.load(Ordering::Acquire) == GONE)
+    }
+
+    fn word(&self, rank: usize) -> Option<&AtomicU64> {
+        self.words.get(self.ranks.iter().position(|&known| known == rank)?)
+    }
+}
+
 /// A rank's stay in its group. Dropping it says that the rank has left, and ends the watch.
 #[derive(Debug)]
 pub(crate) struct Stay {
     rank: usize,
-    departures: Arc<Cells<AtomicU64>>,
+    departures: Arc<Departures>,
     /// Written to when the watch shall end.
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -26,7 +54,7 @@ pub(crate) struct Stay {
 
 struct Watch {
     rank: usize,
-    departures: Arc<Cells<AtomicU64>>,
+    departures: Arc<Departures>,
     stop: Arc<OwnedFd>,
     /// The peers that live, as far as is known, and their processes.
     peers: Vec<(usize, OwnedFd)>,
@@ -38,7 +66,7 @@ impl Stay {
     pub(crate) fn begin(
         rank: usize,
         peers: Vec<(usize, OwnedFd)>,
-        departures: Cells<AtomicU64>,
+        departures: Departures,
         fate: Arc<Fate>,
     ) -> Result<Stay> {
         let failed = |error: std::io::Error| Error::setup("watch over the local ranks", error);
@@ -54,7 +82,7 @@ impl Presence for Stay {}
 
 impl Drop for Stay {
     fn drop(&mut self) {
-        self.departures[self.rank].store(GONE, Ordering::Release);
+        self.departures.note(self.rank);
         let told = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
         // The watch waits for nothing but its descriptors, so its end is near once it is told.
         if let (Ok(_), Some(thread)) = (told, self.thread.take()) {
@@ -94,7 +122,7 @@ impl Watch {
     }
 
     fn report(&self, ended: &[usize]) {
-        for &rank in ended.iter().filter(|&&rank| self.departures[rank].load(Ordering::Acquire) != GONE) {
+        for &rank in ended.iter().filter(|&&rank| !self.departures.has(rank)) {
             self.fate.seal(self.rank, Error::peer(rank, PeerReason::Dead, "its process ended"));
             // Whoever was first may have died before it told anybody.
             self.fate.tell();
@@ -125,7 +153,7 @@ mod tests {
     fn stay() -> (Stay, Vec<Child>, Arc<Bell>, Arc<Fate>) {
         let bells: Vec<_> = (0..3).map(|_| Arc::new(Bell::new().expect("memory"))).collect();
         let fate = Arc::new(Fate::of_threads(bells.clone()).expect("memory"));
-        let departures = Cells::on_heap(LINE).expect("memory");
+        let departures = Departures::new(Cells::on_heap(LINE).expect("memory"), (0..3).collect());
         let (children, processes): (Vec<_>, Vec<_>) = (0..2).map(|_| process()).unzip();
         let peers = processes.into_iter().enumerate().map(|(at, process)| (at + 1, process)).collect();
         let stay = Stay::begin(0, peers, departures, Arc::clone(&fate)).expect("a thread");
@@ -140,7 +168,7 @@ mod tests {
     #[test]
     fn the_end_of_a_process_is_told_unless_its_rank_had_left() {
         let (stay, mut children, bell, fate) = stay();
-        stay.departures[1].store(GONE, Ordering::Release);
+        stay.departures.note(1);
         end(children.remove(0));
         end(children.remove(0));
         let mut patience = Patience::new(&bell, std::time::Duration::from_secs(10));
@@ -154,7 +182,7 @@ mod tests {
         let (stay, children, _, fate) = stay();
         let departures = Arc::clone(&stay.departures);
         drop(stay);
-        assert_eq!(departures[0].load(Ordering::Acquire), GONE);
+        assert!(departures.has(0));
         children.into_iter().for_each(end);
         assert_eq!(fate.check(), Ok(()));
         assert_eq!(Arc::strong_count(&fate), 1, "the thread has ended");

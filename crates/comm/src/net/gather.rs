@@ -36,8 +36,8 @@ pub(crate) struct Terms {
 /// The connections of one rank by peer: for collectives, for messages, and for control.
 pub(crate) type Lines = Vec<Option<[Line; Traffic::ALL.len()]>>;
 
-/// Comes together with all other ranks by `deadline`.
-pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<Lines> {
+/// Comes together with all other ranks by `deadline`. Returns the connections to them, and which host each rank is on.
+pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<(Lines, Vec<String>)> {
     let door = Door::open(terms.address, terms.insecure || terms.guard.key.is_some())?;
     let meeting = Meeting::new(store.clone(), "ranks", terms.rank, terms.size);
     let ours = card(terms, &door)?;
@@ -54,7 +54,7 @@ pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<
     let lines = connected?;
     match told?.iter().position(|trouble| !trouble.is_empty()) {
         Some(rank) => Err(Error::setup("ranks over TCP", format!("rank {rank} could not connect to all others"))),
-        None => Ok(lines),
+        None => Ok((lines, cards.into_iter().map(|card| card.host).collect())),
     }
 }
 
@@ -74,16 +74,16 @@ fn meet(meeting: &Meeting, card: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>
 fn check(ours: &Card, rank: usize, theirs: Option<Card>) -> Result<Card> {
     let odd = |why: String| Error::setup("ranks over TCP", why);
     let theirs = theirs.ok_or_else(|| odd(format!("rank {rank} is of another version of this library")))?;
-    let (a, b) = (ours.manner, theirs.manner);
-    let differs = |what, ours: String, theirs| odd(format!("rank {rank} has {what} {theirs}, this rank {ours}"));
-    if a.epoch != b.epoch {
-        return Err(differs("epoch", a.epoch.to_string(), b.epoch.to_string()));
-    }
-    if a.checksum != b.checksum {
-        return Err(differs("checksum", a.checksum.to_string(), b.checksum.to_string()));
-    }
-    if a.protection != b.protection {
-        return Err(differs("protection", a.protection.to_string(), b.protection.to_string()));
+    let settings = |card: &Card| {
+        let Manner { epoch, checksum, shared_memory, profile, protection } = card.manner;
+        let hash = format!("{profile:016x}");
+        let values = [epoch.to_string(), checksum.to_string(), shared_memory.to_string(), hash, protection.to_string()];
+        ["epoch", "checksum", "shared memory", "a profile with hash", "protection"].into_iter().zip(values)
+    };
+    if let Some(((what, ours), (_, theirs))) =
+        settings(ours).zip(settings(&theirs)).find(|(ours, theirs)| ours != theirs)
+    {
+        return Err(odd(format!("rank {rank} has {what} {theirs}, this rank {ours}")));
     }
     Ok(theirs)
 }
