@@ -168,7 +168,7 @@ impl Network {
     /// Agrees with all ranks on who shares memory, where they are to.
     fn agree(&self, layout: &Layout, places: &[String], deadline: Instant) -> Result<Agreement> {
         let (store, epoch, windows) = (&self.store, self.style.options.current_epoch(), self.style.windows);
-        let request = Request { store, layout, places, epoch, windows };
+        let request = Request { store, layout, places, epoch, windows, patience: NEIGHBOURS_WITHIN };
         if self.shared_memory { share(&request, deadline) } else { Ok(Agreement::default()) }
     }
 
@@ -234,5 +234,7 @@ fn equip(
     Ok((links, post, peers))
 }
 
+/// How long a fault on a host may hold its ranks up before they do without shared memory.
+const NEIGHBOURS_WITHIN: Duration = Duration::from_secs(5);
 /// How long a meeting may last whose end no clock can tell.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);

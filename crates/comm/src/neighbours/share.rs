@@ -28,6 +28,8 @@ pub(crate) struct Request<'a> {
     pub(crate) epoch: u32,
     /// Whether neighbours shall read each other's windows.
     pub(crate) windows: bool,
+    /// How long neighbours may keep each other waiting, whom only a fault keeps from coming at once.
+    pub(crate) patience: Duration,
 }
 
 /// What became of it; by default nothing.
@@ -65,7 +67,7 @@ pub(crate) fn share(request: &Request<'_>, deadline: Instant) -> Result<Agreemen
     }
     let rank = request.layout.rank();
     let meeting = Meeting::new(request.store.clone(), "neighbours", rank, request.layout.size());
-    let meeting = Round { meeting, deadline };
+    let meeting = Round { meeting, deadline, patience: request.patience };
     let mine = match teams.team_of(rank) {
         Some(team) => Some(request.take_seat(team, &teams, &meeting)?),
         None => {
@@ -92,6 +94,7 @@ pub(crate) fn share(request: &Request<'_>, deadline: Instant) -> Result<Agreemen
 struct Round {
     meeting: Meeting,
     deadline: Instant,
+    patience: Duration,
 }
 
 impl Round {
@@ -101,9 +104,9 @@ impl Round {
         self.meeting.meet(word, left).map_err(|error| error.during("ranks of one host"))
     }
 
-    /// Until when neighbours may keep each other waiting, whom only a fault keeps from coming at once.
+    /// Until when to wait for neighbours.
     fn soon(&self) -> Instant {
-        self.deadline.min(Instant::now() + SOON)
+        self.deadline.min(Instant::now() + self.patience)
     }
 }
 
@@ -227,5 +230,3 @@ fn poller() -> Result<Poller> {
 const CHOICE: usize = 32;
 /// What a rank says that is content.
 const YES: &str = "+";
-/// How long a fault on a host may hold its ranks up.
-const SOON: Duration = Duration::from_secs(5);
