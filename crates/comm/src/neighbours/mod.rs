@@ -5,6 +5,8 @@ mod ending;
 mod link;
 mod share;
 mod teams;
+#[cfg(test)]
+mod tests;
 mod windows;
 
 pub(crate) use share::{Agreement, Request, share};
