@@ -33,6 +33,7 @@ fn flags_are_the_frozen_list() {
         "--dtype",
         "--gate",
         "--help",
+        "--hosts",
         "--json",
         "--links",
         "--np",
@@ -42,6 +43,7 @@ fn flags_are_the_frozen_list() {
         "--sizes",
         "--time",
         "--transport",
+        "--tune",
     ];
     let simulate = ["--first-seed", "--help", "--json", "--mutate", "--seed", "--seeds"];
     let run = [

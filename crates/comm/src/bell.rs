@@ -7,7 +7,7 @@ use std::time::Duration;
 use phalanx_mem::{Cells, PlaceError};
 
 use crate::futex::{self, Scope};
-use crate::poller::Poller;
+use crate::poller::{Kick, Poller};
 
 /// Wakes the threads of one rank, also those of another process when its word lies in a segment.
 ///
@@ -22,18 +22,32 @@ pub(crate) struct Bell {
     scope: Scope,
     /// Where the rank has sockets: news of them wakes it as well.
     poller: Option<Poller>,
+    /// Where the rank is of another process and has sockets: what ends its sleep.
+    kick: Option<Kick>,
 }
 
 impl Bell {
     /// A bell for the threads of this process.
     pub(crate) fn new() -> Result<Bell, PlaceError> {
-        Ok(Bell { word: Cells::on_heap(WORDS)?, scope: Scope::Process, poller: None })
+        Ok(Bell { word: Cells::on_heap(WORDS)?, scope: Scope::Process, poller: None, kick: None })
     }
 
     /// The bell in a word that processes share.
     #[cfg(target_os = "linux")]
     pub(crate) fn shared(word: Cells<AtomicU32>) -> Bell {
-        Bell { word, scope: Scope::Host, poller: None }
+        Bell { word, scope: Scope::Host, poller: None, kick: None }
+    }
+
+    /// The same for a rank of this process that also waits for the sockets of `poller`.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn and_poller(self, poller: Poller) -> Bell {
+        Bell { poller: Some(poller), ..self }
+    }
+
+    /// The same for a rank of another process that also waits for sockets, until it gets this kick.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn and_kick(self, kick: Kick) -> Bell {
+        Bell { kick: Some(kick), ..self }
     }
 
     /// A bell for the threads of this process that also wait for the sockets of `poller`.
@@ -103,6 +117,7 @@ impl Bell {
         if self.disarm(seen) {
             futex::wake_all(&self.word[0], self.scope);
             self.poller.iter().for_each(Poller::kick);
+            self.kick.iter().for_each(Kick::give);
         }
     }
 
@@ -190,6 +205,24 @@ mod tests {
             Bell::shared(Cells::in_segment(Arc::clone(segment), at * LINE, WORDS).expect("free"))
         };
         let [mine, theirs] = [&first, &second].map(|segment| [0, 1].map(|at| bell(segment, at)));
+        play([[&mine[0], &mine[1]], [&theirs[0], &theirs[1]]]);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn no_ring_is_missed_between_two_mappings_where_there_are_sockets() {
+        use phalanx_mem::{LINE, Segment};
+
+        let first = Arc::new(Segment::create(LINE * 2).expect("memfd"));
+        let second = Arc::new(Segment::open(first.fd().try_clone_to_owned().expect("free")).expect("sealed"));
+        let bell = |segment: &Arc<Segment>, at: usize| {
+            Bell::shared(Cells::in_segment(Arc::clone(segment), at * LINE, WORDS).expect("free"))
+        };
+        let [one, two] = [(); 2].map(|()| Poller::new().expect("epoll"));
+        let kick = |poller: &Poller| Kick::of(poller.kick_descriptor().try_clone_to_owned().expect("free"));
+        let [kick_one, kick_two] = [kick(&one), kick(&two)];
+        let mine = [bell(&first, 0).and_poller(one), bell(&first, 1).and_kick(kick_two)];
+        let theirs = [bell(&second, 0).and_kick(kick_one), bell(&second, 1).and_poller(two)];
         play([[&mine[0], &mine[1]], [&theirs[0], &theirs[1]]]);
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use phalanx_core::link::{Link, Mesh};
+use phalanx_core::link::{Link, Mesh, Windows};
 use phalanx_core::mail::Mail;
 use phalanx_core::schedule::{Algorithm, Ground};
 use phalanx_core::{Fingerprint, Group, GroupOptions, Layout};
@@ -13,7 +13,6 @@ use phalanx_mem::Heap;
 use crate::bell::Bell;
 use crate::fate::Fate;
 use crate::host::{Host, Parts, Presence};
-use crate::memory::BoardWindows;
 use crate::patience::Crowd;
 use crate::post::Post;
 use crate::stage::Stage;
@@ -21,11 +20,27 @@ use crate::stage::Stage;
 /// The links of one rank, by peer.
 pub(crate) type Links = Vec<Option<Box<dyn Link>>>;
 
+/// Who looks into whose windows.
+pub(crate) struct Sight {
+    /// This rank's, to those of its peers that it shares memory with.
+    pub(crate) windows: Option<Box<dyn Windows>>,
+    /// Whether every rank that is not alone on its host has some, to all others there.
+    pub(crate) everywhere: bool,
+}
+
+impl Sight {
+    /// Of ranks that all have windows to each other, or none.
+    pub(crate) fn of_all(windows: Option<impl Windows + 'static>) -> Sight {
+        let everywhere = windows.is_some();
+        Sight { windows: windows.map(|windows| Box::new(windows) as _), everywhere }
+    }
+}
+
 /// One rank's ways to its peers.
 pub(crate) struct Equipment {
     /// For collectives.
     pub(crate) links: Links,
-    pub(crate) windows: Option<BoardWindows>,
+    pub(crate) windows: Sight,
     /// For messages.
     pub(crate) post: Links,
     pub(crate) bell: Arc<Bell>,
@@ -57,16 +72,27 @@ impl Style {
         self.windows && !hosts.is_empty() && hosts.iter().all(|host| *host == hosts[0])
     }
 
+    /// By which limits algorithms are chosen, as bytes for ranks to compare.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn limits(&self) -> impl Iterator<Item = u8> + use<> {
+        let profile = self.options.chosen_profile().unwrap_or_default();
+        profile.words().into_iter().flat_map(u64::to_le_bytes)
+    }
+
     /// The group of the rank at `layout`.
     pub(crate) fn group(&self, layout: Layout, equipment: Equipment) -> Group {
         let Equipment { links, windows, post, bell, fate, presence, heap } = equipment;
         let (rank, size) = (layout.rank(), layout.size());
-        let ground = self.ground(&layout);
+        let slot_byte_len = if windows.everywhere { SLOT_BYTE_LEN } else { 0 };
+        let in_windows = windows.everywhere && layout.is_one_host();
+        let profile = self.options.chosen_profile().unwrap_or_default();
+        let (small_byte_len, segment_byte_len) = (profile.small_byte_len(in_windows), profile.segment_byte_len());
+        let ground = Ground { slot_byte_len, small_byte_len, segment_byte_len };
         let post = Mesh::new(post).with_checksum(self.checksum);
         let post = Post::new(Mail::new(rank, size, self.options.current_epoch()), post);
         let mesh = Mesh::new(links).with_checksum(self.checksum);
-        let mesh = match windows {
-            Some(windows) => mesh.with_windows(Box::new(windows)),
+        let mesh = match windows.windows {
+            Some(windows) => mesh.with_windows(windows),
             None => mesh,
         };
         let stage = Stage::new(mesh, layout.clone(), ground, self.wish);
@@ -74,11 +100,6 @@ impl Style {
         let crowd = Crowd::of(layout.host_mates(rank).len(), cores);
         let host = Host::new(Parts { rank, stage, post, bell, fate, crowd, presence, heap });
         Group::new(layout, Arc::new(host), self.options.clone())
-    }
-
-    fn ground(&self, layout: &Layout) -> Ground {
-        let slot_byte_len = if self.has_windows(layout.hosts()) { SLOT_BYTE_LEN } else { 0 };
-        Ground { slot_byte_len, ..Ground::default() }
     }
 }
 

@@ -16,6 +16,8 @@ mod lane;
 mod local;
 mod memory;
 #[cfg(target_os = "linux")]
+mod neighbours;
+#[cfg(target_os = "linux")]
 mod net;
 #[cfg(target_os = "linux")]
 mod network;

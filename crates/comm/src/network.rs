@@ -1,4 +1,5 @@
-//! A world of ranks that reach each other over TCP, wherever they are: each calls for its own rank's group.
+//! A world of ranks wherever they are, which share memory with those of their host and reach the others over TCP: each calls
+//! for its own rank's group.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,12 +13,16 @@ use phalanx_mem::Cells;
 use crate::bell::Bell;
 use crate::equipment::{Equipment, Links, Style};
 use crate::fate::{self, Fate};
-use crate::net::{Company, Guard, Lines, Manner, Peer, Protection, Standing, Stay, Terms, gather, link};
+use crate::host::Presence;
+use crate::local;
+use crate::neighbours::{Agreement, Request, share};
+use crate::net::{Company, Gathered, Guard, Lines, Manner, Peer, Protection, Standing, Stay, Terms, gather, link};
 use crate::poller::Poller;
 use crate::roll::{self, Roll};
 use crate::secure::{JobKey, Suite};
 
-/// One rank of a world whose ranks reach each other over TCP.
+/// One rank of a world whose ranks reach each other over TCP, except that those of one host exchange their data in memory that
+/// they share, where the system lets them.
 ///
 /// All ranks give the same size, options and settings, and a store with a scope that no other group has used. A rank that
 /// dies, stops or is cut off is named by all others within seconds.
@@ -35,7 +40,10 @@ use crate::secure::{JobKey, Suite};
 #[derive(Clone, Debug)]
 pub struct Network {
     rank: usize,
-    hosts: Vec<u32>,
+    size: usize,
+    /// The host of each rank, where that was said.
+    hosts: Option<Vec<u32>>,
+    shared_memory: bool,
     store: Store,
     style: Style,
     address: Option<IpAddr>,
@@ -47,14 +55,30 @@ impl Network {
     /// `rank` of `size`, which exchange addresses over `store`.
     pub fn new(rank: usize, size: usize, store: Store) -> Network {
         let guard = Guard { key: None, protection: Protection::default() };
-        let (hosts, style) = (vec![0; size], Style { windows: false, ..Style::default() });
-        Network { rank, hosts, store, style, address: None, insecure: false, guard }
+        let (hosts, style) = (None, Style::default());
+        Network { rank, size, hosts, shared_memory: true, store, style, address: None, insecure: false, guard }
     }
 
-    /// Says that rank `i` lives on host `hosts[i]`, from which algorithms are chosen. All on one host unless said.
+    /// Says that rank `i` lives on host `hosts[i]`, from which algorithms are chosen; found out unless said. Ranks of different
+    /// hosts in this count do not share memory, even if they could.
     #[must_use]
     pub fn hosts(mut self, hosts: Vec<u32>) -> Network {
-        self.hosts = hosts;
+        self.hosts = Some(hosts);
+        self
+    }
+
+    /// Whether ranks of one host exchange data in memory that they share; on by default. Off, everything goes over TCP, as it
+    /// does where the system does not let them pass memory to each other.
+    #[must_use]
+    pub fn shared_memory(mut self, shared_memory: bool) -> Network {
+        self.shared_memory = shared_memory;
+        self
+    }
+
+    /// Whether ranks that share memory may read each other's windows; on by default. Off, they have links only.
+    #[must_use]
+    pub fn windows(mut self, windows: bool) -> Network {
+        self.style.windows = windows;
         self
     }
 
@@ -121,40 +145,66 @@ impl Network {
     pub fn join(&self, timeout: Duration) -> Result<Group> {
         let now = Instant::now();
         let deadline = now.checked_add(timeout).unwrap_or(now + LONGEST);
-        let layout = Layout::new(self.rank, self.hosts.clone())?;
-        let (lines, suite) = gather(&self.store, &self.terms(), deadline)?;
-        let (bell, keeper_bell) = (bell()?, bell()?);
-        let fate = Arc::new(self.fate([Arc::clone(&bell), Arc::clone(&keeper_bell)])?);
+        let told = self.hosts.clone().unwrap_or_else(|| vec![0; self.size]);
+        let layout = Layout::new(self.rank, told)?;
+        let Gathered { lines, places, suite } = gather(&self.store, &self.terms(), deadline)?;
+        let layout = if self.hosts.is_some() { layout } else { Layout::new(self.rank, hosts_of(&places))? };
+        let agreement = self.agree(&layout, &places, deadline)?;
+        let bells = [agreement.bell().map_or_else(bell, Ok)?, bell()?];
+        let fate = Arc::new(self.fate(&bells)?);
         let standings: Vec<Arc<Standing>> = lines.iter().map(|_| Arc::default()).collect();
-        let (links, post, peers) = equip(lines, suite, &standings, &bell)?;
-        let company = Company {
-            rank: self.rank,
-            peers,
-            fate: Arc::clone(&fate),
-            bell: keeper_bell,
-            rank_bell: Arc::clone(&bell),
-        };
-        let presence = Some(Box::new(Stay::begin(company)?) as _);
-        Ok(self.style.group(layout, Equipment { links, windows: None, post, bell, fate, presence, heap: None }))
+        let ways = agreement.ways(&standings);
+        let [bell, keeper_bell] = bells;
+        let (links, post, peers) = equip(lines, suite, [ways.links, ways.post], (&standings, &bell))?;
+        let (rank, rank_bell) = (self.rank, Arc::clone(&bell));
+        let watch = |(peers, departures)| local::Stay::begin(rank, peers, departures, Arc::clone(&fate));
+        let in_memory = ways.watched.map(watch).transpose()?;
+        let company = Company { rank, peers, fate: Arc::clone(&fate), bell: keeper_bell, rank_bell };
+        let presence = Some(Box::new(Stays { _connected: Stay::begin(company)?, _in_memory: in_memory }) as _);
+        let windows = ways.windows;
+        Ok(self.style.group(layout, Equipment { links, windows, post, bell, fate, presence, heap: None }))
+    }
+
+    /// Agrees with all ranks on who shares memory, where they are to.
+    fn agree(&self, layout: &Layout, places: &[String], deadline: Instant) -> Result<Agreement> {
+        let (store, epoch, windows) = (&self.store, self.style.options.current_epoch(), self.style.windows);
+        let request = Request { store, layout, places, epoch, windows, patience: NEIGHBOURS_WITHIN };
+        if self.shared_memory { share(&request, deadline) } else { Ok(Agreement::default()) }
     }
 
     /// The fate of the group as this rank knows it, with the bells of the rank and of its keeper.
-    fn fate(&self, bells: [Arc<Bell>; 2]) -> Result<Fate> {
-        let size = self.hosts.len();
+    fn fate(&self, bells: &[Arc<Bell>; 2]) -> Result<Fate> {
+        let size = self.size;
         let cells = |words| Cells::on_heap(words).map_err(|error| Error::setup("fate", error));
-        let [_, keeper] = &bells;
+        let [_, keeper] = bells;
         let herald = Arc::clone(keeper);
         let roll = Roll::new(cells(roll::words(size))?);
-        Ok(Fate::new(cells(fate::words(size))?, bells.into(), roll).with_herald(herald))
+        Ok(Fate::new(cells(fate::words(size))?, bells.to_vec(), roll).with_herald(herald))
     }
 
     fn terms(&self) -> Terms {
         let protection = if self.guard.key.is_some() { self.guard.protection as u8 } else { 0 };
         let (epoch, checksum) = (self.style.options.current_epoch(), self.style.checksum);
-        let manner = Manner { epoch, checksum, protection };
-        let (rank, size, address, insecure) = (self.rank, self.hosts.len(), self.address, self.insecure);
+        let (shared_memory, profile) = (self.shared_memory, local::hash(self.style.limits()));
+        let manner = Manner { epoch, checksum, shared_memory, profile, protection };
+        let (rank, size, address, insecure) = (self.rank, self.size, self.address, self.insecure);
         Terms { rank, size, address, insecure, manner, guard: self.guard.clone() }
     }
+}
+
+/// A rank's stay in its group: with all ranks, and with those that it shares memory with. It leaves them in this order.
+#[derive(Debug)]
+struct Stays {
+    _connected: Stay,
+    _in_memory: Option<local::Stay>,
+}
+
+impl Presence for Stays {}
+
+/// Hosts by number, from where the ranks really are.
+fn hosts_of(places: &[String]) -> Vec<u32> {
+    let first = |place| places.iter().position(|other| other == place).unwrap_or_default();
+    places.iter().map(|place| first(place) as u32).collect()
 }
 
 fn bell() -> Result<Arc<Bell>> {
@@ -162,27 +212,29 @@ fn bell() -> Result<Arc<Bell>> {
     Ok(Arc::new(Bell::with_poller(poller).map_err(|error| Error::setup("bells", error))?))
 }
 
-/// The links of a rank for collectives and for messages, and who is at their other ends.
+/// The links of a rank for collectives and for messages, and who is at their other ends. Those to `neighbours` are there
+/// already, and their connections for data end here.
 fn equip(
     lines: Lines,
     suite: Option<Suite>,
-    standings: &[Arc<Standing>],
-    bell: &Bell,
+    neighbours: [Links; 2],
+    (standings, bell): (&[Arc<Standing>], &Bell),
 ) -> Result<(Links, Links, Vec<Peer>)> {
-    let (mut links, mut post, mut peers) = (vec![], vec![], vec![]);
+    let ([mut links, mut post], mut peers) = (neighbours, vec![]);
     for ((rank, lines), standing) in lines.into_iter().enumerate().zip(standings) {
-        let Some([collectives, messages, control]) = lines else {
-            links.push(None);
-            post.push(None);
-            continue;
-        };
-        let data = [&collectives, &messages].map(|line| Arc::clone(&line.socket)).to_vec();
-        links.push(Some(link(collectives, suite, standing, bell)?));
-        post.push(Some(link(messages, suite, standing, bell)?));
+        let Some([collectives, messages, control]) = lines else { continue };
+        let mut data = vec![];
+        if links[rank].is_none() {
+            data = [&collectives, &messages].map(|line| Arc::clone(&line.socket)).to_vec();
+            links[rank] = Some(link(collectives, suite, standing, bell)?);
+            post[rank] = Some(link(messages, suite, standing, bell)?);
+        }
         peers.push((rank, control, data, Arc::clone(standing)));
     }
     Ok((links, post, peers))
 }
 
+/// How long a fault on a host may hold its ranks up before they do without shared memory.
+const NEIGHBOURS_WITHIN: Duration = Duration::from_secs(5);
 /// How long a meeting may last whose end no clock can tell.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);

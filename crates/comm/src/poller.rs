@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -18,20 +18,24 @@ use rustix::io::Errno;
 /// Whoever sleeps must have found a socket empty or full before: then news of it ends the sleep.
 pub(crate) struct Poller {
     epoll: OwnedFd,
-    kick: OwnedFd,
+    kick: Kick,
     lead: Mutex<()>,
     followers: AtomicUsize,
 }
+
+/// What ends the sleep of a poller's leader, from any process that has it.
+#[derive(Debug)]
+pub(crate) struct Kick(OwnedFd);
 
 impl Poller {
     pub(crate) fn new() -> Result<Poller, Errno> {
         let poller = Poller {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
-            kick: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            kick: Kick(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
             lead: Mutex::new(()),
             followers: AtomicUsize::new(0),
         };
-        poller.add(&poller.kick, KICK, EventFlags::IN)?;
+        poller.add(&poller.kick.0, KICK, EventFlags::IN)?;
         Ok(poller)
     }
 
@@ -47,8 +51,12 @@ impl Poller {
 
     /// Ends the leader's sleep, or else the next one.
     pub(crate) fn kick(&self) {
-        // It fails only when the counter is full, and then the kick is there all the same.
-        let _ = rustix::io::write(&self.kick, &1_u64.to_ne_bytes());
+        self.kick.give();
+    }
+
+    /// What another process kicks by.
+    pub(crate) fn kick_descriptor(&self) -> BorrowedFd<'_> {
+        self.kick.0.as_fd()
     }
 
     /// The lead, unless another thread has it.
@@ -78,6 +86,18 @@ impl Poller {
         // An interrupted sleep is one that brought no news.
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, limit.as_ref()) else { return };
         events.iter().map(|event| event.data.u64()).filter(|&number| number != KICK).for_each(&mut each);
+    }
+}
+
+impl Kick {
+    /// The kick of a rank of another process, which handed its [descriptor](Poller::kick_descriptor) over.
+    pub(crate) fn of(descriptor: OwnedFd) -> Kick {
+        Kick(descriptor)
+    }
+
+    pub(crate) fn give(&self) {
+        // It fails only when the counter is full, and then the kick is there all the same.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use phalanx_core::schedule::Algorithm;
 use phalanx_core::{Group, GroupOptions, Layout, Result};
 
-use crate::equipment::{Equipment, Style};
-use crate::local::{self, Door, Joined, Neighbourhood, SegmentMap, Stay, Terms};
+use crate::equipment::{Equipment, Sight, Style};
+use crate::local::{self, Departures, Door, Joined, Neighbourhood, SegmentMap, Stay, Terms};
 
 /// One rank of a world whose ranks are processes of one host.
 ///
@@ -116,16 +116,18 @@ impl Processes {
         let deadline = now.checked_add(timeout).unwrap_or(now + LONGEST);
         let layout = Layout::new(self.rank, self.hosts.clone())?;
         let (rank, size, epoch) = (self.rank, self.hosts.len(), self.style.options.current_epoch());
-        let map = SegmentMap::new(size, local::hash(self.token), epoch, self.heap_byte_len)?;
+        let group = local::hash(self.token.into_iter().chain(self.style.limits()));
+        let map = SegmentMap::new(size, group, epoch, self.heap_byte_len)?;
         let terms = Terms { rank, size, epoch, token: self.token, map: map.hash(), byte_len: map.byte_len };
         let met = match rank {
             0 => local::host(&self.door, &terms, local::create(&map)?, deadline)?,
-            _ => local::attend(&self.door, &terms, deadline)?,
+            _ => local::attend(&self.door, &terms, None, deadline)?,
         };
         let (segment, peers, ties) = met.into_parts();
         let joined = local::join(segment, &map, rank, self.style.has_windows(&self.hosts))?;
         let Joined { links, windows, post, bell, fate, departures, reach, heap } = joined;
         let neighbours = self.cross_memory.then(|| Neighbourhood::new(rank, reach, &peers));
+        let departures = Departures::new(departures, (0..size).collect());
         let stay = Stay::begin(rank, peers, departures, Arc::clone(&fate))?;
         ties.confirm(deadline)?;
         let neighbours = neighbours.map(|mut neighbours| {
@@ -137,6 +139,7 @@ impl Processes {
             None => windows,
         };
         let presence = Some(Box::new(stay) as _);
+        let windows = Sight::of_all(windows);
         Ok(self.style.group(layout, Equipment { links, windows, post, bell, fate, presence, heap }))
     }
 }

@@ -206,7 +206,7 @@ mod tests {
         assert_eq!((roll.last(0), roll.last(1)), (Some(print(5, 100)), None));
         (u32::MAX - 70..=u32::MAX).chain(0..3).for_each(|sequence| roll.note(1, &print(sequence, 1)));
         assert_eq!(roll.last(1), Some(print(2, 1)));
-        assert_eq!(roll.absent(5_u32.wrapping_sub(KEPT as u32)), [], "all are far ahead");
+        assert!(roll.absent(5_u32.wrapping_sub(KEPT as u32)).is_empty(), "all are far ahead");
     }
 
     #[test]

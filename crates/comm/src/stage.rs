@@ -59,8 +59,9 @@ impl Stage {
 
     fn build(&self, call: &Call) -> Result<Schedule> {
         let (layout, op, dtype) = (&self.layout, &call.op, call.dtype);
-        let windows = self.ground.has_windows(layout.size()) && layout.is_one_host();
-        let possible = |wish: &Algorithm| wish.plays(op, dtype) && (windows || !wish.reads_windows());
+        let windows = self.ground.has_windows(layout.size());
+        let of_all = windows && layout.is_one_host();
+        let possible = |wish: &Algorithm| wish.plays(op, dtype) && (of_all || !wish.reads_windows());
         let (algorithm, segments) = match self.wish.filter(possible) {
             Some(wish) => (wish, wish.segments(op, dtype, layout, &self.ground)),
             None => choose(op, dtype, layout, &self.ground),

@@ -8,7 +8,7 @@ use phalanx_core::{Error, Group, GroupOptions, Layout, Result};
 use phalanx_mem::{board, ring};
 
 use crate::bell::Bell;
-use crate::equipment::{Equipment, Links, OFFER_BYTE_LEN, RING_BYTE_LEN, Style};
+use crate::equipment::{Equipment, Links, OFFER_BYTE_LEN, RING_BYTE_LEN, Sight, Style};
 use crate::fate::Fate;
 use crate::memory::{BoardWindows, MemoryLink};
 
@@ -94,7 +94,8 @@ impl Threads {
         ranks
             .map(|(rank, (links, post))| {
                 let layout = Layout::new(rank, self.hosts.clone())?;
-                let (bell, fate, windows) = (Arc::clone(&bells[rank]), Arc::clone(&fate), windows.next());
+                let (bell, fate, windows) =
+                    (Arc::clone(&bells[rank]), Arc::clone(&fate), Sight::of_all(windows.next()));
                 Ok(self.style.group(layout, Equipment { links, windows, post, bell, fate, presence: None, heap: None }))
             })
             .collect()

@@ -12,7 +12,8 @@ use crate::{Network, Processes, Protection};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {
-    /// Shared memory where all ranks are on one host, at most 64 of them; else TCP.
+    /// Shared memory where all ranks are on one host, at most 64 of them; else shared memory inside each host, and TCP between
+    /// hosts.
     #[default]
     Automatic,
     /// Memory that the ranks share.
@@ -85,10 +86,12 @@ impl World {
     /// As [`group`](World::group), and when the transport is shared memory and the ranks are on several hosts.
     pub fn wire(&self, wiring: &Wiring) -> Result<Group> {
         let options = wiring.options.clone().epoch(self.epoch());
+        let profile = options.chosen_profile().or(self.profile());
+        let options = profile.into_iter().fold(options, GroupOptions::profile);
         match wiring.transport {
-            Transport::Tcp => self.over_tcp(wiring, options),
+            Transport::Tcp => self.over_network(wiring, options, false),
             Transport::Automatic if !self.layout().is_one_host() || self.size() > Processes::MOST => {
-                self.over_tcp(wiring, options)
+                self.over_network(wiring, options, true)
             }
             Transport::SharedMemory if !self.layout().is_one_host() => {
                 let hosts = format!("the world's ranks are on {} hosts", self.nodes());
@@ -98,8 +101,9 @@ impl World {
         }
     }
 
-    fn over_tcp(&self, wiring: &Wiring, options: GroupOptions) -> Result<Group> {
+    fn over_network(&self, wiring: &Wiring, options: GroupOptions, shared_memory: bool) -> Result<Group> {
         let network = Network::new(self.rank(), self.size(), self.next_scope()).options(options);
+        let network = network.shared_memory(shared_memory);
         let network = network.hosts(self.layout().hosts().to_vec()).protection(wiring.protection);
         let network = self.key().cloned().into_iter().fold(network, Network::key);
         network.insecure(self.is_insecure()).join(wiring.timeout)

@@ -82,7 +82,9 @@ fn no_thread_segment_or_socket_outlives_its_world() {
         nothing_stays(what);
     }
     for (what, end) in ENDS {
-        over_tcp(*end);
+        over_tcp(false, *end);
+        nothing_stays(what);
+        over_tcp(true, *end);
         nothing_stays(what);
     }
 }
@@ -102,12 +104,15 @@ fn in_a_segment(world: usize, end: End) {
     });
 }
 
-/// Lets each rank of a world connect to the others and end, as processes do.
-fn over_tcp(end: End) {
+/// Lets each rank of a world connect to the others and end, as processes do; where told, they share memory besides.
+fn over_tcp(shared_memory: bool, end: End) {
     let store = Store::new(LocalStore::new(Limits::default()));
     let rank = |rank| {
         let options = GroupOptions::default().timeout(Duration::from_secs(3600));
-        let group = Network::new(rank, 3, store.clone()).options(options).join(Duration::from_secs(30));
+        let group = Network::new(rank, 3, store.clone())
+            .shared_memory(shared_memory)
+            .options(options)
+            .join(Duration::from_secs(30));
         let group = group.expect("a world");
         let _ = catch_unwind(AssertUnwindSafe(|| end(group)));
     };

@@ -7,8 +7,9 @@ use std::time::Duration;
 use phalanx_comm::secure::JobKey;
 use phalanx_comm::store::LocalStore;
 use phalanx_comm::{Network, Protection};
+use phalanx_core::schedule::Profile;
 use phalanx_core::store::{Limits, Store};
-use phalanx_core::{Error, Group, ReduceOp, Result};
+use phalanx_core::{Error, Group, GroupOptions, ReduceOp, Result};
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(1500);
@@ -29,7 +30,8 @@ fn join(
     style: impl Fn(usize, Network) -> Network + Sync,
 ) -> Vec<Result<Group>> {
     let store = store();
-    let join = |rank: usize| style(rank, Network::new(rank, size, store.clone())).join(timeout);
+    let network = |rank: usize| Network::new(rank, size, store.clone()).shared_memory(false);
+    let join = |rank: usize| style(rank, network(rank)).join(timeout);
     thread::scope(|scope| {
         let join = &join;
         let ranks: Vec<_> = ranks.iter().map(|&rank| scope.spawn(move || join(rank))).collect();
@@ -60,6 +62,44 @@ fn protections_and_addresses_make_no_difference_to_what_is_computed() {
             }
         });
     }
+}
+
+/// How many mappings of shared segments this process has.
+fn segments() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains("memfd:")).count()
+}
+
+/// No other test here shares memory.
+#[test]
+fn ranks_of_one_host_share_memory_unless_they_are_not_to() {
+    let store = store();
+    let hosts = [(true, vec![0, 0, 0, 1]), (true, vec![0, 1, 2, 3]), (false, vec![0, 0, 0, 1])];
+    for (number, ((shared_memory, hosts), shares)) in hosts.into_iter().zip([3, 0, 0]).enumerate() {
+        let rank = |rank: usize| {
+            let network = Network::new(rank, 4, store.scope(&number.to_string())).hosts(hosts.clone());
+            network.shared_memory(shared_memory).join(LONG).unwrap()
+        };
+        let groups: Vec<Group> = thread::scope(|scope| {
+            let rank = &rank;
+            let ranks: Vec<_> = (0..4).map(|number| scope.spawn(move || rank(number))).collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+        });
+        assert_eq!(segments(), shares, "{shared_memory} {hosts:?}");
+        thread::scope(|scope| groups.into_iter().for_each(|group| drop(scope.spawn(move || group.barrier().unwrap()))));
+        assert_eq!(segments(), 0);
+    }
+}
+
+#[test]
+fn profiles_and_wishes_that_differ_are_named() {
+    let profile = |rank: usize| Profile::default().segment(100 + rank);
+    let ends = join(&[0, 1], 2, LONG, |rank, network| network.options(GroupOptions::default().profile(profile(rank))));
+    let said = ends[0].as_ref().unwrap_err().to_string();
+    assert!(said.starts_with("ranks over TCP: rank 1 has a profile with hash "), "{said}");
+    let ends = join(&[0, 1], 2, LONG, |rank, network| network.shared_memory(rank == 1));
+    let said = ends[0].as_ref().unwrap_err().to_string();
+    assert_eq!(said, "ranks over TCP: rank 1 has shared memory true, this rank false");
 }
 
 #[test]

@@ -28,7 +28,14 @@ fn calls_between_processes() {
 #[test]
 fn calls_over_tcp() {
     let store = Store::new(LocalStore::new(Limits::default()));
-    play(|rank| Network::new(rank, RANKS, store.clone()).join(PATIENCE).expect("a world"));
+    play(|rank| Network::new(rank, RANKS, store.clone()).shared_memory(false).join(PATIENCE).expect("a world"));
+}
+
+#[test]
+fn calls_within_and_between_hosts() {
+    let store = Store::new(LocalStore::new(Limits::default()));
+    let hosts = vec![0, 0, 1];
+    play(|rank| Network::new(rank, RANKS, store.clone()).hosts(hosts.clone()).join(PATIENCE).expect("a world"));
 }
 
 /// Lets every rank, on a thread of its own, make all calls at all lengths.

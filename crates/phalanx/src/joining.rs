@@ -8,13 +8,14 @@ use phalanx_comm::secure::{Claim, JobKey, JobName, Session};
 use phalanx_comm::store::{
     ClientOptions, FileStore, FileStoreOptions, ServerOptions, StoreAddress, StoreServer, TcpStore,
 };
+use phalanx_core::schedule::Profile;
 use phalanx_core::store::{Store, StoreError};
 use phalanx_core::{Error, Result};
 
 use crate::environment::{Door, KeySource, Launcher, Placement};
 use crate::lobby::{Lobby, Notice};
 use crate::url::{self, Place, Query};
-use crate::{lobby, report};
+use crate::{lobby, profile, report};
 
 /// A world about to be joined: where, as whom, and with which key.
 ///
@@ -41,6 +42,8 @@ pub struct Joining {
     key: Option<JobKey>,
     insecure: bool,
     timeout: Duration,
+    /// What the environment names, read when the ranks are to meet.
+    profile: Option<Profile>,
 }
 
 /// How the store is come by.
@@ -95,6 +98,7 @@ impl Joining {
             insecure: query.insecure.unwrap_or(false),
             way: Way::of(place, &query, rank),
             job: query.job,
+            profile: None,
         })
     }
 
@@ -112,7 +116,8 @@ impl Joining {
         };
         let key = key.as_ref().map(load).transpose()?;
         let (launcher, timeout) = (Some(launcher), timeout.unwrap_or(DEFAULT_TIMEOUT));
-        Ok(Joining { launcher, way, rank, size, local_rank, local_size, epoch, job, key, insecure, timeout })
+        let profile = None;
+        Ok(Joining { launcher, way, rank, size, local_rank, local_size, epoch, job, key, insecure, timeout, profile })
     }
 
     /// The job key, which all ranks need to have. Everything that the store is told is then encrypted.
@@ -138,7 +143,8 @@ impl Joining {
         self.launcher
     }
 
-    /// Meets the other ranks.
+    /// Meets the other ranks. Where `PHALANX_PROFILE` names a file, the world's groups choose algorithms by the
+    /// [profile](Profile) in it.
     ///
     /// Where this fails and the launcher asked for an error report (`PHALANX_ERROR_FILE`, `TORCHELASTIC_ERROR_FILE`), one is
     /// left for it.
@@ -151,7 +157,8 @@ impl Joining {
         self.enter().inspect_err(|error| report::leave(error, Some(rank)))
     }
 
-    fn enter(self) -> Result<World> {
+    fn enter(mut self) -> Result<World> {
+        self.profile = profile::of_environment()?;
         if self.rank >= self.size {
             return Err(Error::setup("rank", format!("{} is not below the world size {}", self.rank, self.size)));
         }
@@ -223,6 +230,7 @@ impl Joining {
         let options = WorldOptions::new(self.rank, self.size).epoch(self.epoch).job(self.job());
         let options = options.timeout(self.timeout).began(began).insecure(self.insecure);
         let options = key.cloned().into_iter().fold(options, WorldOptions::key);
+        let options = self.profile.into_iter().fold(options, WorldOptions::profile);
         let options = self.local_rank.into_iter().fold(options, WorldOptions::local_rank);
         self.local_size.into_iter().fold(options, WorldOptions::local_size)
     }

@@ -6,6 +6,7 @@
 mod environment;
 mod joining;
 mod lobby;
+mod profile;
 mod report;
 mod url;
 mod world;

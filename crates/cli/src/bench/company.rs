@@ -170,7 +170,7 @@ fn processes(terms: &Terms, meeting: &Meeting, teller: &Teller) -> Result<Vec<Ra
 
 fn threads(terms: &Terms, teller: &Teller) -> Result<Vec<Rank>, Failure> {
     let Terms { np, style, pace, .. } = *terms;
-    let world = Threads::new(np).options(style.options()).windows(!style.links);
+    let world = Threads::new(np).hosts(style.hosts_of(np)).options(style.options()).windows(!style.links);
     let world = style.algorithm.into_iter().fold(world, Threads::algorithm);
     let start = |(rank, group): (usize, Group)| {
         let (orders, cases) = mpsc::channel();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use phalanx::schedule::Algorithm;
+use phalanx::schedule::{Algorithm, Profile};
 use phalanx::{Group, GroupOptions, Protection, Store};
 use phalanx_comm::secure::JobKey;
 use phalanx_comm::store::{ClientOptions, ServerOptions, StoreAddress, StoreServer, TcpStore};
@@ -26,6 +26,8 @@ pub(crate) enum Transport {
     TcpEncrypted,
     /// The same, but data can be read on the way
     TcpAuthenticated,
+    /// Processes that share memory with those of their host, of which there are `--hosts`, and reach the others over TCP
+    Mixed,
 }
 
 /// Where ranks that are processes meet. With it goes the secret that lets them in.
@@ -41,6 +43,8 @@ pub(super) enum Meeting {
         key: Option<String>,
         /// Whether data only has to stay as it is, where there is a key.
         clear: bool,
+        /// Whether ranks of one host share memory.
+        shared_memory: bool,
     },
 }
 
@@ -52,6 +56,10 @@ pub(super) struct Style {
     /// Whether everything goes over links.
     pub(super) links: bool,
     pub(super) memory: Memory,
+    /// On how many hosts the ranks pretend to be, in rows.
+    pub(super) hosts: usize,
+    /// By which limits algorithms are chosen, where not by default.
+    pub(super) profile: Option<Profile>,
 }
 
 impl Transport {
@@ -62,6 +70,7 @@ impl Transport {
             Transport::Tcp => "tcp",
             Transport::TcpEncrypted => "tcp-encrypted",
             Transport::TcpAuthenticated => "tcp-authenticated",
+            Transport::Mixed => "mixed",
         }
     }
 
@@ -69,7 +78,11 @@ impl Transport {
     pub(super) fn most_ranks(self) -> usize {
         match self {
             Transport::Shm => 64,
-            Transport::Threads | Transport::Tcp | Transport::TcpEncrypted | Transport::TcpAuthenticated => 1024,
+            Transport::Threads
+            | Transport::Tcp
+            | Transport::TcpEncrypted
+            | Transport::TcpAuthenticated
+            | Transport::Mixed => 1024,
         }
     }
 
@@ -83,10 +96,10 @@ impl Transport {
         match self {
             Transport::Shm => Ok(Some((Meeting::shm()?, None))),
             Transport::Threads => Ok(None),
-            Transport::Tcp => Meeting::tcp(None, true).map(Some),
+            Transport::Tcp | Transport::Mixed => Meeting::tcp(None, true, self == Transport::Mixed).map(Some),
             Transport::TcpEncrypted | Transport::TcpAuthenticated => {
                 let key = JobKey::mint().map_err(|error| Failure::Stopped(format!("job key: {error}")))?;
-                Meeting::tcp(Some(key), self == Transport::TcpAuthenticated).map(Some)
+                Meeting::tcp(Some(key), self == Transport::TcpAuthenticated, false).map(Some)
             }
         }
     }
@@ -100,11 +113,11 @@ impl Meeting {
         Ok(Meeting::Shm { door: format!("phalanx-bench-{name:032x}"), token: token.to_le_bytes() })
     }
 
-    fn tcp(key: Option<JobKey>, clear: bool) -> Result<(Meeting, Option<StoreServer>), Failure> {
+    fn tcp(key: Option<JobKey>, clear: bool, shared_memory: bool) -> Result<(Meeting, Option<StoreServer>), Failure> {
         let options = ServerOptions::new(StoreAddress::tcp("127.0.0.1", 0));
         let server = StoreServer::start(key.iter().cloned().fold(options, ServerOptions::key))?;
         let key = key.map(|key| key.to_hex().to_string());
-        Ok((Meeting::Tcp { store: server.address().to_string(), key, clear }, Some(server)))
+        Ok((Meeting::Tcp { store: server.address().to_string(), key, clear, shared_memory }, Some(server)))
     }
 
     /// Meets the other ranks and returns this rank's group.
@@ -112,10 +125,11 @@ impl Meeting {
         match self {
             Meeting::Shm { door, token } => {
                 let world = Processes::new(rank, np, Door::named(door), *token).options(style.options());
+                let world = if style.hosts > 1 { world.hosts(style.hosts_of(np)) } else { world };
                 let world = world.windows(!style.links);
                 style.algorithm.into_iter().fold(world, Processes::algorithm).join(JOINED_WITHIN)
             }
-            Meeting::Tcp { store, key, clear } => {
+            Meeting::Tcp { store, key, clear, shared_memory } => {
                 let key = key.as_deref().map(JobKey::from_hex).transpose();
                 let key = key.map_err(|error| phalanx::Error::setup("job key", error))?;
                 let options = ClientOptions::new(store.parse()?);
@@ -123,7 +137,8 @@ impl Meeting {
                 let store = Store::new(TcpStore::connect(options)?);
                 let world = Network::new(rank, np, store.scope("bench")).options(style.options());
                 let protection = if *clear { Protection::Authenticated } else { Protection::Encrypted };
-                let world = key.into_iter().fold(world, Network::key).protection(protection);
+                let world = key.into_iter().fold(world, Network::key).protection(protection).hosts(style.hosts_of(np));
+                let world = world.shared_memory(*shared_memory).windows(!style.links);
                 style.algorithm.into_iter().fold(world, Network::algorithm).join(JOINED_WITHIN)
             }
         }
@@ -132,15 +147,17 @@ impl Meeting {
     pub(super) fn to_json(&self) -> Value {
         match self {
             Meeting::Shm { door, token } => json!({ "shm": { "door": door, "token": token } }),
-            Meeting::Tcp { store, key, clear } => json!({ "tcp": { "store": store, "key": key, "clear": clear } }),
+            Meeting::Tcp { store, key, clear, shared_memory } => {
+                json!({ "tcp": { "store": store, "key": key, "clear": clear, "shared_memory": shared_memory } })
+            }
         }
     }
 
     pub(super) fn from_json(told: &Value) -> Option<Meeting> {
         if let Some(store) = told["tcp"]["store"].as_str() {
             let key = told["tcp"]["key"].as_str().map(str::to_owned);
-            let clear = told["tcp"]["clear"].as_bool()?;
-            return Some(Meeting::Tcp { store: store.to_owned(), key, clear });
+            let (clear, shared_memory) = (told["tcp"]["clear"].as_bool()?, told["tcp"]["shared_memory"].as_bool()?);
+            return Some(Meeting::Tcp { store: store.to_owned(), key, clear, shared_memory });
         }
         let shm = &told["shm"];
         let bytes = shm["token"].as_array()?.iter();
@@ -151,11 +168,23 @@ impl Meeting {
 
 impl Style {
     pub(super) fn options(self) -> GroupOptions {
-        GroupOptions::default().timeout(CALL_WITHIN)
+        let options = GroupOptions::default().timeout(CALL_WITHIN);
+        self.profile.into_iter().fold(options, GroupOptions::profile)
+    }
+
+    /// The host of each rank.
+    pub(super) fn hosts_of(self, np: usize) -> Vec<u32> {
+        (0..np).map(|rank| (rank * self.hosts / np) as u32).collect()
     }
 
     pub(super) fn to_json(self) -> Value {
-        json!({ "algorithm": self.algorithm.map(Algorithm::name), "links": self.links, "memory": self.memory.name() })
+        json!({
+            "algorithm": self.algorithm.map(Algorithm::name),
+            "links": self.links,
+            "memory": self.memory.name(),
+            "hosts": self.hosts,
+            "profile": self.profile.map(|profile| profile.to_string()),
+        })
     }
 
     pub(super) fn from_json(told: &Value) -> Option<Style> {
@@ -164,7 +193,12 @@ impl Style {
             name => Some(name.as_str()?.parse().ok()?),
         };
         let memory = Memory::from_str(told["memory"].as_str()?, false).ok()?;
-        Some(Style { algorithm, links: told["links"].as_bool()?, memory })
+        let profile = match &told["profile"] {
+            Value::Null => None,
+            text => Some(text.as_str()?.parse().ok()?),
+        };
+        let (links, hosts) = (told["links"].as_bool()?, told["hosts"].as_u64()?.try_into().ok()?);
+        Some(Style { algorithm, links, memory, hosts, profile })
     }
 }
 
@@ -185,12 +219,14 @@ mod tests {
             store: "127.0.0.1:1".to_owned(),
             key,
             clear,
+            shared_memory: clear,
         });
         for meeting in meetings.into_iter().chain(tcp) {
             assert_eq!(Meeting::from_json(&meeting.to_json()), Some(meeting));
         }
         for algorithm in [None, Some(Algorithm::Ring)] {
-            let style = Style { algorithm, links: algorithm.is_some(), memory: Memory::Shared };
+            let profile = algorithm.map(|_| Profile::default().segment(77));
+            let style = Style { algorithm, links: algorithm.is_some(), memory: Memory::Shared, hosts: 3, profile };
             assert_eq!(Style::from_json(&style.to_json()), Some(style));
         }
         assert_eq!(Meeting::from_json(&json!({ "shm": { "door": "x", "token": [1, 2, 300] } })), None);

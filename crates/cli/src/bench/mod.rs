@@ -13,6 +13,7 @@ mod plot;
 mod quiet;
 mod rank;
 mod report;
+mod tune;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -52,6 +53,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TRANSPORT", value_enum, default_value = "shm")]
     transport: Transport,
 
+    /// Pretend that the ranks are on so many hosts, in rows; two with mixed
+    #[arg(long, value_name = "N", default_value_t = 1, default_value_if("transport", "mixed", "2"), value_parser = clap::value_parser!(u16).range(1..=1024))]
+    hosts: u16,
+
     /// Bytes of the larger of a rank's input and output: sizes, ranges that grow fourfold, or both
     #[arg(long, value_name = "LIST", default_value = "8,1K,64K,1M,16M")]
     sizes: Sizes,
@@ -88,6 +93,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=3600))]
     gate: u16,
 
+    /// Instead of a table, print a profile for this machine: up to which sizes and in which pieces each algorithm is the better
+    #[arg(long, conflicts_with_all = ["operations", "sizes", "algorithm", "links", "shared_buffers", "hosts", "json", "plot"])]
+    tune: bool,
+
     /// Print one JSON object a line instead of a table
     #[arg(long)]
     json: bool,
@@ -102,6 +111,9 @@ pub(crate) type Kinds = Vec<Kind>;
 
 /// Measures all cases in turn and prints what was measured.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    if options.tune {
+        return tune::run(options);
+    }
     let cases = options.cases()?;
     let terms = options.terms()?;
     let mut plot = options.plot.as_deref().map(Plot::create).transpose()?;
@@ -154,8 +166,12 @@ impl Options {
                 transport.name()
             )));
         }
+        if self.hosts > self.np {
+            return Err(Failure::Usage(format!("--hosts {}: there are {np} ranks", self.hosts)));
+        }
         let pace = Pace { budget: Duration::from_secs_f64(self.time), burst: Duration::from_micros(self.burst.into()) };
-        let style = Style { algorithm: self.algorithm, links: self.links, memory: self.memory() };
+        let (algorithm, links, memory) = (self.algorithm, self.links, self.memory());
+        let style = Style { algorithm, links, memory, hosts: self.hosts.into(), profile: None };
         let cores = if transport.has_processes() { cores::one_each(&cores::usable(), np) } else { vec![] };
         Ok(Terms { np, transport, style, pace, cores })
     }
@@ -181,6 +197,8 @@ Examples:
   phalanx bench all_reduce --algorithm ring --json     one algorithm, for another program to read
   phalanx bench all_reduce --shared-buffers            in memory that the ranks share
   phalanx bench --sizes 8..64M --plot latency.svg      a picture
+  phalanx bench --np 4 --transport mixed --hosts 2     two hosts that share memory inside and TCP between
+  phalanx bench --np 4 --tune > profile                limits for PHALANX_PROFILE to name
 
 How it is measured: all ranks begin a burst of calls together, and each reads its clock before and after. A burst is one call,
 or as many as last for --burst. Its time is that of its slowest rank; min, p50 and p99 are over bursts, per call. Roots take

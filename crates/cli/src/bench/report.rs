@@ -57,10 +57,15 @@ pub(super) fn heading(options: &Options, is_pinned: bool) -> String {
     let how = match options.transport {
         Transport::Tcp => "TCP",
         Transport::TcpEncrypted => "encrypted TCP",
+        Transport::Mixed => "shared memory and TCP",
         _ if options.links => "links",
         _ => "shared windows and links",
     };
     let memory = options.memory().name();
+    let ranks = match options.hosts {
+        1 => ranks.to_owned(),
+        hosts => format!("{ranks}, as if on {hosts} hosts,"),
+    };
     format!("{np} ranks as {ranks} on {cores} cores, {pinned}, {dtype}, {op}, {memory} buffers, over {how}")
 }
 

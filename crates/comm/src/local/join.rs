@@ -39,15 +39,33 @@ pub(crate) fn create(map: &SegmentMap) -> Result<Segment> {
 
 /// Takes the place of `rank`, which nobody may have taken before.
 pub(crate) fn join(segment: Segment, map: &SegmentMap, rank: usize, windows: bool) -> Result<Joined> {
+    join_fitted(segment, map, rank, windows, |_, bell| bell)
+}
+
+/// The same with bells to which `fit` has added what a rank with sockets is woken by.
+pub(crate) fn join_fitted(
+    segment: Segment,
+    map: &SegmentMap,
+    rank: usize,
+    windows: bool,
+    mut fit: impl FnMut(usize, Bell) -> Bell,
+) -> Result<Joined> {
     check_header(&segment, map)?;
     segment.populate(map.reserved);
     let segment = Arc::new(segment);
-    place(&segment, map, rank, windows).map_err(shared)
+    let word = |rank| Cells::in_segment(Arc::clone(&segment), map.bell(rank), bell::WORDS);
+    let bell = |rank| word(rank).map(|word| Arc::new(fit(rank, Bell::shared(word))));
+    let bells = (0..map.size).map(bell).collect::<Result<_, _>>().map_err(shared)?;
+    place(&segment, map, rank, windows, bells).map_err(shared)
 }
 
-fn place(segment: &Arc<Segment>, map: &SegmentMap, rank: usize, windows: bool) -> Result<Joined, PlaceError> {
-    let bell = |rank| Cells::in_segment(Arc::clone(segment), map.bell(rank), bell::WORDS).map(Bell::shared);
-    let bells: Vec<Arc<Bell>> = (0..map.size).map(|rank| bell(rank).map(Arc::new)).collect::<Result<_, _>>()?;
+fn place(
+    segment: &Arc<Segment>,
+    map: &SegmentMap,
+    rank: usize,
+    windows: bool,
+    bells: Vec<Arc<Bell>>,
+) -> Result<Joined, PlaceError> {
     let cells = |start, count| Cells::in_segment(Arc::clone(segment), start, count);
     let roll = Roll::new(cells(map.roll, roll::words(map.size))?);
     let fate = Fate::new(cells(map.fate, fate::words(map.size))?, bells.clone(), roll);

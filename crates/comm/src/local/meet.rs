@@ -11,6 +11,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::iter;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,8 @@ pub(crate) struct Met {
     pub(crate) segment: Segment,
     /// The processes of the other ranks.
     pub(crate) peers: Vec<(usize, OwnedFd)>,
+    /// What wakes each rank, this one too, where they brought that.
+    pub(crate) kicks: Vec<OwnedFd>,
     ties: Ties,
 }
 
@@ -57,33 +60,45 @@ pub(crate) struct Guest {
     rank: usize,
     socket: OwnedFd,
     process: OwnedFd,
+    kick: Option<OwnedFd>,
 }
 
 /// Waits for all other ranks and hands the segment out.
 pub(crate) fn host(door: &Door, terms: &Terms, segment: Segment, deadline: Instant) -> Result<Met> {
-    let guests = if terms.size == 1 { vec![] } else { Gathering::new(door, terms)?.gather(deadline)? };
-    let own = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|errno| Error::setup("own process", errno))?;
-    let processes = std::iter::once(&own).chain(guests.iter().map(|guest| &guest.process));
-    let fds: Vec<BorrowedFd<'_>> = std::iter::once(segment.fd()).chain(processes.map(AsFd::as_fd)).collect();
+    match terms.size {
+        1 => welcome(terms, segment, None, vec![]),
+        _ => Gathering::open(door, terms)?.host(segment, None, deadline),
+    }
+}
+
+/// Hands the segment to all guests, and to each the processes and kicks of all.
+fn welcome(terms: &Terms, segment: Segment, kick: Option<BorrowedFd<'_>>, guests: Vec<Guest>) -> Result<Met> {
+    let failed = |error: std::io::Error| Error::setup("descriptors of local ranks", error);
+    let own = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|errno| failed(errno.into()))?;
+    let processes = iter::once(own.as_fd()).chain(guests.iter().map(|guest| guest.process.as_fd()));
+    let kicks: Vec<BorrowedFd<'_>> =
+        kick.into_iter().chain(guests.iter().filter_map(|guest| Some(guest.kick.as_ref()?.as_fd()))).collect();
+    let fds: Vec<BorrowedFd<'_>> = iter::once(segment.fd()).chain(processes).chain(kicks.iter().copied()).collect();
     let welcome = Answer::Welcome { token: terms.token }.encode();
     for guest in &guests {
         packet::send(&guest.socket, &welcome, &fds).map_err(|errno| left(guest.rank, errno))?;
     }
     let process = |guest: &Guest| guest.process.try_clone().map(|process| (guest.rank, process));
-    let peers = guests.iter().map(process).collect::<Result<_, _>>().map_err(|error| Error::setup("process", error))?;
-    Ok(Met { segment, peers, ties: Ties::Host(guests) })
+    let peers = guests.iter().map(process).collect::<Result<_, _>>().map_err(failed)?;
+    let kicks = kicks.into_iter().map(|kick| kick.try_clone_to_owned()).collect::<Result<_, _>>().map_err(failed)?;
+    Ok(Met { segment, peers, kicks, ties: Ties::Host(guests) })
 }
 
 /// Comes to the meeting and receives the segment.
-pub(crate) fn attend(door: &Door, terms: &Terms, deadline: Instant) -> Result<Met> {
+pub(crate) fn attend(door: &Door, terms: &Terms, kick: Option<BorrowedFd<'_>>, deadline: Instant) -> Result<Met> {
     let socket = door.enter(deadline)?;
     let (rank, size) = (terms.rank as u32, terms.size as u32);
     let hello = Hello { token: terms.token, rank, size, epoch: terms.epoch, map: terms.map };
-    packet::send(&socket, &hello.encode(), &[]).map_err(|errno| left(HOST, errno))?;
+    packet::send(&socket, &hello.encode(), kick.as_slice()).map_err(|errno| left(HOST, errno))?;
     let (bytes, fds) = packet::recv(&socket, deadline + GRACE).map_err(|errno| refused(door, errno))?;
     let failed = |why: String| Err(Error::setup("local ranks", why));
     match Answer::decode(&bytes) {
-        Some(Answer::Welcome { token }) if token == terms.token => received(terms, socket, fds),
+        Some(Answer::Welcome { token }) if token == terms.token => received(terms, socket, fds, kick.is_some()),
         Some(Answer::Missing(ranks)) => failed(format!("{} did not come to {door}", list(ranks))),
         Some(Answer::Stranger) => {
             let Terms { rank, size, epoch, .. } = terms;
@@ -94,18 +109,20 @@ pub(crate) fn attend(door: &Door, terms: &Terms, deadline: Instant) -> Result<Me
     }
 }
 
-/// What was handed over: the segment first, then the process of each rank, this one's too.
-fn received(terms: &Terms, socket: OwnedFd, fds: Vec<OwnedFd>) -> Result<Met> {
-    if fds.len() != 1 + terms.size {
-        let why = format!("{} descriptors came where {} are due", fds.len(), 1 + terms.size);
+/// What was handed over: the segment first, then the process of each rank, this one's too, and then the kicks likewise.
+fn received(terms: &Terms, socket: OwnedFd, fds: Vec<OwnedFd>, with_kicks: bool) -> Result<Met> {
+    let due = 1 + terms.size + if with_kicks { terms.size } else { 0 };
+    if fds.len() != due {
+        let why = format!("{} descriptors came where {due} are due", fds.len());
         return Err(Error::setup("local ranks", why));
     }
     let mut fds = fds.into_iter();
     let segment = fds.next().map(|fd| Segment::open_sized(fd, terms.byte_len));
     let segment = segment.ok_or_else(|| Error::setup("shared segment", "it did not come"))?;
     let segment = segment.map_err(|error| Error::setup("shared segment", error))?;
-    let peers = fds.enumerate().filter(|(rank, _)| *rank != terms.rank).collect();
-    Ok(Met { segment, peers, ties: Ties::Guest(socket) })
+    let processes = fds.by_ref().take(terms.size).enumerate();
+    let peers = processes.filter(|(rank, _)| *rank != terms.rank).collect();
+    Ok(Met { segment, peers, kicks: fds.collect(), ties: Ties::Guest(socket) })
 }
 
 impl Met {
@@ -142,21 +159,31 @@ fn expect(socket: &OwnedFd, word: u8, deadline: Instant) -> Result<(), Errno> {
 }
 
 /// The lowest rank at its open door.
-struct Gathering<'a> {
+pub(crate) struct Gathering<'a> {
     name: &'a Door,
     terms: &'a Terms,
     door: OpenDoor,
     /// Connected, but nothing said yet.
     strangers: Vec<(OwnedFd, Pid)>,
     guests: Vec<Guest>,
+    /// Whether each brings what wakes it.
+    with_kicks: bool,
     /// Why the last one was sent away.
     refused: Option<String>,
 }
 
 impl<'a> Gathering<'a> {
-    fn new(name: &'a Door, terms: &'a Terms) -> Result<Gathering<'a>> {
+    /// Opens the door. Who comes waits until it is looked for.
+    pub(crate) fn open(name: &'a Door, terms: &'a Terms) -> Result<Gathering<'a>> {
         let door = name.open(MOST_STRANGERS)?;
-        Ok(Gathering { name, terms, door, strangers: vec![], guests: vec![], refused: None })
+        Ok(Gathering { name, terms, door, strangers: vec![], guests: vec![], with_kicks: false, refused: None })
+    }
+
+    /// Waits for all other ranks and hands the segment out. With a kick, each must bring one.
+    pub(crate) fn host(mut self, segment: Segment, kick: Option<BorrowedFd<'_>>, deadline: Instant) -> Result<Met> {
+        let terms = self.terms;
+        self.with_kicks = kick.is_some();
+        welcome(terms, segment, kick, self.gather(deadline)?)
     }
 
     /// Waits until all have come. The guests are in the order of their ranks.
@@ -191,20 +218,20 @@ impl<'a> Gathering<'a> {
         for (socket, pid) in std::mem::take(&mut self.strangers) {
             match packet::try_recv(&socket) {
                 Err(Errno::AGAIN) => self.strangers.push((socket, pid)),
-                Ok((bytes, _)) => self.greet(socket, pid, Hello::decode(&bytes)),
+                Ok((bytes, fds)) => self.greet((socket, pid), Hello::decode(&bytes), fds.into_iter().next()),
                 Err(_) => {}
             }
         }
     }
 
     /// Who does not know the token is told nothing.
-    fn greet(&mut self, socket: OwnedFd, pid: Pid, hello: Option<Hello>) {
+    fn greet(&mut self, (socket, pid): (OwnedFd, Pid), hello: Option<Hello>, kick: Option<OwnedFd>) {
         let Some(hello) = hello.filter(|hello| hello.token == self.terms.token) else {
             self.refused = Some(format!("process {pid} has not the group's token"));
             return;
         };
         let rank = hello.rank as usize;
-        let answer = if !self.is_ours(&hello) {
+        let answer = if !self.is_ours(&hello) || kick.is_some() != self.with_kicks {
             let Hello { rank, size, epoch, .. } = hello;
             self.refused = Some(format!("rank {rank} came as one of {size} in epoch {epoch}"));
             Answer::Stranger
@@ -212,7 +239,7 @@ impl<'a> Gathering<'a> {
             Answer::Taken
         } else {
             match pidfd_open(pid, PidfdFlags::empty()) {
-                Ok(process) => self.guests.push(Guest { rank, socket, process }),
+                Ok(process) => self.guests.push(Guest { rank, socket, process, kick }),
                 Err(errno) => self.refused = Some(format!("rank {rank} cannot be watched: {errno}")),
             }
             return;

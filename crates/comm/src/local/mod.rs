@@ -12,8 +12,8 @@ mod tests;
 mod watch;
 
 pub use door::Door;
-pub(crate) use join::{Joined, create, join};
+pub(crate) use join::{Joined, create, join, join_fitted};
 pub(crate) use map::{MOST_RANKS, SegmentMap, hash};
-pub(crate) use meet::{Terms, attend, host};
+pub(crate) use meet::{Gathering, Met, Terms, attend, host};
 pub(crate) use reach::Neighbourhood;
-pub(crate) use watch::Stay;
+pub(crate) use watch::{Departures, Stay};

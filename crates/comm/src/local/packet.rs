@@ -28,7 +28,7 @@ pub(super) struct Hello {
 /// What it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// All have come: here are the segment and the processes of all ranks.
+    /// All have come: here are the segment, the processes of all ranks, and their kicks where they have some.
     Welcome { token: [u8; 16] },
     /// These ranks, by bit, did not come in time.
     Missing(u64),
@@ -168,8 +168,8 @@ const MAGIC: &[u8; 8] = b"PHXDOOR1";
 const HELLO: usize = 44;
 const ANSWER: usize = 17;
 const LONGEST: usize = 64;
-/// Room for the segment and the processes of all ranks.
-const SPACE: usize = cmsg_space!(ScmRights(1 + MOST_RANKS));
+/// Room for the segment, and the processes and kicks of all ranks.
+const SPACE: usize = cmsg_space!(ScmRights(1 + 2 * MOST_RANKS));
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ use phalanx_core::{Group, GroupOptions, Layout, ReduceOp};
 use phalanx_mem::Segment;
 
 use super::*;
-use crate::equipment::{Equipment, Style};
+use crate::equipment::{Equipment, Sight, Style};
 
 #[test]
 fn nonsense_in_the_segment_neither_breaks_nor_hangs_a_rank() {
@@ -47,6 +47,7 @@ fn group(segment: &Segment, map: &SegmentMap, rank: usize, with_windows: bool) -
         join(view, map, rank, with_windows).expect("free");
     let options = GroupOptions::default().timeout(TIMEOUT);
     let style = Style { options, windows: with_windows, ..Style::default() };
+    let windows = Sight::of_all(windows);
     let equipment = Equipment { links, windows, post, bell, fate, presence: None, heap };
     style.group(Layout::one_host(rank, SIZE).expect("a rank"), equipment)
 }

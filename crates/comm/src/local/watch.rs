@@ -15,11 +15,50 @@ use rustix::io::Errno;
 use crate::fate::Fate;
 use crate::host::Presence;
 
+/// Who has left, as the ranks of a host tell each other.
+#[derive(Debug)]
+pub(crate) struct Departures {
+    /// One word for each.
+    words: Cells<AtomicU64>,
+    /// The ranks that these words are of.
+    ranks: Vec<usize>,
+}
+
+impl Departures {
+    /// The departures of `ranks`, in these cells.
+    pub(crate) fn new(words: Cells<AtomicU64>, ranks: Vec<usize>) -> Departures {
+        Departures { words, ranks }
+    }
+
+    fn note(&self, rank: usize) {
+        self.word(rank).inspect(|word| word.store(GONE, Ordering::Release));
+    }
+
+    fn has(&self, rank: usize) -> bool {
+        self.said(rank) == GONE
+    }
+
+    /// Notes that a rank which stays has seen another end. Who leaves meanwhile has left.
+    fn witness(&self, rank: usize) {
+        if let Some(word) = self.word(rank) {
+            let _ = word.compare_exchange(0, WITNESS, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+
+    fn said(&self, rank: usize) -> u64 {
+        self.word(rank).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    fn word(&self, rank: usize) -> Option<&AtomicU64> {
+        self.words.get(self.ranks.iter().position(|&known| known == rank)?)
+    }
+}
+
 /// A rank's stay in its group. Dropping it says that the rank has left, and ends the watch.
 #[derive(Debug)]
 pub(crate) struct Stay {
     rank: usize,
-    departures: Arc<Cells<AtomicU64>>,
+    departures: Arc<Departures>,
     /// Written to when the watch shall end.
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -27,7 +66,7 @@ pub(crate) struct Stay {
 
 struct Watch {
     rank: usize,
-    departures: Arc<Cells<AtomicU64>>,
+    departures: Arc<Departures>,
     stop: Arc<OwnedFd>,
     /// The peers that live, as far as is known, and their processes.
     peers: Vec<(usize, OwnedFd)>,
@@ -39,7 +78,7 @@ impl Stay {
     pub(crate) fn begin(
         rank: usize,
         peers: Vec<(usize, OwnedFd)>,
-        departures: Cells<AtomicU64>,
+        departures: Departures,
         fate: Arc<Fate>,
     ) -> Result<Stay> {
         let failed = |error: std::io::Error| Error::setup("watch over the local ranks", error);
@@ -55,7 +94,7 @@ impl Presence for Stay {}
 
 impl Drop for Stay {
     fn drop(&mut self) {
-        self.departures[self.rank].store(GONE, Ordering::Release);
+        self.departures.note(self.rank);
         let told = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
         // The watch waits for nothing but its descriptors, so its end is near once it is told.
         if let (Ok(_), Some(thread)) = (told, self.thread.take()) {
@@ -86,17 +125,15 @@ impl Watch {
     /// they live and saw an end too, but not for long.
     fn gather(&mut self, mut ended: Vec<usize>) -> Vec<usize> {
         let departures = Arc::clone(&self.departures);
-        let word = |rank: usize| departures[rank].load(Ordering::Acquire);
-        ended.retain(|&rank| word(rank) != GONE);
+        ended.retain(|&rank| !departures.has(rank));
         if ended.is_empty() {
             return ended;
         }
-        // Who leaves meanwhile has left.
-        let _ = departures[self.rank].compare_exchange(0, WITNESS, Ordering::AcqRel, Ordering::Acquire);
+        departures.witness(self.rank);
         let until = Instant::now() + GATHERING;
-        while self.peers.iter().any(|(rank, _)| word(*rank) == 0) && Instant::now() < until {
+        while self.peers.iter().any(|(rank, _)| departures.said(*rank) == 0) && Instant::now() < until {
             match self.wait(Some(GLANCE)) {
-                Ok(Some(more)) => ended.extend(more.into_iter().filter(|&rank| word(rank) != GONE)),
+                Ok(Some(more)) => ended.extend(more.into_iter().filter(|&rank| !departures.has(rank))),
                 Err(Errno::INTR) => {}
                 Ok(None) | Err(_) => break,
             }
@@ -155,7 +192,7 @@ mod tests {
     fn stay() -> (Stay, Vec<Child>, Arc<Bell>, Arc<Fate>) {
         let bells: Vec<_> = (0..3).map(|_| Arc::new(Bell::new().expect("memory"))).collect();
         let fate = Arc::new(Fate::of_threads(bells.clone()).expect("memory"));
-        let departures = Cells::on_heap(LINE).expect("memory");
+        let departures = Departures::new(Cells::on_heap(LINE).expect("memory"), (0..3).collect());
         let (children, processes): (Vec<_>, Vec<_>) = (0..2).map(|_| process()).unzip();
         let peers = processes.into_iter().enumerate().map(|(at, process)| (at + 1, process)).collect();
         let stay = Stay::begin(0, peers, departures, Arc::clone(&fate)).expect("a thread");
@@ -170,7 +207,7 @@ mod tests {
     #[test]
     fn the_end_of_a_process_is_told_unless_its_rank_had_left() {
         let (stay, mut children, bell, fate) = stay();
-        stay.departures[1].store(GONE, Ordering::Release);
+        stay.departures.note(1);
         end(children.remove(0));
         end(children.remove(0));
         let mut patience = Patience::new(&bell, std::time::Duration::from_secs(10));
@@ -184,7 +221,7 @@ mod tests {
         let (stay, children, _, fate) = stay();
         let departures = Arc::clone(&stay.departures);
         drop(stay);
-        assert_eq!(departures[0].load(Ordering::Acquire), GONE);
+        assert!(departures.has(0));
         children.into_iter().for_each(end);
         assert_eq!(fate.check(), Ok(()));
         assert_eq!(Arc::strong_count(&fate), 1, "the thread has ended");

@@ -26,14 +26,21 @@ pub(crate) struct Card {
 pub(crate) struct Manner {
     pub(crate) epoch: u32,
     pub(crate) checksum: bool,
+    /// Whether ranks of one host share memory where they can.
+    pub(crate) shared_memory: bool,
+    /// By which limits algorithms are chosen, as a hash.
+    pub(crate) profile: u64,
     /// How connections are protected, by its number.
     pub(crate) protection: u8,
 }
 
 impl Card {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = vec![VERSION, self.manner.checksum.into(), self.manner.protection, self.cipher as u8];
+        let Manner { checksum, shared_memory, protection, .. } = self.manner;
+        let flags = u8::from(checksum) | u8::from(shared_memory) << 1;
+        let mut out = vec![VERSION, flags, protection, self.cipher as u8];
         out.extend(self.manner.epoch.to_le_bytes());
+        out.extend(self.manner.profile.to_le_bytes());
         out.extend(self.token);
         put_bytes(&mut out, self.host.as_bytes());
         out.extend(u32::from(self.port).to_le_bytes());
@@ -47,8 +54,10 @@ impl Card {
         if reader.u8()? != VERSION {
             return None;
         }
-        let checksum = [false, true].into_iter().nth(reader.u8()?.into())?;
-        let (protection, cipher, epoch) = (reader.u8()?, Cipher::of_number(reader.u8()?)?, reader.u32()?);
+        let flags = Some(reader.u8()?).filter(|flags| *flags < 4)?;
+        let (checksum, shared_memory) = (flags & 1 != 0, flags & 2 != 0);
+        let (protection, cipher) = (reader.u8()?, Cipher::of_number(reader.u8()?)?);
+        let (epoch, profile) = (reader.u32()?, reader.u64()?);
         let token = reader.take(16)?.try_into().ok()?;
         let host = Some(reader.text()?).filter(|host| host.len() <= MAX_HOST)?.to_owned();
         let port = u16::try_from(reader.u32()?).ok()?;
@@ -56,7 +65,7 @@ impl Card {
         while !reader.is_empty() {
             addresses.push(address(&mut reader)?);
         }
-        let manner = Manner { epoch, checksum, protection };
+        let manner = Manner { epoch, checksum, shared_memory, profile, protection };
         (addresses.len() <= MAX_ADDRESSES).then_some(Card { token, cipher, manner, host, port, addresses })
     }
 
@@ -91,7 +100,7 @@ mod tests {
 
     fn card() -> Card {
         let addresses = ["127.0.0.1", "10.1.2.3", "192.168.0.9", "fd00::7"].map(|text| text.parse().unwrap()).to_vec();
-        let manner = Manner { epoch: 9, checksum: true, protection: 2 };
+        let manner = Manner { epoch: 9, checksum: true, shared_memory: true, profile: 77, protection: 2 };
         Card { token: [3; 16], cipher: Cipher::ChaCha, manner, host: "here".to_owned(), port: 4100, addresses }
     }
 

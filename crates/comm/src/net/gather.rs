@@ -38,8 +38,18 @@ pub(crate) struct Terms {
 /// The connections of one rank by peer: for collectives, for messages, and for control.
 pub(crate) type Lines = Vec<Option<[Line; Traffic::ALL.len()]>>;
 
-/// Comes together with all other ranks by `deadline`: the connections, and how data travels over them where a key protects it.
-pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<(Lines, Option<Suite>)> {
+/// The connections of a rank, and what else it learns while they are made.
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    pub(crate) lines: Lines,
+    /// Which host each rank is on.
+    pub(crate) places: Vec<String>,
+    /// How data travels where a key protects it.
+    pub(crate) suite: Option<Suite>,
+}
+
+/// Comes together with all other ranks by `deadline`.
+pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<Gathered> {
     let door = Door::open(terms.address, terms.insecure || terms.guard.key.is_some())?;
     let meeting = Meeting::new(store.clone(), "ranks", terms.rank, terms.size);
     let ours = card(terms, &door)?;
@@ -62,7 +72,8 @@ pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<
         let passed = meeting.pass(&[], deadline.saturating_duration_since(Instant::now()));
         passed.unwrap_or_else(|error| log::debug!("ranks over TCP: {error}"));
     }
-    lines.map(|lines| (lines, suite(&terms.guard, &cards)))
+    let suite = suite(&terms.guard, &cards);
+    lines.map(|lines| Gathered { lines, places: cards.into_iter().map(|card| card.host).collect(), suite })
 }
 
 /// Ranks whose processor has no AES would hold all others up.
@@ -95,16 +106,16 @@ fn meet(meeting: &Meeting, card: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>
 fn check(ours: &Card, rank: usize, theirs: Option<Card>) -> Result<Card> {
     let odd = |why: String| Error::setup("ranks over TCP", why);
     let theirs = theirs.ok_or_else(|| odd(format!("rank {rank} is of another version of this library")))?;
-    let (a, b) = (ours.manner, theirs.manner);
-    let differs = |what, ours: String, theirs| odd(format!("rank {rank} has {what} {theirs}, this rank {ours}"));
-    if a.epoch != b.epoch {
-        return Err(differs("epoch", a.epoch.to_string(), b.epoch.to_string()));
-    }
-    if a.checksum != b.checksum {
-        return Err(differs("checksum", a.checksum.to_string(), b.checksum.to_string()));
-    }
-    if a.protection != b.protection {
-        return Err(differs("protection", a.protection.to_string(), b.protection.to_string()));
+    let settings = |card: &Card| {
+        let Manner { epoch, checksum, shared_memory, profile, protection } = card.manner;
+        let hash = format!("{profile:016x}");
+        let values = [epoch.to_string(), checksum.to_string(), shared_memory.to_string(), hash, protection.to_string()];
+        ["epoch", "checksum", "shared memory", "a profile with hash", "protection"].into_iter().zip(values)
+    };
+    if let Some(((what, ours), (_, theirs))) =
+        settings(ours).zip(settings(&theirs)).find(|(ours, theirs)| ours != theirs)
+    {
+        return Err(odd(format!("rank {rank} has {what} {theirs}, this rank {ours}")));
     }
     Ok(theirs)
 }

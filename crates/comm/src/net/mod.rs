@@ -21,7 +21,7 @@ mod standing;
 
 pub(crate) use card::Manner;
 pub(crate) use control::{Company, Peer, Stay};
-pub(crate) use gather::{Lines, Terms, gather};
+pub(crate) use gather::{Gathered, Lines, Terms, gather};
 pub(crate) use greeting::Guard;
 pub(crate) use link::link;
 pub use protection::Protection;

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use phalanx_core::schedule::Profile;
+
 use crate::secure::{JobKey, JobName};
 
 /// Which world to join, and as whom.
@@ -18,6 +20,7 @@ pub struct WorldOptions {
     pub(super) interval: Duration,
     pub(super) key: Option<JobKey>,
     pub(super) insecure: bool,
+    pub(super) profile: Option<Profile>,
 }
 
 impl WorldOptions {
@@ -35,6 +38,7 @@ impl WorldOptions {
             interval: Duration::from_secs(10),
             key: None,
             insecure: false,
+            profile: None,
         }
     }
 
@@ -91,6 +95,13 @@ impl WorldOptions {
     #[must_use]
     pub fn insecure(mut self, insecure: bool) -> WorldOptions {
         self.insecure = insecure;
+        self
+    }
+
+    /// By which limits the groups of the world choose algorithms, where they are not told others.
+    #[must_use]
+    pub fn profile(mut self, profile: Profile) -> WorldOptions {
+        self.profile = Some(profile);
         self
     }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use phalanx_core::schedule::Profile;
 use phalanx_core::store::Store;
 use phalanx_core::{Error, Layout, Result};
 
@@ -33,6 +34,7 @@ pub struct World {
     parting: Parting,
     key: Option<JobKey>,
     insecure: bool,
+    profile: Option<Profile>,
     /// How many groups this rank has asked for.
     groups: AtomicU64,
     /// What serves the store, where this rank does. Ends after the others have left.
@@ -77,7 +79,9 @@ impl World {
         let layout = Layout::new(layout.rank(), nodes)?;
         let (epoch, job, barriers) = (options.epoch, options.job.clone(), Mutex::default());
         let (key, insecure, groups) = (options.key.clone(), options.insecure, AtomicU64::new(0));
-        let world = World { layout, members, epoch, job, own, barriers, parting, key, insecure, groups, server };
+        let profile = options.profile;
+        let world =
+            World { layout, members, epoch, job, own, barriers, parting, key, insecure, profile, groups, server };
         world.look_around(options, counted[options.rank]);
         Ok(world)
     }
@@ -149,6 +153,12 @@ impl World {
     /// then the store ends.
     pub fn leave(mut self, timeout: Duration) -> Result<()> {
         self.part(timeout)
+    }
+
+    /// By which limits its groups choose algorithms, where they are not told others.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn profile(&self) -> Option<Profile> {
+        self.profile
     }
 
     /// Keys of a group's own. Ranks that ask for groups in one order have the same for each.

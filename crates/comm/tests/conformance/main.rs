@@ -65,12 +65,23 @@ conformance! {
     shm => |size, options| joined(size, |rank| rank.options(options.clone())),
     shm_copies => |size, options| joined(size, |rank| rank.cross_memory(false).options(options.clone())),
     shm_links => |size, options| joined(size, |rank| rank.windows(false).options(options.clone())),
-    tcp => |size, options| connected(size, |rank| rank.options(options.clone())),
-    tcp_encrypted => |size, options| connected(size, |rank| rank.key(key()).options(options.clone())),
-    tcp_authenticated => |size, options| {
-        connected(size, |rank| rank.key(key()).protection(Protection::Authenticated).options(options.clone()))
+    tcp => |size, options| connected(size, |rank| rank.shared_memory(false).options(options.clone())),
+    tcp_encrypted => |size, options| {
+        connected(size, |rank| rank.shared_memory(false).key(key()).options(options.clone()))
     },
-    tcp_checksums => |size, options| connected(size, |rank| rank.checksum(true).options(options.clone())),
+    tcp_authenticated => |size, options| {
+        let rank = |rank: phalanx_comm::Network| rank.shared_memory(false).key(key()).protection(Protection::Authenticated);
+        connected(size, |network| rank(network).options(options.clone()))
+    },
+    tcp_checksums => |size, options| {
+        connected(size, |rank| rank.shared_memory(false).checksum(true).options(options.clone()))
+    },
+    mixed_in_rows => |size, options| connected(size, |rank| rank.hosts(rows(size)).options(options.clone())),
+    mixed_interleaved => |size, options| connected(size, |rank| rank.hosts(interleaved(size)).options(options.clone())),
+    mixed_on_one_host => |size, options| connected(size, |rank| rank.options(options.clone())),
+    mixed_links => |size, options| {
+        connected(size, |rank| rank.hosts(interleaved(size)).windows(false).key(key()).options(options.clone()))
+    },
 }
 
 /// Collectives by each algorithm wherever it can play them, not only where it would be chosen.

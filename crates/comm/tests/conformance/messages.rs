@@ -103,10 +103,10 @@ pub(crate) fn batches(setting: &Setting) {
             let done = group.batch(give.chain(take).collect()).unwrap();
             let (sent, came) = done.split_at(peers.len());
             for (&to, sent) in peers.iter().zip(sent) {
-                assert!(sent.peer == to && sent.data == case.given(me, to, len(me, to)));
+                assert!(sent.peer == to && sent.data == case.given::<u32>(me, to, len(me, to)));
             }
             for (&from, came) in peers.iter().rev().zip(came) {
-                assert!(came.peer == from && came.data == case.given(from, me, len(from, me)));
+                assert!(came.peer == from && came.data == case.given::<u32>(from, me, len(from, me)));
             }
             assert_eq!(group.batch::<u8>(vec![]), Ok(vec![]));
         });

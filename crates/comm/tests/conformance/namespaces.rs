@@ -1,5 +1,6 @@
 //! Ranks that are processes on several hosts, as far as the network is concerned: namespaces that a bridge connects, two ranks
-//! in each. It takes the right to make namespaces, and `unshare`, `nsenter` and `ip`; the test says so where one is missing.
+//! in each, which share memory. It takes the right to make namespaces, and `unshare`, `nsenter` and `ip`; the test says so
+//! where one is missing.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -43,10 +44,18 @@ fn member() {
         let hosts = members.iter().map(|&member| host(member) as u32).collect();
         let network = Network::new(rank, members.len(), store.scope(&format!("team-{team}"))).hosts(hosts);
         let network = if protection == ENCRYPTED { network.key(key()) } else { network.insecure(true) };
-        network.options(GroupOptions::default().timeout(PATIENCE)).join(PATIENCE).expect("a group")
+        let group = network.options(GroupOptions::default().timeout(PATIENCE)).join(PATIENCE).expect("a group");
+        let neighbours = members.iter().filter(|&&member| host(member) == host(me)).count();
+        assert!(neighbours == 1 || shares_memory(), "{neighbours} members of one host share no memory");
+        group
     };
     let found = part((seed, MEMBERS, me), join);
     assert!(found.is_empty(), "{} differences\n{}", found.len(), found.join("\n"));
+}
+
+fn shares_memory() -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("the mappings of this process");
+    maps.contains("memfd:")
 }
 
 fn between_hosts(encrypted: bool) {

@@ -51,7 +51,7 @@ fn play(guard: Guard, len: usize, fault: Option<Fault>, portion: usize) -> Story
 }
 
 fn take_part(rank: usize, store: Store, guard: Guard, len: usize) -> Result<()> {
-    let network = Network::new(rank, 2, store).checksum(guard == Guard::Checksum);
+    let network = Network::new(rank, 2, store).shared_memory(false).checksum(guard == Guard::Checksum);
     let network = network.options(GroupOptions::default().timeout(PATIENCE));
     let network = match guard {
         Guard::Key => network.key(JobKey::from_hex(&"07".repeat(32)).expect("a key")).protection(Protection::Encrypted),

@@ -9,7 +9,7 @@ use crate::times::{self, Times};
 use crate::world::{Ground, World};
 use crate::{LATE, SIZE};
 
-const GROUNDS: [Ground; 2] = [Ground::Segment, Ground::Tcp];
+const GROUNDS: [Ground; 3] = [Ground::Segment, Ground::Tcp, Ground::Mixed];
 
 /// How much longer than its time a call took, as a rank says it.
 pub(crate) fn over(said: &str) -> Duration {

@@ -108,14 +108,14 @@ fn address_space() -> u64 {
 fn attempt(home: &Option<Store>, door: &str) -> Result<Group> {
     let (rank, size) = (number(RANK), number(RANKS));
     match home {
-        Some(store) => Network::new(rank, size, store.scope(door)).join(SOON),
+        Some(store) => placed(Network::new(rank, size, store.scope(door)), size).join(SOON),
         None => Processes::new(rank, size, Door::named(door.to_owned()), [9; 16]).heap(1 << 20).join(SOON),
     }
 }
 
 fn home(door: &str) -> (Option<Store>, String) {
     match said(GROUND).as_str() {
-        "Tcp" => (Some(crate::play::store(door)), "scarce".to_owned()),
+        "Tcp" | "Mixed" => (Some(crate::play::store(door)), "scarce".to_owned()),
         _ => (None, door.to_owned()),
     }
 }
@@ -125,7 +125,8 @@ pub(crate) fn hosting() {
     let book = Store::new(FileStore::open(said(DOOR), FileStoreOptions::new()).expect("a file"));
     let server = (number(RANK) == 0).then(|| serve(&book));
     let store = served(&book);
-    let group = Network::new(number(RANK), number(RANKS), store.scope("ranks")).join(PATIENCE).expect("all come");
+    let (rank, size) = (number(RANK), number(RANKS));
+    let group = placed(Network::new(rank, size, store.scope("ranks")), size).join(PATIENCE).expect("all come");
     say("ready");
     let error = loop {
         if let Err(error) = group.all_reduce(&mut [1_u32; 100], ReduceOp::Sum) {
@@ -149,7 +150,7 @@ pub(crate) fn beside_a_store() {
         return;
     }
     let store = served(&book);
-    let group = placed(Network::new(rank, size, store.scope("ranks"))).join(PATIENCE).expect("all come");
+    let group = placed(Network::new(rank, size, store.scope("ranks")), size).join(PATIENCE).expect("all come");
     say("ready");
     listen();
     for _ in 0..100 {

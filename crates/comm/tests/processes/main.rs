@@ -8,6 +8,7 @@ mod forked;
 mod hard_times;
 mod hardship;
 mod hosts;
+mod mixed;
 mod play;
 mod relay;
 mod tcp;
@@ -28,13 +29,17 @@ fn rank() {
 
 #[test]
 fn a_rank_that_is_killed_is_named_by_all_others() {
-    killed_ranks_are_named(Ground::Segment, 20, "its process ended", Duration::from_millis(100));
+    killed_ranks_are_named(Ground::Segment, 20, &["its process ended"], Duration::from_millis(100));
 }
 
 /// Kills one rank of a world after another, `kills` times unless told otherwise, and holds the time until the others say so
 /// against the bounds.
-fn killed_ranks_are_named(ground: Ground, kills: usize, why: &str, usual: Duration) {
-    let transport = if ground == Ground::Tcp { "TCP" } else { "shared memory" };
+fn killed_ranks_are_named(ground: Ground, kills: usize, reasons: &[&str], usual: Duration) {
+    let transport = match ground {
+        Ground::Segment => "shared memory",
+        Ground::Tcp => "TCP",
+        Ground::Mixed => "both",
+    };
     let mut times = Times::of("a rank is killed", transport);
     for kill in 0..times::runs(kills) {
         let victim = kill % SIZE;
@@ -42,11 +47,15 @@ fn killed_ranks_are_named(ground: Ground, kills: usize, why: &str, usual: Durati
         world.tell_all(&format!("{}", fastrand::u32(1..60)));
         world.expect(victim, "played");
         let killed = world.kill(&[victim]);
+        let mut verdicts = vec![];
         times.add(world.others(&[victim]).map(|rank| {
             let (told, verdict) = world.hear(rank, "failed");
-            assert_eq!(verdict, format!("rank {victim} is dead: {why}"), "rank {rank}");
+            let is_named = |why: &&str| verdict == format!("rank {victim} is dead: {why}");
+            assert!(reasons.iter().any(is_named), "rank {rank}: {verdict}");
+            verdicts.push(verdict);
             told - killed
         }));
+        assert!(verdicts.iter().all(|verdict| *verdict == verdicts[0]), "{verdicts:?}");
         world.end();
     }
     times.hold(usual, LATE);

@@ -80,7 +80,7 @@ pub(crate) fn join(timeout: Duration) -> Group {
     let (rank, size, door) = (number(RANK), number(RANKS), std::env::var(DOOR).expect("a name"));
     let options = GroupOptions::default().timeout(timeout);
     let group = match std::env::var(GROUND).expect("a ground").as_str() {
-        "Tcp" => placed(Network::new(rank, size, store(&door))).options(options).join(PATIENCE),
+        "Tcp" | "Mixed" => placed(Network::new(rank, size, store(&door)), size).options(options).join(PATIENCE),
         _ => Processes::new(rank, size, Door::named(door), [9; 16]).options(options).join(PATIENCE),
     };
     let group = group.unwrap_or_else(|error| panic!("{error}"));
@@ -100,8 +100,12 @@ pub(crate) fn missing(rank: usize) -> String {
     )
 }
 
-/// At the address of this rank's host, where it has one of its own.
-pub(crate) fn placed(network: Network) -> Network {
+/// At the address of this rank's host, where it has one of its own; on mixed ground two ranks share memory.
+pub(crate) fn placed(network: Network, size: usize) -> Network {
+    let network = match std::env::var(GROUND).as_deref() {
+        Ok("Mixed") => network.hosts((0..size as u32).map(|rank| rank / 2).collect()),
+        _ => network.shared_memory(false),
+    };
     match std::env::var(ADDRESS) {
         Ok(address) => network.address(address.parse().expect("an address")).insecure(true),
         Err(_) => network,

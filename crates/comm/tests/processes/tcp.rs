@@ -20,7 +20,7 @@ fn verdict(world: &World, but: &[usize]) -> String {
 
 #[test]
 fn a_rank_that_is_killed_is_named_by_all_others() {
-    killed_ranks_are_named(Ground::Tcp, 8, "connection closed", Duration::from_millis(350));
+    killed_ranks_are_named(Ground::Tcp, 8, &["connection closed"], Duration::from_millis(350));
 }
 
 /// Row 4.

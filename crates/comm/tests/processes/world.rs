@@ -31,6 +31,8 @@ struct StoreFile(PathBuf);
 pub(crate) enum Ground {
     Segment,
     Tcp,
+    /// Two ranks on each host share memory, and reach the others over TCP.
+    Mixed,
 }
 
 struct Rank {
@@ -48,7 +50,7 @@ impl World {
     /// Starts a play in as many processes.
     pub(crate) fn start_on(ground: Ground, play: &str, size: usize) -> World {
         let (mut door, mut server) = (unique_name(), None);
-        if ground == Ground::Tcp {
+        if ground != Ground::Segment {
             let options = ServerOptions::new("127.0.0.1:0".parse().expect("an address"));
             let started = server.insert(StoreServer::start(options).expect("a free port"));
             door = started.address().to_string();

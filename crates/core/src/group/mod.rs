@@ -23,6 +23,7 @@ use crate::fingerprint::Fingerprint;
 use crate::player::Data;
 use crate::recorder::{Record, Recorder};
 use crate::reduce::Factor;
+use crate::schedule::Profile;
 use crate::{DType, Element, Error, Layout, Op, Result};
 
 /// A group of ranks and this process's place in it.
@@ -49,13 +50,15 @@ pub struct GroupOptions {
     epoch: u32,
     compare_sites: bool,
     remembered: usize,
+    profile: Option<Profile>,
 }
 
 impl Default for GroupOptions {
     /// Named "world", 30 minutes for an operation, epoch 0, call sites not compared, 2,048 operations remembered.
     fn default() -> GroupOptions {
         let timeout = Duration::from_secs(30 * 60);
-        GroupOptions { name: "world".to_owned(), timeout, epoch: 0, compare_sites: false, remembered: 2048 }
+        let name = "world".to_owned();
+        GroupOptions { name, timeout, epoch: 0, compare_sites: false, remembered: 2048, profile: None }
     }
 }
 
@@ -88,6 +91,17 @@ impl GroupOptions {
     pub fn compare_call_sites(mut self, compare: bool) -> GroupOptions {
         self.compare_sites = compare;
         self
+    }
+
+    /// From how many bytes on other algorithms are chosen. Unless set, as where this was developed.
+    pub fn profile(mut self, profile: Profile) -> GroupOptions {
+        self.profile = Some(profile);
+        self
+    }
+
+    /// The profile, for backends, which choose by it; none where it was not set.
+    pub fn chosen_profile(&self) -> Option<Profile> {
+        self.profile
     }
 
     /// How many operations the flight recorder remembers, about 150 bytes each.

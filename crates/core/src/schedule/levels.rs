@@ -28,6 +28,8 @@ impl Levels<'_> {
         let mates = Team::of(layout.host_mates(me), me).unwrap_or_else(|| Team::all(0, 1));
         let head = heads.iter().find_map(|&head| mates.number(head)).unwrap_or(0);
         let across = Team::of(heads, me);
+        // Who is alone on its host has nobody to show anything to.
+        let windows = windows && mates.len() > 1;
         Levels { layout, local: mates.rooted(head), across, windows }
     }
 

@@ -26,7 +26,7 @@ fn terms(rank: usize, size: usize) -> (Terms, SegmentMap) {
 fn meet(door: &Door, terms: &Terms, limit: Duration) -> Result<(Segment, Vec<usize>)> {
     let met = match terms.rank {
         0 => host(door, terms, Segment::create(terms.byte_len).expect("memfd"), soon(limit))?,
-        _ => attend(door, terms, soon(limit))?,
+        _ => attend(door, terms, None, soon(limit))?,
     };
     let (segment, peers, ties) = met.into_parts();
     ties.confirm(soon(limit))?;
@@ -114,7 +114,7 @@ fn a_rank_that_leaves_before_the_start_ends_the_meeting() {
     let ends = thread::scope(|scope| {
         let door = &door;
         let stays = [0, 1].map(|rank| scope.spawn(move || meet(door, &terms(rank, 3).0, LONG)));
-        drop(attend(door, &terms(2, 3).0, soon(LONG)).expect("welcome"));
+        drop(attend(door, &terms(2, 3).0, None, soon(LONG)).expect("welcome"));
         stays.map(|rank| rank.join().expect("no panic"))
     });
     assert_eq!(told(&ends[0]), "local ranks: rank 2 left before all had come");

@@ -1,0 +1,86 @@
+//! Windows among neighbours, who are some of the group's ranks: a board counts them by their seats.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use phalanx_core::link::{Lease, LinkError, View, Windows};
+
+use super::ending::Ending;
+use crate::memory::BoardWindows;
+use crate::net::Standing;
+
+/// The windows of some ranks, whose end means what their standing says.
+pub(super) struct NeighbourWindows {
+    board: BoardWindows,
+    /// The rank at each seat.
+    ranks: Vec<usize>,
+    endings: Vec<Ending>,
+}
+
+impl NeighbourWindows {
+    /// The windows of `ranks`, which have these seats at the board. `standings` are those of all ranks of the group.
+    pub(super) fn new(board: BoardWindows, ranks: Vec<usize>, standings: &[Arc<Standing>]) -> NeighbourWindows {
+        let endings = ranks.iter().map(|&rank| Ending::new(rank, Arc::clone(&standings[rank]))).collect();
+        NeighbourWindows { board, ranks, endings }
+    }
+
+    fn of_ranks(&self, seats: Vec<usize>) -> Vec<usize> {
+        seats.into_iter().map(|seat| self.ranks[seat]).collect()
+    }
+
+    /// `not_now` while a neighbour has ended and it may still be said why.
+    fn judged<R>(&self, end: Result<R, LinkError>, not_now: R) -> Result<R, LinkError> {
+        match end {
+            Err(LinkError::Left { rank: Some(seat) }) => self.endings[seat].judge().map(|()| not_now),
+            other => other,
+        }
+    }
+}
+
+impl Windows for NeighbourWindows {
+    fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], lease: Lease) -> Result<bool, LinkError> {
+        let made = self.board.try_offer(head, parts, lease);
+        self.judged(made, false)
+    }
+
+    fn announce(&mut self) {
+        self.board.announce();
+    }
+
+    fn offers(&self) -> u64 {
+        self.board.offers()
+    }
+
+    fn behind(&self) -> Vec<usize> {
+        self.of_ranks(self.board.behind())
+    }
+
+    fn view(&self, rank: usize, offer: u64, part: Range<usize>) -> Result<Option<View<'_>>, LinkError> {
+        let Some(seat) = self.ranks.iter().position(|&known| known == rank) else {
+            return Err(LinkError::Failed(format!("there is no window to rank {rank}")));
+        };
+        self.judged(self.board.view(seat, offer, part), None)
+    }
+
+    fn fetch(&mut self, rank: usize, address: usize, into: &mut [u8]) -> Result<(), LinkError> {
+        let seat = self.ranks.iter().position(|&known| known == rank);
+        let seat = seat.ok_or_else(|| LinkError::Failed(format!("there is no window to rank {rank}")))?;
+        self.board.fetch(seat, address, into)
+    }
+
+    fn try_settle(&mut self) -> Result<bool, LinkError> {
+        self.board.try_settle()
+    }
+
+    fn take_borrowed(&mut self) -> bool {
+        self.board.take_borrowed()
+    }
+
+    fn readers(&self) -> Vec<usize> {
+        self.of_ranks(self.board.readers())
+    }
+
+    fn slot_byte_len(&self) -> usize {
+        self.board.slot_byte_len()
+    }
+}

@@ -1,0 +1,69 @@
+//! The same where ranks share memory with their neighbours and reach the others over TCP: what happens to one, all learn alike.
+
+use std::time::Duration;
+
+use crate::world::{Ground, World};
+use crate::{LATE, SIZE, killed_ranks_are_named};
+
+fn start(play: &str) -> World {
+    World::start_on(Ground::Mixed, play, SIZE)
+}
+
+/// What all but these ranks say of the group's failure, which must be the same.
+fn verdict(world: &World, but: &[usize]) -> String {
+    let verdicts: Vec<String> = world.others(but).map(|rank| world.hear(rank, "failed").1).collect();
+    assert!(verdicts.iter().all(|verdict| *verdict == verdicts[0]), "{verdicts:?}");
+    verdicts[0].clone()
+}
+
+#[test]
+fn a_rank_that_is_killed_is_named_by_its_neighbour_and_by_all_others() {
+    killed_ranks_are_named(Ground::Mixed, 8, &ENDED, Duration::from_millis(350));
+}
+
+#[test]
+fn a_host_that_is_killed_is_one_verdict() {
+    for victims in [[0, 1], [2, 3], [1, 2]] {
+        let mut world = start("loop");
+        world.tell_all("20");
+        victims.iter().for_each(|&victim| world.expect(victim, "played"));
+        let killed = world.kill(&victims);
+        let verdict = verdict(&world, &victims);
+        let names = |victim| ENDED.iter().any(|why| verdict == format!("rank {victim} is dead: {why}"));
+        assert!(victims.into_iter().any(names) && killed.elapsed() < LATE, "{verdict}");
+        world.end();
+    }
+}
+
+#[test]
+fn ends_of_all_kinds_are_told_as_what_they_are() {
+    let ends = [
+        ("leave", &["rank 1 has left: its group was dropped"][..]),
+        ("vanish", &["rank 1 is dead: connection closed", "rank 1 is dead: its process ended"]),
+        ("panic", &["rank 1 is dead: its thread panicked"]),
+        ("abort", &["group aborted: rank 1: the operator said so"]),
+    ];
+    for (play, told) in ends {
+        let world = start(play);
+        let verdict = verdict(&world, &[1]);
+        assert!(told.contains(&&*verdict), "{play}: {verdict}");
+        world.end();
+    }
+}
+
+#[test]
+fn what_a_rank_has_queued_is_done_before_its_process_ends() {
+    let world = start("queue");
+    world.others(&[1]).for_each(|rank| world.expect(rank, "got all"));
+    world.end();
+}
+
+#[test]
+fn nothing_stays_behind() {
+    let world = start("census");
+    (0..SIZE).for_each(|rank| assert_eq!(world.hear(rank, "left behind").1, "[]"));
+    world.end();
+}
+
+/// A neighbour may see the end of a process before that of its connections, or after it.
+const ENDED: [&str; 2] = ["connection closed", "its process ended"];
