@@ -83,6 +83,12 @@ pub enum LinkError {
         /// The rank, where one link or window serves several.
         rank: Option<usize>,
     },
+    /// The peer's process has ended.
+    #[error("its process ended")]
+    Ended {
+        /// The rank.
+        rank: usize,
+    },
     /// The peer said that it leaves, and left.
     #[error("left the group")]
     Left {

@@ -69,7 +69,12 @@ impl Neighbourhood {
     fn finds(&mut self, peer: usize) -> bool {
         let Ok(address) = usize::try_from(self.reach[peer].load(Ordering::Acquire)) else { return false };
         let mut bytes = [0; size_of::<u64>()];
-        let read = |neighbour: &mut Neighbour| neighbour.read(address, &mut bytes).is_ok() && neighbour.lives();
+        let read = |neighbour: &mut Neighbour| {
+            let is_read = neighbour.read(address, &mut bytes).is_ok() && neighbour.lives();
+            // What was seen is known to be the rank's; nothing is left to confirm.
+            neighbour.was_read = false;
+            is_read
+        };
         self.peers[peer].as_mut().is_some_and(read) && u64::from_ne_bytes(bytes) == word_of(peer)
     }
 }
@@ -90,7 +95,7 @@ impl Neighbours for Neighbourhood {
         let neighbour = neighbour.ok_or_else(|| LinkError::Failed(format!("rank {rank} is no process to be read")))?;
         match neighbour.read(address, into) {
             Ok(()) => Ok(()),
-            Err(Errno::ESRCH) => Err(LinkError::Closed { rank: Some(rank) }),
+            Err(Errno::ESRCH) => Err(LinkError::Ended { rank }),
             Err(Errno::EFAULT) => Err(LinkError::Corrupt(format!("an offer at {address:#x}, where nothing is"))),
             Err(errno) => Err(LinkError::Failed(format!("reading its process: {errno}"))),
         }
@@ -100,7 +105,7 @@ impl Neighbours for Neighbourhood {
         let read = |neighbour: &mut Neighbour| std::mem::take(&mut neighbour.was_read);
         for (rank, peer) in self.peers.iter_mut().enumerate() {
             if peer.as_mut().is_some_and(|neighbour| read(neighbour) && !neighbour.lives()) {
-                return Err(LinkError::Closed { rank: Some(rank) });
+                return Err(LinkError::Ended { rank });
             }
         }
         Ok(())
@@ -213,7 +218,7 @@ mod tests {
         let mut rank = Neighbourhood::new(0, Cells::on_heap(words(2)).expect("memory"), &[(1, descriptor(pid))]);
         child.kill().expect("it lives");
         child.wait().expect("a child");
-        let closed = Err(LinkError::Closed { rank: Some(1) });
+        let closed = Err(LinkError::Ended { rank: 1 });
         assert_eq!(rank.fetch(1, 8, &mut [0; 8]), closed);
         assert_eq!(rank.confirm(), closed);
         assert_eq!(rank.confirm(), Ok(()), "told once");

@@ -29,8 +29,12 @@ fn a_host_that_is_killed_is_one_verdict() {
         victims.iter().for_each(|&victim| world.expect(victim, "played"));
         let killed = world.kill(&victims);
         let verdict = verdict(&world, &victims);
-        let names = |victim| ENDED.iter().any(|why| verdict == format!("rank {victim} is dead: {why}"));
-        assert!(victims.into_iter().any(names) && killed.elapsed() < LATE, "{verdict}");
+        let [first, second] = victims;
+        // What ended at the same time is told together, if it is seen together.
+        let told = [first, second].map(|victim| format!("rank {victim} is dead"));
+        let told = [told.as_slice(), &[format!("ranks {first} and {second} are dead")]].concat();
+        let names = |who: &String| ENDED.iter().any(|why| verdict == format!("{who}: {why}"));
+        assert!(told.iter().any(names) && killed.elapsed() < LATE, "{verdict}");
         world.end();
     }
 }

@@ -80,11 +80,13 @@ fn check(case: &Case<'_>, row: &mut Row) {
     let every = |count: &dyn Fn(&Schedule) -> usize| schedules.iter().map(count).collect::<Vec<_>>();
     let most = |counts: Vec<usize>| counts.into_iter().max().unwrap_or(0);
     let offers = every(&Schedule::offers);
-    assert!(offers.iter().all(|&count| count == offers[0]), "{case:?}: offers differ");
+    let mates = |rank| (0..case.size()).filter(move |&mate| case.hosts[mate] == case.hosts[rank]);
+    let agree = |rank: usize| mates(rank).all(|mate| offers[mate] == offers[rank]);
+    assert!((0..case.size()).all(agree), "{case:?}: offers differ on a host");
     let found = [
         every(&Schedule::sent).iter().sum(),
         every(&Schedule::offered).iter().sum(),
-        offers[0],
+        most(offers),
         most(every(&moves)),
         most(every(&|schedule| schedule.scratch)),
     ];
@@ -116,6 +118,7 @@ fn value(case: &Case<'_>, name: &str, arguments: &[i64]) -> Option<i64> {
         ("s", []) => case.segments as i64,
         ("h", []) => heads.len() as i64,
         ("q", []) => mates().max()?,
+        ("lone", []) => mates().filter(|&count| count == 1).count() as i64,
         ("uneven", []) => mates().any(|count| count * heads.len() as i64 != p).into(),
         ("root", []) => case.op.root()? as i64,
         ("kept", []) => (0..case.size()).map(|rank| given(case, rank).of(rank) as i64).sum(),

@@ -84,9 +84,19 @@ fn another_token_is_told_nothing() {
 fn other_numbers_and_second_comers_are_sent_away() {
     let door = door();
     let odd = Terms { epoch: 1, ..terms(1, 3).0 };
-    let ends = all(&door, &[terms(0, 3).0, terms(1, 3).0, odd, terms(2, 3).0], LONG);
-    assert!([0, 1, 3].iter().all(|&rank| ends[rank].is_ok()), "{ends:?}");
-    assert_eq!(told(&ends[2]), "local ranks: rank 0 has another group than rank 1 of 3 in epoch 1");
+    thread::scope(|scope| {
+        let ranks = [0, 1].map(|rank| {
+            scope.spawn({
+                let door = &door;
+                move || meet(door, &terms(rank, 3).0, LONG)
+            })
+        });
+        // The last rank is late, so that somebody is there to send the odd one away.
+        let end = meet(&door, &odd, LONG);
+        assert_eq!(told(&end), "local ranks: rank 0 has another group than rank 1 of 3 in epoch 1");
+        assert!(meet(&door, &terms(2, 3).0, LONG).is_ok());
+        assert!(ranks.into_iter().all(|rank| rank.join().expect("no panic").is_ok()));
+    });
 
     let ends = all(&door, &[terms(0, 3).0, terms(1, 3).0, terms(1, 3).0], SHORT);
     assert_eq!(told(&ends[0]), format!("local ranks: rank 2 did not come to {door}"));
