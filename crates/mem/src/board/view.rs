@@ -35,7 +35,7 @@ pub enum Seen<'a> {
 }
 
 impl<'a> View<'a> {
-    /// The first bytes of the offer, [`HEAD`] or all.
+    /// The first bytes of the offer, [`HEAD`](super::HEAD) or all.
     pub fn head(self) -> &'a [u8] {
         self.head
     }
