@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{bench, completions, doctor, run, simulate, store};
+use crate::{bench, completions, doctor, run, simulate, store, top, trace};
 
 /// Distributed training communication: start the ranks, measure it and try its faults.
 #[derive(Debug, Parser)]
@@ -18,6 +18,8 @@ pub(crate) enum Command {
     Store(store::Options),
     Bench(bench::Options),
     Simulate(simulate::Options),
+    Trace(trace::Options),
+    Top(top::Options),
     Doctor(doctor::Options),
     Completions(completions::Options),
     /// The launcher proper, started by `run`.
@@ -40,4 +42,5 @@ Exit codes:
   1  it ran, and found something wrong: a wrong result, a violation, a failed operation, a failed rank,
      something of this machine that must be mended
   2  the command line could not be understood
+  3  `trace analyze --check` has found something
   128 + N  ended by signal N: 130 by SIGINT, 143 by SIGTERM";

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod burden;
 mod command;
 mod completions;
 mod doctor;
@@ -12,7 +13,10 @@ mod seconds;
 mod simulate;
 mod sizes;
 mod store;
+mod svg;
 mod tied;
+mod top;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -30,6 +34,8 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::BenchRank => bench::rank(),
         Command::Simulate(options) => simulate::run(&options),
+        Command::Trace(options) => trace::run(&options),
+        Command::Top(options) => top::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Neighbour(role) => doctor::neighbour(&role),
         Command::Completions(options) => completions::run(&options),

@@ -30,6 +30,7 @@ fn flags_are_the_frozen_list() {
     let bench = [
         "--algorithm",
         "--burst",
+        "--cost",
         "--dtype",
         "--gate",
         "--help",
@@ -93,6 +94,12 @@ fn flags_are_the_frozen_list() {
         ("store keys", &ask),
         ("store watch", &watch),
         ("store bench", &store_bench),
+        ("top", &["--help", "--interval", "--job-id", "--json", "--once"]),
+        ("trace", &["--help"]),
+        ("trace analyze", &["--check", "--help", "--json"]),
+        ("trace html", &["--help", "--output"]),
+        ("trace perfetto", &["--help", "--output"]),
+        ("trace convert", &["--help", "--torch"]),
     ];
     for (command, expected) in frozen {
         let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
@@ -105,7 +112,7 @@ fn flags_are_the_frozen_list() {
 
 #[test]
 fn bad_arguments_are_named_and_exit_with_2() {
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["bench", "all_reduse"], "'all_reduse'"),
         (&["bench", "--sizes", "9..1"], "9..1"),
         (&["bench", "--dtype", "f31"], "'f31'"),
@@ -114,6 +121,9 @@ fn bad_arguments_are_named_and_exit_with_2() {
         (&["run", "--nproc-per-node", "0", "prog"], "'0'"),
         (&["run", "--nnodes", "2", "prog"], "--rdzv-endpoint"),
         (&["run"], "<PROGRAM>"),
+        (&["top", "--once", "--interval", "0"], "a number of seconds from 0.1 to 3600"),
+        (&["top", "--once", "--interval", "x"], "'x'"),
+        (&["top"], "use --once or --json"),
     ];
     for (arguments, named) in cases {
         let refused = phalanx(arguments);

@@ -1,9 +1,13 @@
 //! One program, unchanged, becomes a world however it is started: by our launcher, by PyTorch's, by `mpirun`, by hand.
 
+#[path = "built/example.rs"]
+mod built;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
+
+use built::example;
 
 /// Four ranks, each of which says who it is: `rank 2 of 4 ...`.
 const SIZE: usize = 4;
@@ -11,7 +15,7 @@ const SIZE: usize = 4;
 #[test]
 fn phalanx_run_makes_a_world() {
     let mut launcher = Command::new(env!("CARGO_BIN_EXE_phalanx"));
-    launcher.args(["run", "--standalone", "--nproc-per-node", "4", "--"]).arg(program());
+    launcher.args(["run", "--standalone", "--nproc-per-node", "4", "--"]).arg(example("hello_world"));
     assert_a_world(&launcher.output().expect("phalanx runs"), "phalanx run");
 }
 
@@ -29,7 +33,7 @@ fn two_launchers_make_a_world_of_two_nodes() {
                 .args(["--node-rank", &node.to_string(), "--key-file"])
                 .arg(&key)
                 .arg("--")
-                .arg(program())
+                .arg(example("hello_world"))
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
                 .spawn()
@@ -51,7 +55,7 @@ fn plain_variables_make_a_world() {
     let port = free_port().to_string();
     let ranks: Vec<_> = (0..SIZE)
         .map(|rank| {
-            clean(Command::new(program()))
+            clean(Command::new(example("hello_world")))
                 .env("RANK", rank.to_string())
                 .env("WORLD_SIZE", SIZE.to_string())
                 .env("MASTER_ADDR", "127.0.0.1")
@@ -76,7 +80,7 @@ fn plain_variables_make_a_world() {
 #[ignore = "needs Open MPI: interop/run"]
 fn mpirun_makes_a_world() {
     let mut mpirun = clean(Command::new("mpirun"));
-    mpirun.args(["--oversubscribe", "--allow-run-as-root", "-np", "4"]).arg(program());
+    mpirun.args(["--oversubscribe", "--allow-run-as-root", "-np", "4"]).arg(example("hello_world"));
     assert_a_world(&mpirun.output().expect("mpirun runs"), "Open MPI");
 }
 
@@ -87,7 +91,7 @@ fn torchrun_makes_a_world() {
     let mut torchrun = clean(Command::new(python));
     torchrun
         .args(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", "--no-python"])
-        .arg(program());
+        .arg(example("hello_world"));
     assert_a_world(&torchrun.output().expect("torchrun runs"), "torchrun");
 }
 
@@ -117,29 +121,6 @@ fn assert_a_world(output: &Output, recognised: &str) {
     assert_eq!(expected, heard, "{said}\n{errors}");
     assert_eq!(greetings.len(), SIZE, "each rank speaks once: {said}");
     assert!(greetings.iter().all(|line| line.contains(recognised)), "{said}");
-}
-
-/// The example of the front, built as it stands.
-fn program() -> PathBuf {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM
-        .get_or_init(|| {
-            // As `cargo test --workspace` has built it already.
-            let build = Command::new(env!("CARGO"))
-                .args(["build", "--quiet", "--workspace", "--profile", "test", "--example", "hello_world"])
-                .args(["--message-format", "json"])
-                .current_dir(env!("CARGO_MANIFEST_DIR"))
-                .output()
-                .expect("cargo runs");
-            assert!(build.status.success(), "{}", text(&build.stderr));
-            let messages = text(&build.stdout);
-            let built = |line: &str| {
-                let message: serde_json::Value = serde_json::from_str(line).ok()?;
-                message["executable"].as_str().map(PathBuf::from)
-            };
-            messages.lines().find_map(built).expect("cargo names the program")
-        })
-        .clone()
 }
 
 fn phalanx(arguments: &[&str]) -> Command {

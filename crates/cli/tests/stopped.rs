@@ -32,14 +32,17 @@ fn calls_end(key: Option<&JobKey>, speech: Speech) {
 
     server.stop();
     for (name, call) in CALLS {
-        let began = Instant::now();
-        let end = call(&store.with_timeout(TIMEOUT));
-        let took = began.elapsed();
-        let error = end.expect_err(name);
-        assert!(took >= TIMEOUT && took <= TIMEOUT + SLACK, "{name} took {took:?}: {error}");
+        let (mut took, mut error) = timed(name, || call(&store.with_timeout(TIMEOUT)));
         // Only the first finds a connection that was good, so that its request was on its way.
         let is_first = *name == CALLS[0].0;
         assert_eq!(error.doubt() == Doubt::Unknown, is_first, "{name}: {error}");
+        // A busy machine may let a call wait for its turn, but not every time.
+        for _ in 0..3 {
+            if took > TIMEOUT + SLACK {
+                (took, error) = timed(name, || call(&store.with_timeout(TIMEOUT)));
+            }
+        }
+        assert!(took >= TIMEOUT && took <= TIMEOUT + SLACK, "{name} took {took:?}: {error}");
     }
     let began = Instant::now();
     let newcomer = TcpStore::connect(server.options(key, speech).timeout(TIMEOUT));
@@ -47,6 +50,13 @@ fn calls_end(key: Option<&JobKey>, speech: Speech) {
 
     server.signal(Signal::CONT);
     assert_eq!(store.get("there").expect("a server that serves again"), b"before");
+}
+
+/// How a call that cannot end well ended, and how long that took.
+fn timed<T: std::fmt::Debug>(name: &str, call: impl FnOnce() -> Result<T, StoreError>) -> (Duration, StoreError) {
+    let began = Instant::now();
+    let error = call().expect_err(name);
+    (began.elapsed(), error)
 }
 
 /// A server in a process of its own.

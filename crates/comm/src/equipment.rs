@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 
+use phalanx_core::backend::Numbers;
 use phalanx_core::link::{Link, Mesh, Windows};
 use phalanx_core::mail::Mail;
-use phalanx_core::schedule::{Algorithm, Ground};
+use phalanx_core::schedule::Algorithm;
 use phalanx_core::{Fingerprint, Group, GroupOptions, Layout};
 
 use phalanx_mem::Heap;
@@ -13,9 +15,11 @@ use phalanx_mem::Heap;
 use crate::bell::Bell;
 use crate::fate::Fate;
 use crate::host::{Host, Parts, Presence};
+use crate::lasting::{Lasting, Rejoin};
 use crate::patience::Crowd;
 use crate::post::Post;
 use crate::stage::Stage;
+use crate::waits::{Kin, Kinship};
 
 /// The links of one rank, by peer.
 pub(crate) type Links = Vec<Option<Box<dyn Link>>>;
@@ -58,11 +62,13 @@ pub(crate) struct Style {
     pub(crate) wish: Option<Algorithm>,
     pub(crate) windows: bool,
     pub(crate) checksum: bool,
+    /// The groups of the same rank of the same world, which is this one only unless told.
+    pub(crate) kin: Option<Arc<Kin>>,
 }
 
 impl Default for Style {
     fn default() -> Style {
-        Style { options: GroupOptions::default(), wish: None, windows: true, checksum: false }
+        Style { options: GroupOptions::default(), wish: None, windows: true, checksum: false, kin: None }
     }
 }
 
@@ -79,17 +85,22 @@ impl Style {
         profile.words().into_iter().flat_map(u64::to_le_bytes)
     }
 
-    /// The group of the rank at `layout`.
-    pub(crate) fn group(&self, layout: Layout, equipment: Equipment) -> Group {
+    /// The group of the rank at `layout`, which comes by its links in this way when it needs others.
+    pub(crate) fn group(&self, layout: Layout, equipment: Equipment, way: impl Rejoin + 'static) -> Group {
+        let backend = Lasting::new(layout.clone(), self.clone(), equipment, Box::new(way));
+        Group::new(layout, Arc::new(backend), self.options.clone())
+    }
+
+    /// One round of the rank at `layout`.
+    pub(crate) fn host(&self, layout: &Layout, equipment: Equipment, numbers: Numbers, began: Instant) -> Host {
         let Equipment { links, windows, post, bell, fate, presence, heap } = equipment;
         let (rank, size) = (layout.rank(), layout.size());
         let slot_byte_len = if windows.everywhere { SLOT_BYTE_LEN } else { 0 };
         let in_windows = windows.everywhere && layout.is_one_host();
         let profile = self.options.chosen_profile().unwrap_or_default();
-        let (small_byte_len, segment_byte_len) = (profile.small_byte_len(in_windows), profile.segment_byte_len());
-        let ground = Ground { slot_byte_len, small_byte_len, segment_byte_len };
+        let ground = profile.ground(slot_byte_len, in_windows);
         let post = Mesh::new(post).with_checksum(self.checksum);
-        let post = Post::new(Mail::new(rank, size, self.options.current_epoch()), post);
+        let post = Post::new(Mail::new(rank, size, self.options.current_epoch()), post, Arc::clone(&fate));
         let mesh = Mesh::new(links).with_checksum(self.checksum);
         let mesh = match windows.windows {
             Some(windows) => mesh.with_windows(windows),
@@ -98,8 +109,10 @@ impl Style {
         let stage = Stage::new(mesh, layout.clone(), ground, self.wish);
         let cores = thread::available_parallelism().map_or(usize::MAX, usize::from);
         let crowd = Crowd::of(layout.host_mates(rank).len(), cores);
-        let host = Host::new(Parts { rank, stage, post, bell, fate, crowd, presence, heap });
-        Group::new(layout, Arc::new(host), self.options.clone())
+        let name = self.options.chosen_name().unwrap_or("world");
+        let kin = self.kin.clone().unwrap_or_default();
+        let kinship = Kinship::new(kin, layout, self.options.chosen_members().cloned(), name);
+        Host::new(Parts { rank, stage, post, bell, fate, crowd, kinship, presence, heap, numbers, began })
     }
 }
 

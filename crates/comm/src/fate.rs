@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use phalanx_core::{Error, PeerReason, Result};
+use phalanx_core::{Desync, Error, PeerReason, Result};
 use phalanx_mem::{Cells, LINE, PlaceError, first};
 
 use crate::bell::Bell;
 use crate::roll::{self, Roll};
-use crate::verdict;
+use crate::{verdict, waits};
 
 /// What became of a group. The first failure wins, and every rank reports it.
 ///
@@ -30,11 +30,45 @@ pub(crate) struct Fate {
     herald: Option<Arc<Bell>>,
     /// How many collectives the rank had begun when it last waited for long.
     called: AtomicU64,
+    /// How often the thread that keeps the group has gone round; never where there is none.
+    rounds: AtomicU64,
+    /// A rank that was lost after the group had failed.
+    lost_since: Mutex<Option<Error>>,
+}
+
+/// What a rank does after a failure that the group outlives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Return {
+    /// It is there again; its next collective would have this number.
+    Back(u32),
+    /// It has left the group.
+    Gone,
+}
+
+impl Return {
+    fn word(self) -> u64 {
+        match self {
+            Return::Back(upcoming) => u64::from(upcoming) + 1,
+            Return::Gone => u64::MAX,
+        }
+    }
+
+    fn of(word: u64) -> Option<Return> {
+        match word {
+            0 => None,
+            word => Some(u32::try_from(word - 1).map_or(Return::Gone, Return::Back)),
+        }
+    }
+}
+
+/// That the thread of this rank does not run which keeps its group.
+pub(crate) fn unkept(rank: usize) -> Error {
+    Error::peer(rank, PeerReason::Unresponsive, "the thread that keeps its group does not run")
 }
 
 /// How many words the fate of `size` ranks takes.
 pub(crate) fn words(size: usize) -> usize {
-    LINE_WORDS + size * verdict::WORDS
+    LINE_WORDS + size * (verdict::WORDS + 1)
 }
 
 impl Fate {
@@ -55,6 +89,8 @@ impl Fate {
             roll,
             herald: None,
             called: AtomicU64::new(0),
+            rounds: AtomicU64::new(0),
+            lost_since: Mutex::new(None),
         }
     }
 
@@ -66,11 +102,29 @@ impl Fate {
         if let Some(herald) = &self.herald
             && self.propose(error.clone())
         {
+            let rounds = self.rounds();
             herald.ring();
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            drop(self.decided.wait_timeout_while(known, AGREEMENT, |_| !first::is_said(self.winner())));
+            let is_kept = || rounds == 0 || self.rounds() != rounds;
+            if !self.is_decided_within(AGREEMENT) && !is_kept() {
+                // Without the keeper it is not known whether the others gave this rank up before.
+                let stands_still = || !self.is_decided_within(AGREEMENT) && !is_kept();
+                let until = Instant::now() + STANDSTILL;
+                // Looks as well as time: a process that was stopped as a whole has let time pass.
+                let mut looks = (0..).take_while(|look| *look < FEWEST_LOOKS || Instant::now() < until);
+                if looks.all(|_| stands_still()) {
+                    return self.decide(rank, unkept(rank));
+                }
+                self.is_decided_within(AGREEMENT);
+            }
         }
         self.decide(rank, error)
+    }
+
+    /// Waits for the decision which failure was the first.
+    fn is_decided_within(&self, limit: Duration) -> bool {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.decided.wait_timeout_while(known, limit, |_| !first::is_said(self.winner())));
+        first::is_said(self.winner())
     }
 
     /// Puts a failure forward to be the first; false when there is one already. Ranks that were lost in the same way are one
@@ -107,7 +161,7 @@ impl Fate {
             // Others may have agreed on what this rank put forward, or on more of the kind.
             let is_ours =
                 self.herald.is_some() && joined(first.clone(), &error) == first && first.kind() == error.kind();
-            return if is_ours { first } else { Error::aborted_by(first) };
+            return if is_ours { first } else { first.in_its_wake() };
         }
         *known = Some(error.clone());
         drop(known);
@@ -122,7 +176,27 @@ impl Fate {
             return Ok(());
         }
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        Err(Error::aborted_by(self.learn(&mut known)))
+        Err(self.learn(&mut known).in_its_wake())
+    }
+
+    /// The same for a collective with this number: what ranks disagree about later does not concern it.
+    pub(crate) fn check_at(&self, sequence: u32) -> Result<()> {
+        match self.check() {
+            Err(Error::Desync(desync)) if is_before(sequence, desync.sequence) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// What the ranks disagree about, if that is what the group failed of.
+    #[inline]
+    pub(crate) fn quarrel(&self) -> Option<Desync> {
+        if !first::is_said(self.winner()) {
+            return None;
+        }
+        match self.check() {
+            Err(Error::Desync(desync)) => Some(*desync),
+            _ => None,
+        }
     }
 
     /// The first failure, if there is one.
@@ -147,10 +221,59 @@ impl Fate {
         }
     }
 
+    /// Says that the thread that keeps the group goes round.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn go_round(&self) {
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often that thread has gone round.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::Relaxed)
+    }
+
+    /// Writes down what the rank says of a wait, and has the others soon know of it.
+    pub(crate) fn say_wait(&self, rank: usize, words: [u64; waits::WORDS]) {
+        self.roll.set_wait(rank, words);
+        self.herald.iter().for_each(|herald| herald.ring());
+    }
+
     /// How many collectives the rank had begun when it last waited for long.
     #[cfg(target_os = "linux")]
     pub(crate) fn called(&self) -> u64 {
         self.called.load(Ordering::Acquire)
+    }
+
+    /// Says that a rank was lost, where the group may have failed before and still come together again.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn mourn(&self, lost: Error) {
+        let mut since = self.lost_since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.get_or_insert(lost);
+        drop(since);
+        self.tell();
+    }
+
+    /// The rank that was lost after the group had failed.
+    pub(crate) fn lost_since(&self) -> Option<Error> {
+        self.lost_since.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says that a rank has come back after a failure, and which number its next collective would have.
+    pub(crate) fn come_back(&self, rank: usize, upcoming: u32) {
+        self.note_return(rank, Return::Back(upcoming));
+        self.herald.iter().for_each(|herald| herald.ring());
+    }
+
+    /// Writes down what a rank is known to do after a failure. The first that is known stays.
+    pub(crate) fn note_return(&self, rank: usize, said: Return) {
+        let Some(word) = self.returns().get(rank) else { return };
+        let _ = word.compare_exchange(0, said.word(), Ordering::AcqRel, Ordering::Acquire);
+        self.tell();
+    }
+
+    /// What each rank does after a failure, as far as is known.
+    pub(crate) fn returned(&self) -> impl Iterator<Item = Option<Return>> + '_ {
+        self.returns().iter().map(|word| Return::of(word.load(Ordering::Acquire)))
     }
 
     /// Wakes all ranks, so that they look.
@@ -175,17 +298,26 @@ impl Fate {
     }
 
     fn size(&self) -> usize {
-        (self.cells.len() - LINE_WORDS) / verdict::WORDS
+        (self.cells.len() - LINE_WORDS) / (verdict::WORDS + 1)
     }
 
     fn winner(&self) -> &AtomicU64 {
         &self.cells[0]
     }
 
+    fn returns(&self) -> &[AtomicU64] {
+        &self.cells[LINE_WORDS + self.size() * verdict::WORDS..]
+    }
+
     fn slot(&self, rank: usize) -> &[AtomicU64] {
         let start = LINE_WORDS + rank * verdict::WORDS;
         &self.cells[start..start + verdict::WORDS]
     }
+}
+
+/// Whether a number comes before another. Numbers wrap.
+pub(crate) fn is_before(sequence: u32, other: u32) -> bool {
+    other.wrapping_sub(sequence).wrapping_sub(1) < u32::MAX / 2
 }
 
 /// A failure with whom another names too, where in both ranks were lost in the same way.
@@ -200,6 +332,9 @@ fn joined(failure: Error, other: &Error) -> Error {
 const LINE_WORDS: usize = LINE / size_of::<u64>();
 /// How long a rank waits for others to say which failure was the first.
 const AGREEMENT: Duration = Duration::from_millis(160);
+/// How long it waits for the thread that would ask them, on a machine that does much else.
+const STANDSTILL: Duration = Duration::from_millis(1400);
+const FEWEST_LOOKS: u32 = 4;
 const UNREADABLE: &str = "the group failed of something that cannot be read";
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
-//! The backend of ranks whose bytes this process moves itself: blocking calls on the caller's thread, others on a
-//! driver thread that starts with the first of them.
+//! One round of a rank whose bytes this process moves itself: blocking calls on the caller's thread, others on a driver
+//! thread that starts with the first of them. What comes after a disagreement is the next round's: see `lasting`.
+
+mod reunion;
+mod waiting;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -9,22 +12,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use phalanx_core::backend::{Backend, Buffers, Finished, Pending};
+use phalanx_core::backend::{Buffers, Finished, Numbers, Pending};
 use phalanx_core::mail::{Shown, Ticket};
 use phalanx_core::player::{Data, Player, Progress};
-use phalanx_core::{Call, Error, Last, Op, PeerReason, Result, Scope, Stuck, Waiting};
+use phalanx_core::{Call, Error, Op, PeerReason, Result};
 use phalanx_mem::{Buffer, Heap, Origin};
 
+pub(crate) use reunion::Quarrel;
+
 use crate::bell::Bell;
-use crate::fate::Fate;
+use crate::fate::{Fate, Return};
 use crate::lane::{Job, Lane};
 use crate::patience::{Crowd, Patience};
 use crate::post::Post;
+use crate::pulse::Pulse;
 use crate::slot::{Slot, Waiter};
 use crate::stage::Stage;
-use crate::verdict;
+use crate::waits::Kinship;
 
-/// One rank's backend. Dropping it lets what is queued end first.
+/// One rank's part in one round. Dropping it lets what is queued end first.
 #[derive(Debug)]
 pub(crate) struct Host {
     inner: Arc<Inner>,
@@ -44,9 +50,13 @@ pub(crate) struct Parts {
     pub(crate) bell: Arc<Bell>,
     pub(crate) fate: Arc<Fate>,
     pub(crate) crowd: Crowd,
+    pub(crate) kinship: Kinship,
     /// What says that this rank is here, until it is dropped.
     pub(crate) presence: Option<Box<dyn Presence>>,
     pub(crate) heap: Option<Arc<Heap>>,
+    pub(crate) numbers: Numbers,
+    /// The moment from which its clock counts.
+    pub(crate) began: Instant,
 }
 
 /// What is dropped when a rank has left for good: after its links and windows.
@@ -64,21 +74,51 @@ struct Inner {
     bell: Arc<Bell>,
     fate: Arc<Fate>,
     crowd: Crowd,
+    kinship: Kinship,
+    numbers: Numbers,
     began: Instant,
     is_driven: AtomicBool,
+    /// Whether a call of this rank has told of what the group failed.
+    has_told: AtomicBool,
     // The last field: links and windows are closed before it goes.
-    _presence: Option<Box<dyn Presence>>,
+    presence: Mutex<Option<Box<dyn Presence>>>,
 }
 
 impl Host {
     pub(crate) fn new(parts: Parts) -> Host {
-        let Parts { rank, stage, post, bell, fate, crowd, presence, heap } = parts;
+        let Parts { rank, stage, post, bell, fate, crowd, kinship, presence, heap, numbers, began } = parts;
+        kinship.enter(&fate);
         let linger = if presence.is_some() { LINGER } else { Duration::ZERO };
         let (stage, post) = (Mutex::new(stage), Mutex::new(post));
-        let (lane, began, is_driven) = (Lane::default(), Instant::now(), AtomicBool::new(false));
-        let origin = Origin::new().ok();
-        let inner = Inner { rank, origin, lane, stage, post, bell, fate, crowd, began, is_driven, _presence: presence };
+        let lane = Lane::starting_at(numbers.upcoming());
+        let (is_driven, has_told) = (AtomicBool::new(false), AtomicBool::new(false));
+        let inner = Inner {
+            rank,
+            origin: Origin::new().ok(),
+            lane,
+            stage,
+            post,
+            bell,
+            fate,
+            crowd,
+            kinship,
+            numbers,
+            began,
+            is_driven,
+            has_told,
+            presence: Mutex::new(presence),
+        };
         Host { inner: Arc::new(inner), driver: Mutex::new(None), linger, heap }
+    }
+
+    /// Which round it is.
+    pub(crate) fn round(&self) -> u32 {
+        self.inner.numbers.round()
+    }
+
+    /// The number that its next collective would have.
+    pub(crate) fn upcoming(&self) -> u32 {
+        self.inner.numbers.upcoming()
     }
 
     /// Starts the driver, unless it runs.
@@ -102,12 +142,13 @@ impl Host {
     }
 }
 
-impl Backend for Host {
-    fn submit(&self, call: Call, buffers: Buffers) -> Box<dyn Pending> {
+/// What a backend does, in one round.
+impl Host {
+    pub(crate) fn submit(&self, call: Call, buffers: Buffers) -> Box<dyn Pending> {
         let slot = Arc::new(Slot::default());
-        let ready = self.inner.stands().and_then(|()| self.drive());
+        let ready = self.inner.stands(&call).and_then(|()| self.drive());
         if let Err(error) = ready {
-            call.flight.end(self.now(), Some(error.kind()));
+            call.end(|| self.now(), Some(&error));
             slot.fill(Err(error));
         } else if call.op.is_message() {
             self.inner.post().post_async(call, buffers, Arc::clone(&slot));
@@ -120,17 +161,17 @@ impl Backend for Host {
         Box::new(Waiter(slot))
     }
 
-    fn run(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
+    pub(crate) fn run(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
         let inner = &self.inner;
-        let end = inner.stands().and_then(|()| match call.op.is_message() {
+        let end = inner.stands(call).and_then(|()| match call.op.is_message() {
             true => inner.run_message(call, data),
             false => inner.run_collective(call, data).map(|()| None),
         });
-        call.flight.end(self.now(), end.as_ref().err().map(Error::kind));
+        call.end(|| self.now(), end.as_ref().err());
         end
     }
 
-    fn abort(&self, cause: Error) {
+    pub(crate) fn abort(&self, cause: Error) {
         if self.inner.is_at_home().is_err() {
             return;
         }
@@ -140,11 +181,11 @@ impl Backend for Host {
         }
     }
 
-    fn now(&self) -> Duration {
+    pub(crate) fn now(&self) -> Duration {
         self.inner.now()
     }
 
-    fn allocate(&self, byte_len: usize) -> Result<Buffer> {
+    pub(crate) fn allocate(&self, byte_len: usize) -> Result<Buffer> {
         self.inner.is_at_home()?;
         let allocated = match &self.heap {
             Some(heap) => heap.allocate(byte_len),
@@ -163,6 +204,7 @@ impl Drop for Host {
         if thread::panicking() {
             self.inner.fail(Error::peer(self.inner.rank, PeerReason::Dead, "its thread panicked"));
         }
+        self.inner.fate.note_return(self.inner.rank, Return::Gone);
         self.inner.lane.close();
         self.inner.bell.ring();
         let driver = self.driver.get_mut().unwrap_or_else(PoisonError::into_inner).take();
@@ -177,11 +219,6 @@ impl Inner {
         self.began.elapsed()
     }
 
-    /// When a call has taken too long; never if that is beyond what a clock can tell.
-    fn deadline(&self, call: &Call) -> Option<Instant> {
-        self.began.checked_add(call.created)?.checked_add(call.timeout)
-    }
-
     /// That this is the process that joined the group.
     fn is_at_home(&self) -> Result<()> {
         if self.origin.as_ref().is_none_or(Origin::is_here) {
@@ -193,18 +230,35 @@ impl Inner {
 
     /// That the group still stands. When it does not, the number of the call that asks will never have its turn, and
     /// those behind it must not wait for that.
-    fn stands(&self) -> Result<()> {
+    fn stands(&self, call: &Call) -> Result<()> {
         self.is_at_home()?;
-        self.fate.check().inspect_err(|_| self.lane.break_off())
+        let stands = if call.op.is_message() { self.check_message() } else { self.check(call) };
+        stands.inspect_err(|_| self.lane.break_off())
+    }
+
+    /// That a collective may go on. It tells where it may not.
+    fn check(&self, call: &Call) -> Result<()> {
+        self.fate.check_at(call.sequence).inspect_err(|_| self.has_told.store(true, Ordering::Release))
+    }
+
+    /// That messages may go on: they are not what ranks disagree about.
+    fn check_message(&self) -> Result<()> {
+        match self.fate.check() {
+            Err(error) if !matches!(error, Error::Desync(_)) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn run_collective(&self, call: &Call, data: &mut Data<'_>) -> Result<()> {
+        if !self.lane.is_turn_of(call.sequence) {
+            self.open(call);
+        }
         let Some(turn) = self.lane.enter(call.sequence, call.timeout) else {
-            self.fate.check()?;
+            self.check(call)?;
             return Err(self.fail(call.timed_out(vec![])));
         };
         if turn.was_awaited() {
-            call.flight.start(self.now());
+            call.start(self.now());
         }
         self.play(call, data)
     }
@@ -215,41 +269,58 @@ impl Inner {
         let mut player = stage.player(call)?;
         let played = self.play_out(call, &mut player, data, &mut stage);
         stage.keep(&mut player);
-        played.map_err(|error| match error.scope() {
-            Scope::Call => error,
-            _ => {
+        played.map_err(|error| match error.is_private() {
+            true => error,
+            false => {
                 // Sealed before the links close: peers that see them closed must not take this rank for the culprit.
                 let reported = self.fail(error);
-                stage.mesh.close();
+                if !matches!(reported, Error::Desync(_)) {
+                    stage.mesh.close();
+                }
+                // Else what was sent before still serves those who are not as far.
                 reported
             }
         })
     }
 
     fn play_out(&self, call: &Call, player: &mut Player, data: &mut Data<'_>, stage: &mut Stage) -> Result<()> {
-        self.fate.roll.begin(self.rank, &call.fingerprint);
+        let is_told_later = call.flight.created().is_none() && call.op.root().is_none();
+        if !is_told_later {
+            self.enrol(call);
+        }
         if call.op.root().is_some() {
             // A rank that only gives is done before it could see that nobody takes.
             self.fate.roll.compare(self.rank, &call.fingerprint)?;
         }
         let mut patience = Patience::until(&self.bell, self.crowd, self.deadline(call));
+        let (mut vigil, mut pulse) = (self.kinship.vigil(), Pulse::default());
         let mut is_first = true;
         loop {
-            let polled = player.poll(data, &mut stage.mesh).map_err(|error| self.explain(player, error))?;
-            if std::mem::take(&mut is_first) && polled != Progress::Done {
-                // Written down while the peers have to be waited for anyway.
-                call.flight.start(call.created);
+            let polled = player.poll(data, &mut stage.mesh);
+            if std::mem::take(&mut is_first) {
+                // What the peers wait for is on its way, and this rank has to wait for theirs anyway.
+                if is_told_later {
+                    self.enrol(call);
+                }
+                if polled != Ok(Progress::Done) {
+                    patience.bound(self.open(call));
+                    call.start_when_called();
+                }
             }
-            match polled {
+            match polled.map_err(|error| self.explain(player, error))? {
                 Progress::Done if stage.mesh.take_borrowed() => {
                     // Whoever gave the operation up may have written since what this rank read. Its verdict came before.
                     fence(Ordering::Acquire);
-                    return self.fate.check();
+                    return self.check(call);
                 }
+                Progress::Done if self.fate.quarrel().is_some() => return self.check(call),
                 Progress::Done => return Ok(()),
-                Progress::Moved => patience.renew(),
+                Progress::Moved => {
+                    patience.renew();
+                    vigil.end();
+                }
                 Progress::Idle => {
-                    self.fate.check()?;
+                    self.check(call)?;
                     if !patience.is_fresh() {
                         self.drive_post_in_passing();
                     }
@@ -257,44 +328,27 @@ impl Inner {
                         self.fate.call();
                         self.fate.roll.compare(self.rank, &call.fingerprint)?;
                     }
+                    if patience.is_long() {
+                        self.check_keeper(&mut pulse)?;
+                        if !vigil.is_told() {
+                            vigil.tell(&self.stuck(call, player, stage));
+                        }
+                    }
                     if !patience.wait() {
-                        return Err(call.timed_out(self.stuck(call, player, stage)));
+                        vigil.give_up();
+                        return Err(self.kinship.traced(call.timed_out(self.stuck(call, player, stage))));
                     }
                 }
             }
         }
     }
 
-    /// A peer that is still at an earlier collective, which this rank began otherwise, is why the two disagree now.
-    fn explain(&self, player: &Player, error: Error) -> Error {
-        match (&error, player.heard()) {
-            (Error::Desync(_), Some((peer, theirs))) if theirs.sequence != player.task().fingerprint.sequence => {
-                self.fate.roll.compare_past(self.rank, peer, &theirs).err().unwrap_or(error)
-            }
-            _ => error,
-        }
-    }
-
-    /// Whom a collective waits for: the ranks that never came to it, or else the peers of the step that it is stuck in.
-    fn stuck(&self, call: &Call, player: &Player, stage: &mut Stage) -> Vec<Stuck> {
-        let absent = self.fate.roll.absent(call.sequence).into_iter().enumerate();
-        let coming = |(at, peer)| Stuck { peer, on: Waiting::Coming { last: self.last(call, peer, at == 0) } };
-        let absent: Vec<_> = absent.map(coming).collect();
-        if absent.is_empty() { player.stuck(&mut stage.mesh) } else { absent }
-    }
-
-    /// What a rank called last, and where this one called the same, unless the two say that they called from elsewhere.
-    fn last(&self, call: &Call, rank: usize, with_site: bool) -> Option<Last> {
-        let print = self.fate.roll.last(rank)?;
-        let site = call.flight.site_of(print.sequence).filter(|site| print.site == 0 || print.at(site) == print);
-        let site = site.filter(|_| with_site).map(|site| verdict::short(&site.to_string())).unwrap_or_default();
-        Some(Last { op: print.op, sequence: print.sequence, site })
-    }
-
     fn run_message(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
-        call.flight.start(call.created);
+        call.start(self.now());
         let ticket = self.post().post(call, data);
         let mut patience = Patience::until(&self.bell, self.crowd, self.deadline(call));
+        let (mut vigil, mut pulse) = (self.kinship.vigil(), Pulse::default());
+        let mut disagreed = None;
         loop {
             let mut post = self.post();
             let moved = post.poll(self.now(), Some(Shown { ticket, data }));
@@ -309,12 +363,26 @@ impl Inner {
                 return Ok(Some(delivery.peer).filter(|_| matches!(call.op, Op::Recv { .. })));
             }
             drop(post);
-            self.fate.check()?;
+            self.check_message()?;
             if moved {
                 patience.renew();
+                vigil.end();
+            } else if let Some(quarrel) = self.fate.quarrel() {
+                // A peer that was told of it may never come to this message.
+                if disagreed.get_or_insert_with(Instant::now).elapsed() >= PATIENCE_WITH_QUARRELS {
+                    self.has_told.store(true, Ordering::Release);
+                    return Err(quarrel.into());
+                }
+                thread::yield_now();
             } else if !patience.wait() {
                 let error = self.post().timed_out(call, ticket);
-                return Err(self.fail(error));
+                vigil.give_up();
+                return Err(self.fail(self.kinship.traced(error)));
+            } else if patience.is_long() {
+                self.check_keeper(&mut pulse).map_err(|error| self.fail(error))?;
+                if !vigil.is_told() {
+                    vigil.tell(&self.post().stuck(ticket));
+                }
             }
         }
     }
@@ -344,9 +412,9 @@ impl Inner {
         let Job { call, mut buffers, slot } = job;
         let input = buffers.input.as_ref().map(Buffer::as_bytes).unwrap_or_default();
         let mut data = Data { input, output: buffers.output.as_bytes_mut() };
-        call.flight.start(self.now());
-        let played = self.fate.check().and_then(|()| self.play(&call, &mut data));
-        call.flight.end(self.now(), played.as_ref().err().map(Error::kind));
+        call.start(self.now());
+        let played = self.check(&call).and_then(|()| self.play(&call, &mut data));
+        call.end(|| self.now(), played.as_ref().err());
         slot.fill(played.map(|()| Finished { buffers, source: None }));
     }
 
@@ -359,7 +427,7 @@ impl Inner {
         drop(post);
         if let Some((ticket, error)) = overdue {
             self.fail_late(ticket, error);
-        } else if let Err(error) = self.fate.check() {
+        } else if let Err(error) = self.check_message() {
             self.post().close(&error, self.now());
         } else if is_busy && !moved {
             patience.wait();
@@ -393,20 +461,23 @@ impl Inner {
     }
 
     fn fail_unless_call(&self, error: Error) -> Error {
-        if error.scope() == Scope::Call { error } else { self.fail(error) }
+        if error.is_private() { error } else { self.fail(error) }
     }
 
     /// Ends the group: seals its fate, ends every message, lets nobody in any more. Returns what the caller reports.
     fn fail(&self, error: Error) -> Error {
         let reported = self.fate.seal(self.rank, error);
+        self.has_told.store(true, Ordering::Release);
         self.lane.break_off();
-        self.post().close(&Error::aborted_by(reported.clone()), self.now());
+        if !matches!(reported, Error::Desync(_)) {
+            self.post().close(&reported.clone().in_its_wake(), self.now());
+        }
         reported
     }
 
     /// The same for an asynchronous message that took too long, which reports that itself.
     fn fail_late(&self, ticket: Ticket, error: Error) {
-        let reported = self.fate.seal(self.rank, error);
+        let reported = self.fate.seal(self.rank, self.kinship.traced(error));
         self.post().end(ticket, &reported, self.now());
         self.fail(reported);
     }
@@ -418,5 +489,7 @@ impl Inner {
 
 /// How long the driver sleeps when there is nothing to do; whatever comes wakes it earlier.
 const IDLE: Duration = Duration::from_secs(3600);
+/// How long a message goes on without moving once ranks disagree about something else.
+const PATIENCE_WITH_QUARRELS: Duration = Duration::from_millis(100);
 /// How long a process that leaves stays for what it has queued.
 const LINGER: Duration = Duration::from_secs(5);

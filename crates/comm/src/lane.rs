@@ -50,6 +50,11 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Lane {
+    /// A lane whose first turn is that of the collective with this number.
+    pub(crate) fn starting_at(first: u32) -> Lane {
+        Lane { turn: AtomicU32::new(first), ..Lane::default() }
+    }
+
     /// Waits for the turn of number `sequence`; none when it has not come within `limit` or never will.
     pub(crate) fn enter(&self, sequence: u32, limit: Duration) -> Option<Turn<'_>> {
         let waits = || self.turn() != sequence && !self.is_broken();
@@ -59,6 +64,11 @@ impl Lane {
         }
         // Not `then_some`: a turn that is made is a turn that ends.
         (self.turn() == sequence && !self.is_broken()).then(|| Turn { lane: self, was_awaited })
+    }
+
+    /// Whether a turn would have to be waited for no longer.
+    pub(crate) fn is_turn_of(&self, sequence: u32) -> bool {
+        self.turn() == sequence
     }
 
     /// Queues a job for whoever calls [`next`](Lane::next).

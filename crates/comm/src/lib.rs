@@ -5,13 +5,17 @@
 //! become a world: [`rendezvous`].
 #![forbid(unsafe_code)]
 
+mod backends;
 mod bell;
 mod equipment;
 mod fate;
 #[cfg_attr(not(target_os = "linux"), path = "no_futex.rs")]
 mod futex;
+#[cfg(target_os = "linux")]
+mod groups;
 mod host;
 mod lane;
+mod lasting;
 #[cfg(target_os = "linux")]
 mod local;
 mod memory;
@@ -27,6 +31,7 @@ mod poller;
 mod post;
 #[cfg(target_os = "linux")]
 mod processes;
+mod pulse;
 pub mod rendezvous;
 mod roll;
 pub mod secure;
@@ -36,8 +41,12 @@ pub mod store;
 mod threads;
 mod verdict;
 #[cfg(target_os = "linux")]
+mod waits;
 mod wiring;
 
+pub use backends::{Backends, Maker, Seat};
+#[cfg(target_os = "linux")]
+pub use groups::{Formed, Mesh, Registry};
 #[cfg(target_os = "linux")]
 pub use local::Door;
 #[cfg(target_os = "linux")]

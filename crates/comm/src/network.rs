@@ -14,12 +14,14 @@ use crate::bell::Bell;
 use crate::equipment::{Equipment, Links, Style};
 use crate::fate::{self, Fate};
 use crate::host::Presence;
+use crate::lasting::Rejoin;
 use crate::local;
 use crate::neighbours::{Agreement, Request, share};
 use crate::net::{Company, Gathered, Guard, Lines, Manner, Peer, Protection, Standing, Stay, Terms, gather, link};
 use crate::poller::Poller;
 use crate::roll::{self, Roll};
 use crate::secure::{JobKey, Suite};
+use crate::waits::Kin;
 
 /// One rank of a world whose ranks reach each other over TCP, except that those of one host exchange their data in memory that
 /// they share, where the system lets them.
@@ -79,6 +81,12 @@ impl Network {
     #[must_use]
     pub fn windows(mut self, windows: bool) -> Network {
         self.style.windows = windows;
+        self
+    }
+
+    /// Among the groups of the same rank.
+    pub(crate) fn kin(mut self, kin: Arc<Kin>) -> Network {
+        self.style.kin = Some(kin);
         self
     }
 
@@ -145,11 +153,16 @@ impl Network {
     pub fn join(&self, timeout: Duration) -> Result<Group> {
         let now = Instant::now();
         let deadline = now.checked_add(timeout).unwrap_or(now + LONGEST);
+        let (layout, equipment) = self.equip(&self.store, deadline)?;
+        Ok(self.style.group(layout, equipment, self.clone()))
+    }
+
+    fn equip(&self, store: &Store, deadline: Instant) -> Result<(Layout, Equipment)> {
         let told = self.hosts.clone().unwrap_or_else(|| vec![0; self.size]);
         let layout = Layout::new(self.rank, told)?;
-        let Gathered { lines, places, suite } = gather(&self.store, &self.terms(), deadline)?;
+        let Gathered { lines, places, suite } = gather(store, &self.terms(), deadline)?;
         let layout = if self.hosts.is_some() { layout } else { Layout::new(self.rank, hosts_of(&places))? };
-        let agreement = self.agree(&layout, &places, deadline)?;
+        let agreement = self.agree(store, &layout, &places, deadline)?;
         let bells = [agreement.bell().map_or_else(bell, Ok)?, bell()?];
         let fate = Arc::new(self.fate(&bells)?);
         let standings: Vec<Arc<Standing>> = lines.iter().map(|_| Arc::default()).collect();
@@ -162,12 +175,12 @@ impl Network {
         let company = Company { rank, peers, fate: Arc::clone(&fate), bell: keeper_bell, rank_bell };
         let presence = Some(Box::new(Stays { _connected: Stay::begin(company)?, _in_memory: in_memory }) as _);
         let windows = ways.windows;
-        Ok(self.style.group(layout, Equipment { links, windows, post, bell, fate, presence, heap: None }))
+        Ok((layout, Equipment { links, windows, post, bell, fate, presence, heap: None }))
     }
 
     /// Agrees with all ranks on who shares memory, where they are to.
-    fn agree(&self, layout: &Layout, places: &[String], deadline: Instant) -> Result<Agreement> {
-        let (store, epoch, windows) = (&self.store, self.style.options.current_epoch(), self.style.windows);
+    fn agree(&self, store: &Store, layout: &Layout, places: &[String], deadline: Instant) -> Result<Agreement> {
+        let (epoch, windows) = (self.style.options.current_epoch(), self.style.windows);
         let request = Request { store, layout, places, epoch, windows, patience: NEIGHBOURS_WITHIN };
         if self.shared_memory { share(&request, deadline) } else { Ok(Agreement::default()) }
     }
@@ -189,6 +202,13 @@ impl Network {
         let manner = Manner { epoch, checksum, shared_memory, profile, protection };
         let (rank, size, address, insecure) = (self.rank, self.size, self.address, self.insecure);
         Terms { rank, size, address, insecure, manner, guard: self.guard.clone() }
+    }
+}
+
+impl Rejoin for Network {
+    fn rejoin(&self, round: u32, deadline: Instant) -> Result<Equipment> {
+        let store = self.store.scope("round").scope(&round.to_string());
+        self.equip(&store, deadline).map(|(_, equipment)| equipment)
     }
 }
 

@@ -14,6 +14,9 @@ pub(crate) struct Patience<'a> {
     deadline: Option<Instant>,
     idle: u32,
     armed: Option<u32>,
+    /// Since when it has been tried.
+    since: Option<Instant>,
+    is_long: bool,
 }
 
 /// Whether the ranks of a host have a core each. Where they have not, what one waits for is done by another that waits for
@@ -44,7 +47,7 @@ impl Crowd {
 impl<'a> Patience<'a> {
     /// Patience until then; for ever without an end.
     pub(crate) fn until(bell: &'a Bell, crowd: Crowd, deadline: Option<Instant>) -> Patience<'a> {
-        Patience { bell, crowd, deadline, idle: 0, armed: None }
+        Patience { bell, crowd, deadline, idle: 0, armed: None, since: None, is_long: false }
     }
 
     /// Patience for so long from now; for ever if that is beyond what a clock can tell.
@@ -53,9 +56,14 @@ impl<'a> Patience<'a> {
         Patience::until(bell, Crowd::Spread, Instant::now().checked_add(timeout))
     }
 
+    /// It ends then; never without an end.
+    pub(crate) fn bound(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
+    }
+
     /// Something moved: the next wait begins anew.
     pub(crate) fn renew(&mut self) {
-        (self.idle, self.armed) = (0, None);
+        (self.idle, self.armed, self.since, self.is_long) = (0, None, None, false);
     }
 
     /// Whether the wait has just begun. What is waited for mostly comes at once, and whoever looks often sees it sooner.
@@ -66,6 +74,11 @@ impl<'a> Patience<'a> {
     /// Whether the wait has become a long one, which a sleep is next to.
     pub(crate) fn is_tried(&self) -> bool {
         self.idle >= self.crowd.spins() + YIELDS
+    }
+
+    /// Whether the wait is so long that something may be wrong.
+    pub(crate) fn is_long(&self) -> bool {
+        self.is_long
     }
 
     /// Waits a little, because a look found nothing; false once the deadline has passed.
@@ -80,13 +93,17 @@ impl<'a> Patience<'a> {
             }
             return true;
         }
-        let left = self.deadline.map_or(LONGEST_SLEEP, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let now = Instant::now();
+        let left = self.deadline.map_or(LONGEST_SLEEP, |deadline| deadline.saturating_duration_since(now));
         if left.is_zero() {
             return false;
         }
         match self.armed.take() {
             _ if self.idle <= self.crowd.spins() + YIELDS => thread::yield_now(),
-            Some(armed) => self.bell.sleep(armed, left.min(LONGEST_SLEEP)),
+            Some(armed) => {
+                self.is_long = now.duration_since(*self.since.get_or_insert(now)) >= LONG;
+                self.bell.sleep(armed, left.min(if self.is_long { LONGEST_SLEEP } else { LONG }));
+            }
             None => self.armed = Some(self.bell.arm()),
         }
         true
@@ -97,6 +114,8 @@ const GLANCES: u32 = 16;
 const SPINS: u32 = 100;
 const CROWDED_SPINS: u32 = 8;
 const YIELDS: u32 = 200;
+/// Ranks are often this late, but not without a reason.
+const LONG: Duration = Duration::from_millis(50);
 /// Bounds how late a deadline that nobody sleeps for is noticed, and what a missed ring could ever cost.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 

@@ -7,9 +7,10 @@ use phalanx_core::backend::{Buffers, Finished};
 use phalanx_core::link::Mesh;
 use phalanx_core::mail::{Body, Delivery, Mail, Shown, Ticket};
 use phalanx_core::player::Data;
-use phalanx_core::{Call, Error, Op, Result};
+use phalanx_core::{Call, Error, Op, Result, Scope, Stuck};
 use phalanx_mem::Buffer;
 
+use crate::fate::Fate;
 use crate::slot::Slot;
 
 /// All messages of one rank.
@@ -17,6 +18,7 @@ use crate::slot::Slot;
 pub(crate) struct Post {
     mail: Mail,
     mesh: Mesh,
+    fate: Arc<Fate>,
     outstanding: Vec<Outstanding>,
 }
 
@@ -30,8 +32,8 @@ struct Outstanding {
 }
 
 impl Post {
-    pub(crate) fn new(mail: Mail, mesh: Mesh) -> Post {
-        Post { mail, mesh, outstanding: vec![] }
+    pub(crate) fn new(mail: Mail, mesh: Mesh, fate: Arc<Fate>) -> Post {
+        Post { mail, mesh, fate, outstanding: vec![] }
     }
 
     /// Begins a message over what the caller lends, and shows whenever it polls.
@@ -73,9 +75,10 @@ impl Post {
     /// Moves what can be moved and ends what has ended; true when anything moved. A caller that has lent something shows it.
     pub(crate) fn poll(&mut self, now: Duration, shown: Option<Shown<'_, '_>>) -> bool {
         let moved = self.mail.poll(&mut self.mesh, shown);
-        let Post { mail, outstanding, .. } = self;
+        let Post { mail, outstanding, fate, .. } = self;
         outstanding.retain(|waiting| match mail.take(waiting.ticket) {
             Some(end) => {
+                let end = end.map_err(|error| first_failure(fate, error));
                 waiting.end(now, end.map(|delivery| finished(&waiting.call, delivery)));
                 false
             }
@@ -106,7 +109,12 @@ impl Post {
 
     /// The error of a message that took too long.
     pub(crate) fn timed_out(&self, call: &Call, ticket: Ticket) -> Error {
-        call.timed_out(self.mail.stuck(ticket))
+        call.timed_out(self.stuck(ticket))
+    }
+
+    /// The peers that a message waits for.
+    pub(crate) fn stuck(&self, ticket: Ticket) -> Vec<Stuck> {
+        self.mail.stuck(ticket)
     }
 
     /// Ends one asynchronous message with `error`; the mail goes on with it.
@@ -127,8 +135,16 @@ impl Post {
 
 impl Outstanding {
     fn end(&self, now: Duration, end: Result<Finished>) {
-        self.call.flight.end(now, end.as_ref().err().map(Error::kind));
+        self.call.end(|| now, end.as_ref().err());
         self.slot.fill(end);
+    }
+}
+
+/// What a message reports that ends in `error`: a rank that fails closes its links, and why it failed was sealed before.
+fn first_failure(fate: &Fate, error: Error) -> Error {
+    match error.scope() {
+        Scope::Call => error,
+        _ => fate.check().err().unwrap_or(error),
     }
 }
 

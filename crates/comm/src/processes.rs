@@ -7,7 +7,9 @@ use phalanx_core::schedule::Algorithm;
 use phalanx_core::{Group, GroupOptions, Layout, Result};
 
 use crate::equipment::{Equipment, Sight, Style};
+use crate::lasting::Rejoin;
 use crate::local::{self, Departures, Door, Joined, Neighbourhood, SegmentMap, Stay, Terms};
+use crate::waits::Kin;
 
 /// One rank of a world whose ranks are processes of one host.
 ///
@@ -57,6 +59,12 @@ impl Processes {
     #[must_use]
     pub fn hosts(mut self, hosts: Vec<u32>) -> Processes {
         self.hosts = hosts;
+        self
+    }
+
+    /// Among the groups of the same rank.
+    pub(crate) fn kin(mut self, kin: Arc<Kin>) -> Processes {
+        self.style.kin = Some(kin);
         self
     }
 
@@ -115,10 +123,15 @@ impl Processes {
         let now = Instant::now();
         let deadline = now.checked_add(timeout).unwrap_or(now + LONGEST);
         let layout = Layout::new(self.rank, self.hosts.clone())?;
+        Ok(self.style.group(layout, self.equip(0, deadline)?, self.clone()))
+    }
+
+    fn equip(&self, round: u32, deadline: Instant) -> Result<Equipment> {
         let (rank, size, epoch) = (self.rank, self.hosts.len(), self.style.options.current_epoch());
         let group = local::hash(self.token.into_iter().chain(self.style.limits()));
         let map = SegmentMap::new(size, group, epoch, self.heap_byte_len)?;
-        let terms = Terms { rank, size, epoch, token: self.token, map: map.hash(), byte_len: map.byte_len };
+        let token = self.token_of(round);
+        let terms = Terms { rank, size, epoch, token, map: map.hash(), byte_len: map.byte_len };
         let met = match rank {
             0 => local::host(&self.door, &terms, local::create(&map)?, deadline)?,
             _ => local::attend(&self.door, &terms, None, deadline)?,
@@ -140,7 +153,20 @@ impl Processes {
         };
         let presence = Some(Box::new(stay) as _);
         let windows = Sight::of_all(windows);
-        Ok(self.style.group(layout, Equipment { links, windows, post, bell, fate, presence, heap }))
+        Ok(Equipment { links, windows, post, bell, fate, presence, heap })
+    }
+
+    /// The secret of a round, so that nobody comes to another one.
+    fn token_of(&self, round: u32) -> [u8; 16] {
+        let mut token = self.token;
+        token.iter_mut().zip(round.to_le_bytes()).for_each(|(byte, round)| *byte ^= round);
+        token
+    }
+}
+
+impl Rejoin for Processes {
+    fn rejoin(&self, round: u32, deadline: Instant) -> Result<Equipment> {
+        self.equip(round, deadline)
     }
 }
 

@@ -1,4 +1,5 @@
-//! The roll of a group: which collective each rank has begun under which number, so that no disagreement goes unseen.
+//! The roll of a group: which collective each rank has begun under which number, so that no disagreement goes unseen; and whom
+//! it says that it waits for.
 //!
 //! Frames and offers say the same, but only to those who look at them: a rank that looks for an offer sees no frame, and
 //! nobody looks at what a second root of a broadcast offers.
@@ -7,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use phalanx_core::{Error, Fingerprint, OpKind, PeerReason, Result};
 use phalanx_mem::{Cells, record};
+
+use crate::waits;
 
 /// The last collectives of every rank, by their numbers. Ranks of several processes share it in a segment.
 ///
@@ -24,6 +27,8 @@ struct Page<'a> {
     /// Each entry in short, which is all that is looked at while all agree.
     digests: &'a [AtomicU64],
     entries: &'a [AtomicU64],
+    /// What it says of a wait: see `waits`.
+    wait: &'a [AtomicU64],
 }
 
 /// How many words the roll of `size` ranks takes.
@@ -108,13 +113,24 @@ impl Roll {
         numbers.filter_map(print).collect()
     }
 
+    /// Writes down what a rank says of a wait.
+    pub(crate) fn set_wait(&self, rank: usize, words: [u64; waits::WORDS]) {
+        record::write(self.page(rank).wait, words);
+    }
+
+    /// What a rank says of a wait.
+    pub(crate) fn wait(&self, rank: usize) -> Option<[u64; waits::WORDS]> {
+        record::read(self.page(rank).wait)
+    }
+
     fn size(&self) -> usize {
         self.cells.len() / PAGE
     }
 
     fn page(&self, rank: usize) -> Page<'_> {
-        let (digests, entries) = self.cells[rank * PAGE..(rank + 1) * PAGE].split_at(KEPT);
-        Page { digests, entries }
+        let (digests, rest) = self.cells[rank * PAGE..(rank + 1) * PAGE].split_at(KEPT);
+        let (entries, rest) = rest.split_at(KEPT * ENTRY);
+        Page { digests, entries, wait: &rest[..WAIT] }
     }
 }
 
@@ -168,10 +184,11 @@ fn print_of(words: [u64; PRINT]) -> Result<Fingerprint, phalanx_core::BadFingerp
 const NOTHING: u64 = 0;
 /// How far a rank that only gives may run ahead of the others and still be compared with them.
 const KEPT: usize = 64;
-/// The words of a fingerprint, of its record, and of a page, which is whole lines.
+/// The words of a fingerprint, of its record, of the record of a wait, and of a page, which is whole lines.
 const PRINT: usize = Fingerprint::BYTE_LEN / size_of::<u64>();
 const ENTRY: usize = record::cells(PRINT);
-const PAGE: usize = (KEPT * (1 + ENTRY)).next_multiple_of(phalanx_mem::LINE / size_of::<u64>());
+const WAIT: usize = record::cells(waits::WORDS);
+const PAGE: usize = (KEPT * (1 + ENTRY) + WAIT).next_multiple_of(phalanx_mem::LINE / size_of::<u64>());
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,9 @@
 //! The in-process world: ranks as threads of one process, over the same player as everywhere else.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 use phalanx_core::schedule::Algorithm;
 use phalanx_core::{Error, Group, GroupOptions, Layout, Result};
@@ -10,6 +12,7 @@ use phalanx_mem::{board, ring};
 use crate::bell::Bell;
 use crate::equipment::{Equipment, Links, OFFER_BYTE_LEN, RING_BYTE_LEN, Sight, Style};
 use crate::fate::Fate;
+use crate::lasting::Rejoin;
 use crate::memory::{BoardWindows, MemoryLink};
 
 /// A world of threads, for tests, examples and programs that share one process.
@@ -83,6 +86,18 @@ impl Threads {
 
     /// One group a rank, all of one world, to be handed to threads of the caller's own.
     pub fn groups(&self) -> Result<Vec<Group>> {
+        let hall = Arc::new(Hall { threads: self.clone(), rounds: Mutex::default() });
+        let ranks = self.equip()?.into_iter().enumerate();
+        ranks
+            .map(|(rank, equipment)| {
+                let layout = Layout::new(rank, self.hosts.clone())?;
+                Ok(self.style.group(layout, equipment, Chair { hall: Arc::clone(&hall), rank }))
+            })
+            .collect()
+    }
+
+    /// What each rank needs.
+    fn equip(&self) -> Result<Vec<Equipment>> {
         let size = self.hosts.len();
         let bells = (0..size).map(|_| Bell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>();
         let bells = bells.map_err(|error| Error::setup("bells", error))?;
@@ -91,14 +106,11 @@ impl Threads {
         let (meshes, posts) = (links(&bells)?, links(&bells)?);
         let mut windows = self.seats(&bells)?.into_iter();
         let ranks = meshes.into_iter().zip(posts).enumerate();
-        ranks
-            .map(|(rank, (links, post))| {
-                let layout = Layout::new(rank, self.hosts.clone())?;
-                let (bell, fate, windows) =
-                    (Arc::clone(&bells[rank]), Arc::clone(&fate), Sight::of_all(windows.next()));
-                Ok(self.style.group(layout, Equipment { links, windows, post, bell, fate, presence: None, heap: None }))
-            })
-            .collect()
+        let equip = |(rank, (links, post))| {
+            let (bell, fate, windows) = (Arc::clone(&bells[rank]), Arc::clone(&fate), Sight::of_all(windows.next()));
+            Equipment { links, windows, post, bell, fate, presence: None, heap: None }
+        };
+        Ok(ranks.map(equip).collect())
     }
 
     fn seats(&self, bells: &[Arc<Bell>]) -> Result<Vec<BoardWindows>> {
@@ -107,6 +119,34 @@ impl Threads {
         }
         let seats = board::seats(bells.len(), OFFER_BYTE_LEN).map_err(|error| Error::setup("windows", error))?;
         Ok(seats.into_iter().map(|seat| BoardWindows::new(seat, bells.to_vec())).collect())
+    }
+}
+
+/// Where threads of one world find each other again: the first of a round makes everything for all of it.
+struct Hall {
+    threads: Threads,
+    rounds: Mutex<HashMap<u32, Vec<Option<Equipment>>>>,
+}
+
+/// One rank's place in the hall.
+struct Chair {
+    hall: Arc<Hall>,
+    rank: usize,
+}
+
+impl Rejoin for Chair {
+    fn rejoin(&self, round: u32, _: Instant) -> Result<Equipment> {
+        let mut rounds = self.hall.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let equipped = match rounds.remove(&round) {
+            Some(equipped) => Ok(equipped),
+            None => self.hall.threads.equip().map(|all| all.into_iter().map(Some).collect()),
+        };
+        let mut equipped: Vec<_> = equipped?;
+        let own = equipped.get_mut(self.rank).and_then(Option::take);
+        if equipped.iter().any(Option::is_some) {
+            rounds.insert(round, equipped);
+        }
+        own.ok_or_else(|| Error::setup("threads of a world", format!("rank {} came twice", self.rank)))
     }
 }
 

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use phalanx_core::{Aborted, Desync, Error, Fingerprint, Last, OpKind, Peer, PeerReason, Stuck, Timeout, Waiting};
+use phalanx_core::{
+    Aborted, Chain, Desync, Error, Fingerprint, Last, OpKind, Peer, PeerReason, Stuck, Timeout, Waiting,
+};
 
 /// The words of a failure.
 pub(crate) const WORDS: usize = 96;
@@ -76,12 +78,20 @@ impl Pen {
             Waiting::Coming { last } => last.as_ref(),
             _ => None,
         });
-        self.text(last.map_or("", |last| &last.site), SITE)
+        self.text(last.map_or("", |last| &last.site), SITE);
+        match &timeout.chain {
+            Chain::Through(words) => self.byte(THROUGH).text(words, CHAIN),
+            Chain::Beyond(words) => self.byte(BEYOND).text(words, CHAIN),
+            Chain::Circle(words) => self.byte(CIRCLE).text(words, CHAIN),
+            _ => self.byte(DIRECT),
+        }
     }
 
     fn stuck(&mut self, Stuck { peer, on }: &Stuck) {
         let (kind, last) = match on {
             Waiting::Giving => (GIVING, None),
+            Waiting::Arriving => (ARRIVING, None),
+            Waiting::Unknown => (UNKNOWN, None),
             Waiting::Coming { last: None } => (COMING, None),
             Waiting::Coming { last } => (COMING_AFTER, last.as_ref()),
             _ => (TAKING, None),
@@ -182,7 +192,14 @@ impl Eye<'_> {
             _ => None,
         });
         last.into_iter().for_each(|last| last.site.clone_from(&site));
-        Some(Error::Timeout(Box::new(Timeout { op, sequence, after, stuck })))
+        let chain = match self.byte()? {
+            DIRECT => Chain::Direct,
+            THROUGH => Chain::Through(self.text()?),
+            BEYOND => Chain::Beyond(self.text()?),
+            CIRCLE => Chain::Circle(self.text()?),
+            _ => return None,
+        };
+        Some(Error::Timeout(Box::new(Timeout { op, sequence, after, stuck, chain })))
     }
 
     fn stuck(&mut self) -> Option<Stuck> {
@@ -190,6 +207,8 @@ impl Eye<'_> {
         let on = match kind {
             TAKING => Waiting::Taking,
             GIVING => Waiting::Giving,
+            ARRIVING => Waiting::Arriving,
+            UNKNOWN => Waiting::Unknown,
             COMING => Waiting::Coming { last: None },
             COMING_AFTER => {
                 let (op, sequence) = (OpKind::from_wire(self.byte()?)?, self.short()?);
@@ -259,12 +278,20 @@ const TAKING: u8 = 0;
 const GIVING: u8 = 1;
 const COMING: u8 = 2;
 const COMING_AFTER: u8 = 3;
+const ARRIVING: u8 = 4;
+const UNKNOWN: u8 = 5;
+
+const DIRECT: u8 = 0;
+const THROUGH: u8 = 1;
+const BEYOND: u8 = 2;
+const CIRCLE: u8 = 3;
 
 const BYTE_LEN: usize = WORDS * size_of::<u64>();
 /// The longest texts. With them and the most transfers, the longest failure still fits.
 const LONG: usize = 512;
 const SHORT: usize = 128;
-const STUCK: usize = 64;
+const STUCK: usize = 40;
+const CHAIN: usize = 232;
 /// The longest name of a place in a program.
 const SITE: usize = 96;
 /// The most runs of ranks that a failure names besides the first rank, and the most ranks in them.
@@ -285,6 +312,7 @@ mod tests {
         let last = |peer| Last { op, sequence: 6, site: if peer == 1 { "s".repeat(SITE) } else { String::new() } };
         let coming = |peer| Stuck { peer, on: Waiting::Coming { last: (peer > 0).then(|| last(peer)) } };
         let missing = (0..STUCK).map(coming).collect();
+        let arriving = Stuck { peer: 3, on: Waiting::Arriving };
         let desync = |field| {
             let (ours, theirs) = ("x".repeat(SHORT), "2".to_owned());
             Error::Desync(Box::new(Desync { sequence: u32::MAX, rank: 3, peer: 1, field, ours, theirs, moved: true }))
@@ -298,9 +326,28 @@ mod tests {
             several(PeerReason::Unresponsive, (2..600).collect()),
             Error::peer(0, PeerReason::Corrupt, ""),
             Error::peer(1, PeerReason::Unresponsive, "silent for 3s"),
-            Error::Timeout(Box::new(Timeout { op, sequence: 7, after, stuck })),
-            Error::Timeout(Box::new(Timeout { op, sequence: 7, after, stuck: missing })),
-            Error::Timeout(Box::new(Timeout { op, sequence: 7, after, stuck: vec![] })),
+            Error::Timeout(Box::new(Timeout { op, sequence: 7, after, stuck, chain: Chain::Direct })),
+            Error::Timeout(Box::new(Timeout {
+                op,
+                sequence: 7,
+                after,
+                stuck: missing,
+                chain: Chain::Circle("x".repeat(CHAIN)),
+            })),
+            Error::Timeout(Box::new(Timeout {
+                op,
+                sequence: 7,
+                after,
+                stuck: vec![],
+                chain: Chain::Beyond("rank 1".to_owned()),
+            })),
+            Error::Timeout(Box::new(Timeout {
+                op,
+                sequence: 7,
+                after,
+                stuck: vec![arriving, Stuck::unknown(4)],
+                chain: Chain::Through("é".to_owned()),
+            })),
             Error::setup("w".repeat(SHORT), "y".repeat(LONG)),
             Error::aborted("rank 0: the operator said so"),
             Error::aborted_by(Error::peer(5, PeerReason::Dead, "gone")),

@@ -1,6 +1,7 @@
 //! The seam below the group: a backend takes operations and ends them. Everything per operation is done above it.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -8,12 +9,24 @@ use phalanx_mem::Buffer;
 
 use crate::call::Call;
 use crate::player::Data;
-use crate::{Error, Result};
+use crate::{Error, OpKind, Result};
 
 /// Whoever carries operations out.
 ///
-/// Collectives are played in the order of their sequence numbers; messages in any. Every call ends within its timeout.
+/// Collectives are played in the order of their sequence numbers; messages in any. Every call ends within its timeout. So that it
+/// is known what a rank does, a backend [opens](Call::open) a call before it waits for anything in it, and [ends](Call::end) each.
 pub trait Backend: Send + Sync {
+    /// Numbers an operation that is about to be called. Where ranks disagreed before, this is where they come together again,
+    /// for which it waits at most this long.
+    ///
+    /// # Errors
+    ///
+    /// Of what the group failed, where it cannot come together again, or this rank was not told so far.
+    fn number(&self, op: OpKind, timeout: Duration) -> Result<Number>;
+
+    /// The number that the next collective would have.
+    fn upcoming(&self) -> u32;
+
     /// Queues an operation with its buffers. Never waits for a peer.
     fn submit(&self, call: Call, buffers: Buffers) -> Box<dyn Pending>;
 
@@ -35,6 +48,46 @@ pub trait Backend: Send + Sync {
 
     /// The time that the flight recorder writes down, since a moment of the backend's choice.
     fn now(&self) -> Duration;
+}
+
+/// The number of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    /// How often the ranks had come together again before: an operation belongs to the round it was numbered in.
+    pub round: u32,
+    /// Collectives count alike on every rank, messages on each rank for themselves.
+    pub sequence: u32,
+}
+
+/// Gives out the numbers of one round.
+#[derive(Debug, Default)]
+pub struct Numbers {
+    round: u32,
+    collectives: AtomicU32,
+    messages: AtomicU32,
+}
+
+impl Numbers {
+    /// The numbers of a round, the first of whose collectives has this one.
+    pub fn new(round: u32, first: u32) -> Numbers {
+        Numbers { round, collectives: AtomicU32::new(first), messages: AtomicU32::new(0) }
+    }
+
+    /// The round.
+    pub fn round(&self) -> u32 {
+        self.round
+    }
+
+    /// The next number.
+    pub fn next(&self, op: OpKind) -> Number {
+        let counter = if op.is_message() { &self.messages } else { &self.collectives };
+        Number { round: self.round, sequence: counter.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// The number that the next collective would have.
+    pub fn upcoming(&self) -> u32 {
+        self.collectives.load(Ordering::Relaxed)
+    }
 }
 
 /// The buffers of an operation that owns them.

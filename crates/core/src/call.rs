@@ -4,9 +4,10 @@ use std::panic::Location;
 use std::time::Duration;
 
 use crate::fingerprint::Fingerprint;
-use crate::recorder::Flight;
+use crate::hook::Watch;
+use crate::recorder::{Flight, Record};
 use crate::reduce::{Factor, ReduceOp};
-use crate::{DType, Error, Op, Stuck, Timeout};
+use crate::{Chain, DType, Error, Op, Stuck, Timeout};
 
 /// One checked and numbered operation.
 #[derive(Clone, Debug)]
@@ -21,23 +22,62 @@ pub struct Call {
     pub in_place: bool,
     /// The operation's number: collectives are played in this order on every rank. Messages are numbered apart.
     pub sequence: u32,
+    /// The round in which it was numbered.
+    pub round: u32,
     /// What its first frames say.
     pub fingerprint: Fingerprint,
-    /// When it was called, by the backend's clock.
-    pub created: Duration,
-    /// How long it may take, from then on.
+    /// This process's number in the group, and how many ranks that has.
+    pub(crate) seat: (usize, usize),
+    /// How long it may take.
     pub timeout: Duration,
     /// Where in the program it was called.
     pub site: &'static Location<'static>,
     /// Its entry in the flight recorder.
     pub flight: Flight,
+    /// Who is told when it ends.
+    pub(crate) watch: Option<Box<Watch>>,
 }
 
 impl Call {
+    /// Writes this call down, unless it is already: whoever carries it out does so before it waits for anything.
+    pub fn open(&self, now: Duration) {
+        self.flight.open(|| self.record(now));
+    }
+
+    /// Says that its turn has come.
+    pub fn start(&self, now: Duration) {
+        self.open(now);
+        self.flight.start(now);
+    }
+
+    /// Says that its turn came when it was called.
+    pub fn start_when_called(&self) {
+        self.flight.created().into_iter().for_each(|created| self.flight.start(created));
+    }
+
+    /// Says that this call has ended, well or in `error`: whoever carries it out does so once, before its end is known.
+    pub fn end(&self, now: impl FnOnce() -> Duration, error: Option<&Error>) {
+        if !self.flight.is_recorded() {
+            return;
+        }
+        let now = now();
+        self.flight.end(now, error.map(Error::kind), || self.record(now));
+        if let Some(watch) = &self.watch {
+            watch.end(&self.flight, now, error);
+        }
+    }
+
+    /// What is written down of a call that was made now.
+    pub(crate) fn record(&self, now: Duration) -> Record {
+        let (sequence, timeout, (rank, size)) = (self.sequence, self.timeout, self.seat);
+        let number = self.flight.number().unwrap_or_default();
+        Record { number, sequence, created: now, timeout, ..Record::of(&self.op, self.dtype, rank, size, self.site) }
+    }
+
     /// The error of this call when it has taken too long, waiting for these transfers.
     pub fn timed_out(&self, stuck: Vec<Stuck>) -> Error {
         let (op, sequence, after) = (self.op.kind(), self.sequence, self.timeout);
-        Error::Timeout(Box::new(Timeout { op, sequence, after, stuck }))
+        Error::Timeout(Box::new(Timeout { op, sequence, after, stuck, chain: Chain::Direct }))
     }
 }
 

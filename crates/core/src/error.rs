@@ -60,6 +60,14 @@ pub enum ErrorKind {
     Setup,
 }
 
+impl ErrorKind {
+    /// Every kind.
+    pub const ALL: [ErrorKind; 7] = {
+        use ErrorKind::{Aborted, Desync, Device, Peer, Setup, Timeout, Usage};
+        [Usage, Desync, Peer, Timeout, Aborted, Device, Setup]
+    };
+}
+
 /// What an error leaves usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
@@ -73,10 +81,10 @@ pub enum Scope {
 
 /// An argument that cannot be accepted, by name and value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{op}: {argument} is {value}, {expected}")]
+#[error("{call}: {argument} is {value}, {expected}")]
 pub struct Usage {
-    /// The operation that was called.
-    pub op: OpKind,
+    /// What was called.
+    pub call: &'static str,
     /// The argument's name as it stands in the signature.
     pub argument: &'static str,
     /// The value that was given.
@@ -101,7 +109,8 @@ pub struct Desync {
     pub ours: String,
     /// The peer's value.
     pub theirs: String,
-    /// Whether data may have moved before the difference was seen.
+    /// Whether data may have moved before the difference was seen. Where it may have, every rank is told, and output has no
+    /// meaning; the ranks come together again at their next calls.
     pub moved: bool,
 }
 
@@ -135,7 +144,7 @@ pub enum PeerReason {
 
 /// A deadline that passed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{op} (operation {sequence}) not finished after {after:?}; waiting for {}", list_stuck(stuck))]
+#[error("{op} (operation {sequence}) not finished after {after:?}; waiting for {}", awaited(stuck, chain))]
 pub struct Timeout {
     /// The operation.
     pub op: OpKind,
@@ -143,8 +152,26 @@ pub struct Timeout {
     pub sequence: u32,
     /// How long it was given.
     pub after: Duration,
-    /// The peers that it was waiting for when the deadline passed.
+    /// The peers that it was waiting for when the deadline passed, without those that themselves waited for others.
     pub stuck: Vec<Stuck>,
+    /// How it came to wait for them.
+    pub chain: Chain,
+}
+
+/// How an operation comes to wait for somebody, as far as the ranks have told each other. All ranks in its words are numbers of
+/// the world.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Chain {
+    /// By itself.
+    #[default]
+    Direct,
+    /// Through others, each of which waits for the next.
+    Through(String),
+    /// Through others, for a rank that is not in this group.
+    Beyond(String),
+    /// Those whom it waits for wait for each other or for it: a deadlock.
+    Circle(String),
 }
 
 /// One transfer that makes no progress.
@@ -164,6 +191,10 @@ pub enum Waiting {
     Taking,
     /// The peer to give bytes.
     Giving,
+    /// The peer to come, of which nothing more is known.
+    Arriving,
+    /// Something of the peer that others wait for.
+    Unknown,
     /// The peer to come to the operation, which it has not called as far as is known.
     Coming {
         /// What it called last.
@@ -221,8 +252,14 @@ pub struct Setup {
 
 impl Error {
     /// An argument that cannot be accepted.
-    pub fn usage(op: OpKind, argument: &'static str, value: impl fmt::Display, expected: impl Into<String>) -> Error {
-        Error::Usage(Box::new(Usage { op, argument, value: value.to_string(), expected: expected.into() }))
+    pub fn usage(
+        call: impl Into<&'static str>,
+        argument: &'static str,
+        value: impl fmt::Display,
+        expected: impl Into<String>,
+    ) -> Error {
+        let (call, value, expected) = (call.into(), value.to_string(), expected.into());
+        Error::Usage(Box::new(Usage { call, argument, value, expected }))
     }
 
     /// A rank that can no longer be worked with.
@@ -266,15 +303,54 @@ impl Error {
         }
     }
 
+    /// The same as whoever meets it later reports it: that the group was ended by it, unless the group goes on.
+    pub fn in_its_wake(self) -> Error {
+        match self {
+            Error::Desync(_) => self,
+            first => Error::aborted_by(first),
+        }
+    }
+
+    /// Whether it concerns one rank's call alone, and nothing has moved.
+    pub fn is_private(&self) -> bool {
+        match self {
+            Error::Usage(_) => true,
+            Error::Desync(desync) => !desync.moved,
+            _ => false,
+        }
+    }
+
+    /// The ranks that this error, or what it was caused by, makes out as lost: those to go on without.
+    pub fn culprits(&self) -> Vec<usize> {
+        match self {
+            Error::Peer(peer) => peer.ranks().collect(),
+            Error::Timeout(timeout) => {
+                let mut ranks: Vec<usize> = timeout.stuck.iter().map(|stuck| stuck.peer).collect();
+                ranks.sort_unstable();
+                ranks.dedup();
+                ranks
+            }
+            Error::Aborted(aborted) => aborted.cause.as_ref().map(|cause| cause.culprits()).unwrap_or_default(),
+            Error::Setup(setup) => setup.missing.clone(),
+            _ => vec![],
+        }
+    }
+
     /// What is still usable.
     pub fn scope(&self) -> Scope {
         match self {
-            Error::Usage(_) => Scope::Call,
-            Error::Desync(desync) if !desync.moved => Scope::Call,
-            Error::Desync(_) | Error::Peer(_) | Error::Timeout(_) | Error::Aborted(_) => Scope::Group,
+            Error::Usage(_) | Error::Desync(_) => Scope::Call,
+            Error::Peer(_) | Error::Timeout(_) | Error::Aborted(_) => Scope::Group,
             Error::Device(device) if !device.sticky => Scope::Group,
             Error::Device(_) | Error::Setup(_) => Scope::Process,
         }
+    }
+}
+
+impl Stuck {
+    /// That a peer is waited for, and nothing more is known.
+    pub fn unknown(peer: usize) -> Stuck {
+        Stuck { peer, on: Waiting::Unknown }
     }
 }
 
@@ -293,6 +369,12 @@ impl Peer {
         self.others = all.split_off(1);
         self.rank = all[0];
         self
+    }
+}
+
+impl From<Desync> for Error {
+    fn from(desync: Desync) -> Error {
+        Error::Desync(Box::new(desync))
     }
 }
 
@@ -318,6 +400,8 @@ impl fmt::Display for Stuck {
         match &self.on {
             Waiting::Taking => write!(f, "rank {} to take data", self.peer),
             Waiting::Giving => write!(f, "rank {} to give data", self.peer),
+            Waiting::Arriving => write!(f, "rank {} to come", self.peer),
+            Waiting::Unknown => write!(f, "rank {}", self.peer),
             Waiting::Coming { last: None } => write!(f, "rank {}, which has called nothing yet", self.peer),
             Waiting::Coming { last: Some(last) } => write!(f, "rank {}, whose last was {last}", self.peer),
         }
@@ -362,6 +446,15 @@ fn runs(rank: usize, others: &[usize]) -> Vec<String> {
     words
 }
 
+fn awaited(stuck: &[Stuck], chain: &Chain) -> String {
+    match chain {
+        Chain::Direct => list_stuck(stuck),
+        Chain::Through(words) => format!("{words} {}", list_stuck(stuck)),
+        Chain::Beyond(words) => words.clone(),
+        Chain::Circle(words) => format!("{words}: a deadlock"),
+    }
+}
+
 fn list_stuck(stuck: &[Stuck]) -> String {
     match stuck {
         [] => "its turn in the group's queue".to_owned(),
@@ -404,11 +497,16 @@ mod tests {
     #[test]
     fn a_timeout_lists_whom_it_waited_for() {
         let stuck = vec![Stuck { peer: 2, on: Waiting::Giving }, Stuck { peer: 5, on: Waiting::Taking }];
-        let timeout = Timeout { op: OpKind::AllReduce, sequence: 9, after: Duration::from_secs(3), stuck };
-        assert_eq!(
-            timeout.to_string(),
-            "all_reduce (operation 9) not finished after 3s; waiting for rank 2 to give data, rank 5 to take data"
-        );
+        let (after, chain) = (Duration::from_secs(3), Chain::Direct);
+        let timeout = Timeout { op: OpKind::AllReduce, sequence: 9, after, stuck, chain };
+        let begin = "all_reduce (operation 9) not finished after 3s; waiting for";
+        assert_eq!(timeout.to_string(), format!("{begin} rank 2 to give data, rank 5 to take data"));
+        let (stuck, chain) = (vec![Stuck::unknown(3)], Chain::Through("rank 2, which waits for".to_owned()));
+        let timeout = Timeout { stuck, chain, ..timeout };
+        assert_eq!(timeout.to_string(), format!("{begin} rank 2, which waits for rank 3"));
+        let circle = Chain::Circle("rank 2, which waits for rank 0".to_owned());
+        let timeout = Timeout { chain: circle, ..timeout };
+        assert_eq!(timeout.to_string(), format!("{begin} rank 2, which waits for rank 0: a deadlock"));
     }
 
     #[test]

@@ -83,6 +83,11 @@ impl Fingerprint {
         Fingerprint { site: hash(site.file().bytes().chain(line)), ..self }
     }
 
+    /// The same, with how the elements of a joined operation are cut.
+    pub(crate) fn cut(self, byte_lens: impl Iterator<Item = usize>) -> Fingerprint {
+        Fingerprint { splits: hash(byte_lens.flat_map(|len| (len as u64).to_le_bytes())), ..self }
+    }
+
     /// The bytes on the wire.
     pub fn encode(&self) -> [u8; Fingerprint::BYTE_LEN] {
         let mut bytes = [0; Fingerprint::BYTE_LEN];

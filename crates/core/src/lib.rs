@@ -15,6 +15,7 @@ mod element;
 mod error;
 mod fingerprint;
 mod group;
+mod hook;
 mod layout;
 pub mod link;
 pub mod mail;
@@ -24,18 +25,21 @@ pub mod recorder;
 pub mod reduce;
 pub mod schedule;
 pub mod store;
+mod tensor;
 mod work;
 
 pub use call::{Call, Reduction};
 pub use dtype::{Class, DType};
 pub use element::{Bool, Element, F8E4M3Fnuz, F8E5M2Fnuz};
 pub use error::{
-    Aborted, Desync, Device, Error, ErrorKind, Last, Peer, PeerReason, Result, Scope, Setup, Stuck, Timeout, Usage,
-    Waiting,
+    Aborted, Chain, Desync, Device, Error, ErrorKind, Last, Peer, PeerReason, Result, Scope, Setup, Stuck, Timeout,
+    Usage, Waiting,
 };
 pub use fingerprint::{BadFingerprint, Difference, Fingerprint};
-pub use group::{Delivered, Group, GroupOptions, Message};
+pub use group::{Coalesced, Delivered, Group, GroupOptions, Message, WeakGroup};
+pub use hook::{Alarm, Hook};
 pub use layout::Layout;
 pub use op::{Counts, Need, Op, OpKind};
 pub use reduce::ReduceOp;
+pub use tensor::{BadView, View, ViewMut, reals};
 pub use work::Work;

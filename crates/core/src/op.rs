@@ -176,6 +176,16 @@ impl Op {
         matches!(self, Op::Send { .. } | Op::Recv { .. })
     }
 
+    /// Whether the slices of all ranks are of one length; so they are where there are none.
+    pub fn is_even(&self) -> bool {
+        match self {
+            Op::AllGather { counts } | Op::ReduceScatter { counts, .. } => counts.is_even(),
+            Op::Gather { counts, .. } | Op::Scatter { counts, .. } => counts.is_even(),
+            Op::AllToAll { give, take } => give.is_even() && take.is_even(),
+            _ => true,
+        }
+    }
+
     /// Elements needed of each buffer on `rank` of `size`, input and output apart.
     pub fn need(&self, rank: usize, size: usize) -> Need {
         let need = |input, output| Need { input, output };
@@ -270,9 +280,20 @@ impl OpKind {
         }
     }
 
+    /// Whether it concerns two ranks only.
+    pub fn is_message(self) -> bool {
+        matches!(self, OpKind::Send | OpKind::Recv)
+    }
+
     /// The operation with this wire number, if there is one.
     pub fn from_wire(number: u8) -> Option<OpKind> {
         OpKind::ALL.get(usize::from(number).checked_sub(1)?).copied()
+    }
+}
+
+impl From<OpKind> for &'static str {
+    fn from(kind: OpKind) -> &'static str {
+        kind.name()
     }
 }
 

@@ -1,5 +1,12 @@
 //! The flight recorder: the last operations of a group as plain data, in fixed memory, for whoever has to find out later.
 
+mod glance;
+mod totals;
+
+pub use glance::Glance;
+pub use totals::{Total, Totals};
+
+use std::cell::OnceCell;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -33,10 +40,14 @@ pub struct Record {
     pub input: usize,
     /// Elements that this rank gets.
     pub output: usize,
+    /// Whether every rank gives, or gets, as many elements as the others.
+    pub even: bool,
     /// Where in the program it was called.
     pub site: &'static Location<'static>,
     /// When it was called.
     pub created: Duration,
+    /// How long it may take, from then on.
+    pub timeout: Duration,
     /// When its turn came.
     pub started: Option<Duration>,
     /// When it ended.
@@ -58,17 +69,34 @@ pub enum State {
     Failed(ErrorKind),
 }
 
-/// An operation's entry in its recorder.
+/// An operation's entry in its recorder. It is written once the operation has to wait for others or is over: until then nobody
+/// could learn anything from it, and while it waits the writing costs nothing.
 #[derive(Clone, Debug)]
 pub struct Flight {
-    recorder: Arc<Recorder>,
+    /// None of an operation that is not recorded.
+    recorder: Option<Arc<Recorder>>,
+    entry: OnceCell<Entry>,
+}
+
+/// Where an operation is written down.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
     number: u64,
+    op: OpKind,
+    created: Duration,
 }
 
 impl Recorder {
     /// Remembers the last `capacity` operations.
     pub fn new(capacity: usize) -> Recorder {
-        Recorder { ring: Mutex::new(Ring { records: Vec::with_capacity(capacity), capacity, created: 0 }) }
+        Recorder {
+            ring: Mutex::new(Ring {
+                records: Vec::with_capacity(capacity),
+                capacity,
+                created: 0,
+                totals: Totals::default(),
+            }),
+        }
     }
 
     /// What is remembered, the oldest first.
@@ -79,28 +107,43 @@ impl Recorder {
         records
     }
 
-    /// Writes an operation down.
-    pub(crate) fn create(self: &Arc<Recorder>, record: impl FnOnce(u64) -> Record) -> Flight {
-        let mut ring = self.ring();
-        let number = ring.created;
-        ring.created += 1;
-        let (at, is_full) = (ring.place(number), ring.records.len() == ring.capacity);
-        match ring.records.get_mut(at) {
-            Some(oldest) => *oldest = record(number),
-            None if is_full => {}
-            None => ring.records.push(record(number)),
-        }
-        Flight { recorder: Arc::clone(self), number }
-    }
-
     fn ring(&self) -> MutexGuard<'_, Ring> {
         self.ring.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 impl Flight {
+    /// An operation that is not written down yet.
+    pub(crate) fn new(recorder: &Arc<Recorder>) -> Flight {
+        Flight { recorder: Some(Arc::clone(recorder)), entry: OnceCell::new() }
+    }
+
+    /// That of an operation that is not recorded.
+    pub(crate) fn unrecorded() -> Flight {
+        Flight { recorder: None, entry: OnceCell::new() }
+    }
+
+    /// Whether the operation is recorded.
+    pub fn is_recorded(&self) -> bool {
+        self.recorder.is_some()
+    }
+
+    /// When the operation was called, once it is written down.
+    pub fn created(&self) -> Option<Duration> {
+        self.entry.get().map(|entry| entry.created)
+    }
+
+    /// Writes the operation down, unless it is already.
+    pub(crate) fn open(&self, record: impl FnOnce() -> Record) {
+        if let Some(mut ring) = self.ring().filter(|_| self.entry.get().is_none()) {
+            let record = record();
+            let entry = Entry { number: ring.write(&record), op: record.op, created: record.created };
+            let _ = self.entry.set(entry);
+        }
+    }
+
     /// The operation's turn has come. Only the first time that this is said counts.
-    pub fn start(&self, now: Duration) {
+    pub(crate) fn start(&self, now: Duration) {
         self.update(|record| {
             record.started.get_or_insert(now);
             record.state = State::Started;
@@ -108,30 +151,51 @@ impl Flight {
     }
 
     /// The operation has ended. One that ended well and was never said to start did so when it was called.
-    pub fn end(&self, now: Duration, error: Option<ErrorKind>) {
-        let state = error.map_or(State::Done, State::Failed);
-        self.update(|record| {
-            if error.is_none() {
-                record.started.get_or_insert(record.created);
-            }
-            (record.ended, record.state) = (Some(now), state);
+    pub(crate) fn end(&self, now: Duration, error: Option<ErrorKind>, record: impl FnOnce() -> Record) {
+        let Some(mut ring) = self.ring() else { return };
+        let Entry { number, op, created } = *self.entry.get_or_init(|| {
+            let record = record();
+            Entry { number: ring.write(&record), op: record.op, created: record.created }
         });
+        // Newer operations may have taken the place of the entry; it counts all the same.
+        let mut started = error.is_none().then_some(created);
+        if let Some(record) = ring.entry(number) {
+            started = record.started.or(started);
+            let state = error.map_or(State::Done, State::Failed);
+            (record.started, record.ended, record.state) = (started, Some(now), state);
+        }
+        ring.totals.end(op, (created, started, now), error);
+    }
+
+    /// The number of the entry, once it is written.
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.entry.get().map(|entry| entry.number)
+    }
+
+    /// The operation as it stands, if it is written down and still remembered.
+    pub fn record(&self) -> Option<Record> {
+        let number = self.number()?;
+        let ring = self.ring()?;
+        ring.records.get(ring.place(number)).filter(|record| record.number == number).copied()
     }
 
     /// Where this rank called the collective with this number, if it is remembered.
     pub fn site_of(&self, sequence: u32) -> Option<&'static Location<'static>> {
-        let ring = self.recorder.ring();
+        let ring = self.ring()?;
         let is_it = |record: &&Record| record.sequence == sequence && !matches!(record.op, OpKind::Send | OpKind::Recv);
         ring.records.iter().filter(is_it).max_by_key(|record| record.number).map(|record| record.site)
     }
 
     /// Changes the entry, unless newer ones have taken its place.
     fn update(&self, change: impl FnOnce(&mut Record)) {
-        let mut ring = self.recorder.ring();
-        let at = ring.place(self.number);
-        if let Some(record) = ring.records.get_mut(at).filter(|record| record.number == self.number) {
+        let Some(number) = self.number() else { return };
+        if let Some(record) = self.ring().as_mut().and_then(|ring| ring.entry(number)) {
             change(record);
         }
+    }
+
+    fn ring(&self) -> Option<MutexGuard<'_, Ring>> {
+        self.recorder.as_ref().map(|recorder| recorder.ring())
     }
 }
 
@@ -153,8 +217,10 @@ impl Record {
             peer,
             input: need.input,
             output: need.output,
+            even: op.is_even(),
             site,
             created: Duration::ZERO,
+            timeout: Duration::ZERO,
             started: None,
             ended: None,
             state: State::Queued,
@@ -167,9 +233,29 @@ struct Ring {
     records: Vec<Record>,
     capacity: usize,
     created: u64,
+    totals: Totals,
 }
 
 impl Ring {
+    /// Writes an operation down under the next number.
+    fn write(&mut self, record: &Record) -> u64 {
+        let number = self.created;
+        self.created += 1;
+        self.totals.call(record);
+        let (at, is_full) = (self.place(number), self.records.len() == self.capacity);
+        match self.records.get_mut(at) {
+            Some(oldest) => *oldest = Record { number, ..*record },
+            None if is_full => {}
+            None => self.records.push(Record { number, ..*record }),
+        }
+        number
+    }
+
+    fn entry(&mut self, number: u64) -> Option<&mut Record> {
+        let at = self.place(number);
+        self.records.get_mut(at).filter(|record| record.number == number)
+    }
+
     fn place(&self, number: u64) -> usize {
         (number % self.capacity.max(1) as u64) as usize
     }
@@ -179,17 +265,26 @@ impl Ring {
 mod tests {
     use super::*;
 
-    fn record(number: u64) -> Record {
-        Record { number, ..Record::of(&Op::Barrier, DType::U8, 0, 1, Location::caller()) }
+    fn record() -> Record {
+        Record::of(&Op::Barrier, DType::U8, 0, 1, Location::caller())
+    }
+
+    fn opened(recorder: &Arc<Recorder>) -> Flight {
+        let flight = Flight::new(recorder);
+        flight.open(record);
+        flight
     }
 
     #[test]
     fn the_oldest_entries_make_room() {
         let recorder = Arc::new(Recorder::new(3));
-        let flights: Vec<Flight> = (0..5).map(|_| recorder.create(record)).collect();
-        flights[0].end(Duration::from_secs(9), None);
+        let flights: Vec<Flight> = (0..4).map(|_| opened(&recorder)).collect();
+        flights[0].end(Duration::from_secs(9), None, record);
         flights[3].start(Duration::from_secs(1));
-        flights[4].end(Duration::from_secs(2), Some(ErrorKind::Peer));
+        // One that never had to wait is written down at its end.
+        let last = Flight::new(&recorder);
+        assert_eq!((last.number(), last.record()), (None, None));
+        last.end(Duration::from_secs(2), Some(ErrorKind::Peer), record);
         let records = recorder.records();
         assert_eq!(records.iter().map(|record| record.number).collect::<Vec<_>>(), [2, 3, 4]);
         let states = records.iter().map(|record| record.state).collect::<Vec<_>>();
@@ -199,7 +294,7 @@ mod tests {
     #[test]
     fn a_recorder_without_room_remembers_nothing() {
         let recorder = Arc::new(Recorder::new(0));
-        recorder.create(record).start(Duration::ZERO);
+        opened(&recorder).start(Duration::ZERO);
         assert!(recorder.records().is_empty());
     }
 }

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::backend::{Finished, Pending};
-use crate::{Error, OpKind, Result};
+use crate::recorder::{Flight, Record};
+use crate::{Error, OpKind, Result, WeakGroup};
 
 /// An operation under way, which ends in a `T`: its buffers, and whatever else it brings.
 ///
@@ -16,20 +17,29 @@ use crate::{Error, OpKind, Result};
 #[must_use = "an operation's result and errors are only seen by waiting for it"]
 pub struct Work<T> {
     pending: Box<dyn Pending>,
+    flight: Flight,
+    /// Whose alarms are told of a failure.
+    group: Option<WeakGroup>,
     op: OpKind,
+    /// The end, once somebody has looked at it without taking it.
+    seen: Option<Box<Result<Finished>>>,
     /// What makes the result of the end; absent once the end was given.
     finish: Option<Finish<T>>,
+}
+
+/// An operation that was submitted, and its entry in the flight recorder.
+pub(crate) struct Underway {
+    pub(crate) pending: Box<dyn Pending>,
+    pub(crate) flight: Flight,
+    pub(crate) group: Option<WeakGroup>,
 }
 
 type Finish<T> = Box<dyn FnOnce(Finished) -> T + Send>;
 
 impl<T> Work<T> {
-    pub(crate) fn new(
-        op: OpKind,
-        pending: Box<dyn Pending>,
-        finish: impl FnOnce(Finished) -> T + Send + 'static,
-    ) -> Work<T> {
-        Work { pending, op, finish: Some(Box::new(finish)) }
+    pub(crate) fn new(op: OpKind, underway: Underway, finish: impl FnOnce(Finished) -> T + Send + 'static) -> Work<T> {
+        let Underway { pending, flight, group } = underway;
+        Work { pending, flight, group, op, seen: None, finish: Some(Box::new(finish)) }
     }
 
     /// Waits for the end; the operation's own timeout bounds it.
@@ -48,7 +58,53 @@ impl<T> Work<T> {
 
     /// Whether the end has come, so that [`wait`](Work::wait) returns at once.
     pub fn is_done(&self) -> bool {
-        self.finish.is_none() || self.pending.is_done()
+        self.finish.is_none() || self.seen.is_some() || self.pending.is_done()
+    }
+
+    /// Whether the end has come and is a good one; false once the result was taken.
+    pub fn is_success(&mut self) -> bool {
+        self.look().is_some_and(|end| end.is_ok())
+    }
+
+    /// Why the operation failed, once it has and while the result was not taken.
+    pub fn error(&mut self) -> Option<&Error> {
+        self.look()?.as_ref().err()
+    }
+
+    /// The rank that sent the message which was received, once it has come and while the result was not taken.
+    pub fn source(&mut self) -> Option<usize> {
+        self.look()?.as_ref().ok()?.source
+    }
+
+    /// The operation as the [flight recorder](crate::recorder) has it: when it was called, started and ended, and how it
+    /// stands. None once so many newer ones came that it is forgotten.
+    pub fn record(&self) -> Option<Record> {
+        self.flight.record()
+    }
+
+    /// How long the operation was played, once it has ended and while it is remembered.
+    pub fn duration(&self) -> Option<Duration> {
+        let record = self.record()?;
+        Some(record.ended?.saturating_sub(record.started.unwrap_or(record.created)))
+    }
+
+    /// The same work, whose result is changed by `change` when it is taken.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U + Send + 'static) -> Work<U>
+    where
+        T: 'static,
+    {
+        let Work { pending, flight, group, op, seen, finish } = self;
+        let changed = |finish: Finish<T>| Box::new(move |finished| change(finish(finished))) as Finish<U>;
+        Work { pending, flight, group, op, seen, finish: finish.map(changed) }
+    }
+
+    /// The end, if it has come, which stays here to be taken.
+    fn look(&mut self) -> Option<&Result<Finished>> {
+        if self.finish.is_some() && self.seen.is_none() && self.pending.is_done() {
+            // An end that has come is given at once, so nobody is woken.
+            self.seen = self.pending.poll(Waker::noop()).map(Box::new);
+        }
+        self.seen.as_deref()
     }
 
     /// The end, if `look` brings it.
@@ -57,8 +113,13 @@ impl<T> Work<T> {
             let expected = "must be asked for its result once only";
             return Some(Err(Error::usage(self.op, "work", "asked again", expected)));
         };
-        match look(&mut *self.pending) {
-            Some(ended) => Some(ended.map(finish)),
+        match self.seen.take().map(|end| *end).or_else(|| look(&mut *self.pending)) {
+            Some(ended) => {
+                if let (Err(error), Some(group)) = (&ended, &self.group) {
+                    group.sound(error);
+                }
+                Some(ended.map(finish))
+            }
             None => {
                 self.finish = Some(finish);
                 None

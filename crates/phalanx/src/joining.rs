@@ -1,8 +1,11 @@
 //! From a place and a name for oneself to a world: the store is reached, or served to the others, and the ranks meet.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use phalanx_comm::Backends;
 use phalanx_comm::rendezvous::{World, WorldOptions};
 use phalanx_comm::secure::{Claim, JobKey, JobName, Session};
 use phalanx_comm::store::{
@@ -13,7 +16,9 @@ use phalanx_core::store::{Store, StoreError};
 use phalanx_core::{Error, Result};
 
 use crate::environment::{Door, KeySource, Launcher, Placement};
+use crate::inquiry::Service;
 use crate::lobby::{Lobby, Notice};
+use crate::trace::BlackBox;
 use crate::url::{self, Place, Query};
 use crate::{lobby, profile, report};
 
@@ -44,6 +49,12 @@ pub struct Joining {
     timeout: Duration,
     /// What the environment names, read when the ranks are to meet.
     profile: Option<Profile>,
+    /// What the environment asks to write down.
+    black_box: Option<Arc<BlackBox>>,
+    metrics: Option<SocketAddr>,
+    backends: Backends,
+    /// Whether the world works already.
+    is_newcomer: bool,
 }
 
 /// How the store is come by.
@@ -86,6 +97,34 @@ impl Joining {
             return Ok(query.timeout.into_iter().fold(joining, Joining::timeout));
         }
         let (rank, size) = (needed("rank", query.rank)?, needed("world_size", query.world_size)?);
+        let way = Way::of(place, &query, rank);
+        Joining::asked(query, way, (rank, size))
+    }
+
+    /// What `url` says of a world that works already and takes this process in with its next [change](World::reconfigure): `tcp://`,
+    /// `unix://` or `file://` as in [`url`](Joining::url), without a rank.
+    ///
+    /// ```no_run
+    /// let world = phalanx::Joining::newcomer("tcp://node-0:29500?key_file=/etc/job.key")?.join()?;
+    /// # Ok::<(), phalanx::Error>(())
+    /// ```
+    pub fn newcomer(url: &str) -> Result<Joining> {
+        let (place, query) = url::parse(url)?;
+        let refused = |what: &str| Err(Error::setup(format!("url \"{url}\""), what));
+        match (&place, query.rank.or(query.world_size)) {
+            (Place::Environment, _) => return refused("a newcomer is told where the store is"),
+            (_, Some(_)) => return refused("a newcomer gets its rank from the world"),
+            _ => {}
+        }
+        let way = match place {
+            Place::Server(address) => Way::Server { address, serves: false, served: false },
+            place => Way::of(place, &query, 0),
+        };
+        Ok(Joining { is_newcomer: true, ..Joining::asked(query, way, (0, 1))? })
+    }
+
+    /// What a query says besides the place.
+    fn asked(query: Query, way: Way, (rank, size): (usize, usize)) -> Result<Joining> {
         Ok(Joining {
             launcher: None,
             key: query.key_file.as_deref().map(key_file).transpose()?,
@@ -96,9 +135,13 @@ impl Joining {
             epoch: query.epoch.unwrap_or(0),
             timeout: query.timeout.unwrap_or(DEFAULT_TIMEOUT),
             insecure: query.insecure.unwrap_or(false),
-            way: Way::of(place, &query, rank),
+            way,
             job: query.job,
             profile: None,
+            black_box: None,
+            metrics: None,
+            backends: Backends::default(),
+            is_newcomer: false,
         })
     }
 
@@ -116,8 +159,24 @@ impl Joining {
         };
         let key = key.as_ref().map(load).transpose()?;
         let (launcher, timeout) = (Some(launcher), timeout.unwrap_or(DEFAULT_TIMEOUT));
-        let profile = None;
-        Ok(Joining { launcher, way, rank, size, local_rank, local_size, epoch, job, key, insecure, timeout, profile })
+        Ok(Joining {
+            launcher,
+            way,
+            rank,
+            size,
+            local_rank,
+            local_size,
+            epoch,
+            job,
+            key,
+            insecure,
+            timeout,
+            profile: None,
+            black_box: None,
+            metrics: None,
+            backends: Backends::default(),
+            is_newcomer: false,
+        })
     }
 
     /// The job key, which all ranks need to have. Everything that the store is told is then encrypted.
@@ -138,13 +197,28 @@ impl Joining {
         self
     }
 
+    /// Answers Prometheus at this address, `GET /metrics`, for as long as the world lasts. Ranks of one host have a port each: this one and those
+    /// after it in the order of their local ranks, or any where it is 0. Goes before `PHALANX_METRICS`.
+    pub fn metrics(mut self, address: SocketAddr) -> Joining {
+        self.metrics = Some(address);
+        self
+    }
+
+    /// Which backends the world's groups may have, the program's own among them. The host's alone unless set.
+    pub fn backends(mut self, backends: Backends) -> Joining {
+        self.backends = backends;
+        self
+    }
+
     /// The launcher that was recognised, where the environment was asked.
     pub fn launcher(&self) -> Option<Launcher> {
         self.launcher
     }
 
-    /// Meets the other ranks. Where `PHALANX_PROFILE` names a file, the world's groups choose algorithms by the
-    /// [profile](Profile) in it.
+    /// Meets the other ranks. Where `PHALANX_TRACE_DIR` names a directory, this rank writes into it what its groups have recorded when a
+    /// call fails, and on the signal `SIGUSR2`. Where `PHALANX_PROFILE` names a file, the world's groups choose algorithms by the
+    /// [profile](Profile) in it. Where `PHALANX_METRICS` is a port of this host or an address with one, Prometheus is answered there. Unless
+    /// `PHALANX_TOP` is 0, `phalanx top` of the same user can ask this rank how it stands.
     ///
     /// Where this fails and the launcher asked for an error report (`PHALANX_ERROR_FILE`, `TORCHELASTIC_ERROR_FILE`), one is
     /// left for it.
@@ -159,15 +233,27 @@ impl Joining {
 
     fn enter(mut self) -> Result<World> {
         self.profile = profile::of_environment()?;
+        self.black_box = BlackBox::of_environment();
+        let asked = Service::of_environment()?;
+        let service = Service { metrics: self.metrics.or(asked.metrics), ..asked };
+        let mut world = self.meet()?;
+        self.black_box.iter().for_each(|black_box| black_box.open(&world));
+        if let Some(office) = service.open(&world)? {
+            world.keep(office);
+        }
+        Ok(world)
+    }
+
+    fn meet(&self) -> Result<World> {
         if self.rank >= self.size {
             return Err(Error::setup("rank", format!("{} is not below the world size {}", self.rank, self.size)));
         }
         let began = Instant::now();
         match &self.way {
-            Way::File(path) => World::join(
-                Store::new(FileStore::open(path, FileStoreOptions::new())?),
-                &self.options(began, self.key.as_ref()),
-            ),
+            Way::File(path) => {
+                let store = Store::new(FileStore::open(path, FileStoreOptions::new())?);
+                self.come(store, &self.options(began, self.key.as_ref()))
+            }
             Way::Lobby if self.rank == 0 => self.receive(began),
             Way::Lobby => {
                 let notice = self.lobby()?.find(self.timeout)?;
@@ -180,9 +266,13 @@ impl Joining {
             }
             Way::Server { address, served, .. } => {
                 let store = self.reach(address, self.key.as_ref(), began, *served)?;
-                World::join(store, &self.options(began, self.key.as_ref()))
+                self.come(store, &self.options(began, self.key.as_ref()))
             }
         }
+    }
+
+    fn come(&self, store: Store, options: &WorldOptions) -> Result<World> {
+        if self.is_newcomer { World::enlist(&store, options) } else { World::join(store, options) }
     }
 
     /// Rank 0 in the lobby: serves the store and hangs out the notice until all are there.
@@ -213,8 +303,13 @@ impl Joining {
     /// The store at `address`; `served` says that rank 0 is to blame where there is none.
     fn reach(&self, address: &StoreAddress, key: Option<&JobKey>, began: Instant, served: bool) -> Result<Store> {
         let session = Session::mint().map_err(|error| Error::setup("session", error))?;
-        let claim = Claim::new(self.job(), self.epoch, session).member(number(self.rank)?, number(self.size)?);
-        let claim = claim.map_err(|error| Error::setup("joining the world", error))?;
+        let claim = Claim::new(self.job(), self.epoch, session);
+        let claim = match self.is_newcomer {
+            true => claim,
+            false => claim
+                .member(number(self.rank)?, number(self.size)?)
+                .map_err(|error| Error::setup("joining the world", error))?,
+        };
         let options =
             ClientOptions::new(address.clone()).claim(claim).insecure(self.insecure).timeout(self.left(began));
         let options = key.cloned().into_iter().fold(options, ClientOptions::key);
@@ -231,6 +326,11 @@ impl Joining {
         let options = options.timeout(self.timeout).began(began).insecure(self.insecure);
         let options = key.cloned().into_iter().fold(options, WorldOptions::key);
         let options = self.profile.into_iter().fold(options, WorldOptions::profile);
+        let options = options.backends(self.backends.clone());
+        let options = match &self.black_box {
+            Some(black_box) => options.alarm(Arc::clone(black_box) as _),
+            None => options,
+        };
         let options = self.local_rank.into_iter().fold(options, WorldOptions::local_rank);
         self.local_size.into_iter().fold(options, WorldOptions::local_size)
     }

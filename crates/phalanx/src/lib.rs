@@ -3,26 +3,40 @@
 #![doc = include_str!("../../../README.md")]
 #![forbid(unsafe_code)]
 
+mod account;
 mod environment;
+mod inquiry;
 mod joining;
 mod lobby;
 mod profile;
+#[cfg(feature = "metrics")]
+mod publish;
 mod report;
+#[cfg(feature = "tracing")]
+mod spans;
+pub mod trace;
 mod url;
 mod world;
 
+pub use account::{Account, GroupAccount, KindAccount, Underway, account};
 pub use environment::{Launcher, Placement};
+pub use inquiry::{Neighbour, neighbours};
 pub use joining::Joining;
 pub use phalanx_comm::Threads;
 pub use phalanx_comm::rendezvous::{Member, World, WorldOptions};
 pub use phalanx_comm::secure::{JobKey, JobName};
 #[cfg(target_os = "linux")]
-pub use phalanx_comm::{Protection, Transport, Wiring};
+pub use phalanx_comm::{Backends, Formed, Maker, Mesh, Protection, Seat, Transport, Wiring};
 pub use phalanx_core::store::{Store, StoreError};
 pub use phalanx_core::{
-    Aborted, Bool, Class, Counts, DType, Delivered, Desync, Device, Element, Error, ErrorKind, F8E4M3Fnuz, F8E5M2Fnuz,
-    Group, GroupOptions, Last, Layout, Message, Need, Op, OpKind, Peer, PeerReason, ReduceOp, Reduction, Result, Scope,
-    Setup, Stuck, Timeout, Usage, Waiting, Work, backend, recorder, reduce, schedule,
+    Aborted, Alarm, BadView, Bool, Class, Coalesced, Counts, DType, Delivered, Desync, Device, Element, Error,
+    ErrorKind, F8E4M3Fnuz, F8E5M2Fnuz, Group, GroupOptions, Hook, Last, Layout, Message, Need, Op, OpKind, Peer,
+    PeerReason, ReduceOp, Reduction, Result, Scope, Setup, Stuck, Timeout, Usage, View, ViewMut, Waiting, WeakGroup,
+    Work, backend, reals, recorder, reduce, schedule,
 };
 pub use phalanx_mem::Buffer;
+#[cfg(feature = "metrics")]
+pub use publish::{Publisher, Publishing};
+#[cfg(feature = "tracing")]
+pub use spans::Spans;
 pub use world::{init, join, threads};

@@ -217,3 +217,27 @@ fn a_process_that_cannot_join_leaves_a_report() {
     assert!(message.contains("RANK is \\\"first\\\", must be a whole number"), "{message}");
     assert_eq!(missing, serde_json::json!([]));
 }
+
+/// A world of one takes in a second process, which is told only where the store is.
+#[test]
+fn a_newcomer_joins_a_world_that_works() {
+    let directory = Directory::new();
+    let place = format!("file://{}", directory.0.join("store").display());
+    let first = phalanx::join(&format!("{place}?rank=0&world_size=1")).expect("alone");
+    std::thread::scope(|scope| {
+        let newcomer = scope.spawn(|| Joining::newcomer(&place).and_then(Joining::join).expect("taken in"));
+        while first.waiting().expect("a store") == 0 {
+            std::thread::yield_now();
+        }
+        let first = first.reconfigure(&[], LONG).expect("both are there");
+        let second = newcomer.join().expect("no panic");
+        assert_eq!([first.rank(), second.rank(), first.size(), second.survivors()], [0, 1, 2, 1]);
+    });
+    for (wrong, told) in [
+        (format!("{place}?rank=1"), "a newcomer gets its rank from the world"),
+        ("env://".to_owned(), "a newcomer is told where the store is"),
+    ] {
+        let error = Joining::newcomer(&wrong).expect_err("wrong").to_string();
+        assert!(error.ends_with(told), "{error}");
+    }
+}

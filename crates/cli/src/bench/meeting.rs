@@ -60,6 +60,8 @@ pub(super) struct Style {
     pub(super) hosts: usize,
     /// By which limits algorithms are chosen, where not by default.
     pub(super) profile: Option<Profile>,
+    /// Whether nothing is recorded or compared.
+    pub(super) is_bare: bool,
 }
 
 impl Transport {
@@ -168,7 +170,7 @@ impl Meeting {
 
 impl Style {
     pub(super) fn options(self) -> GroupOptions {
-        let options = GroupOptions::default().timeout(CALL_WITHIN);
+        let options = GroupOptions::default().timeout(CALL_WITHIN).bare(self.is_bare);
         self.profile.into_iter().fold(options, GroupOptions::profile)
     }
 
@@ -184,6 +186,7 @@ impl Style {
             "memory": self.memory.name(),
             "hosts": self.hosts,
             "profile": self.profile.map(|profile| profile.to_string()),
+            "bare": self.is_bare,
         })
     }
 
@@ -198,7 +201,7 @@ impl Style {
             text => Some(text.as_str()?.parse().ok()?),
         };
         let (links, hosts) = (told["links"].as_bool()?, told["hosts"].as_u64()?.try_into().ok()?);
-        Some(Style { algorithm, links, memory, hosts, profile })
+        Some(Style { algorithm, links, memory, hosts, profile, is_bare: told["bare"].as_bool()? })
     }
 }
 
@@ -226,7 +229,14 @@ mod tests {
         }
         for algorithm in [None, Some(Algorithm::Ring)] {
             let profile = algorithm.map(|_| Profile::default().segment(77));
-            let style = Style { algorithm, links: algorithm.is_some(), memory: Memory::Shared, hosts: 3, profile };
+            let style = Style {
+                algorithm,
+                links: algorithm.is_some(),
+                memory: Memory::Shared,
+                hosts: 3,
+                profile,
+                is_bare: true,
+            };
             assert_eq!(Style::from_json(&style.to_json()), Some(style));
         }
         assert_eq!(Meeting::from_json(&json!({ "shm": { "door": "x", "token": [1, 2, 300] } })), None);

@@ -5,6 +5,7 @@
 
 mod case;
 mod company;
+mod cost;
 mod kind;
 mod measure;
 mod meeting;
@@ -97,6 +98,10 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with_all = ["operations", "sizes", "algorithm", "links", "shared_buffers", "hosts", "json", "plot"])]
     tune: bool,
 
+    /// Instead of a table, print what recorder, fingerprint, deadline and hooks cost: every case with and without them, in turns
+    #[arg(long, conflicts_with_all = ["tune", "json", "plot"])]
+    cost: bool,
+
     /// Print one JSON object a line instead of a table
     #[arg(long)]
     json: bool,
@@ -113,6 +118,9 @@ pub(crate) type Kinds = Vec<Kind>;
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.tune {
         return tune::run(options);
+    }
+    if options.cost {
+        return cost::run(options);
     }
     let cases = options.cases()?;
     let terms = options.terms()?;
@@ -171,7 +179,7 @@ impl Options {
         }
         let pace = Pace { budget: Duration::from_secs_f64(self.time), burst: Duration::from_micros(self.burst.into()) };
         let (algorithm, links, memory) = (self.algorithm, self.links, self.memory());
-        let style = Style { algorithm, links, memory, hosts: self.hosts.into(), profile: None };
+        let style = Style { algorithm, links, memory, hosts: self.hosts.into(), profile: None, is_bare: false };
         let cores = if transport.has_processes() { cores::one_each(&cores::usable(), np) } else { vec![] };
         Ok(Terms { np, transport, style, pace, cores })
     }
@@ -198,6 +206,7 @@ Examples:
   phalanx bench all_reduce --shared-buffers            in memory that the ranks share
   phalanx bench --sizes 8..64M --plot latency.svg      a picture
   phalanx bench --np 4 --transport mixed --hosts 2     two hosts that share memory inside and TCP between
+  phalanx bench all_reduce --sizes 8,1K --cost         what checks and records cost
   phalanx bench --np 4 --tune > profile                limits for PHALANX_PROFILE to name
 
 How it is measured: all ranks begin a burst of calls together, and each reads its clock before and after. A burst is one call,

@@ -24,7 +24,8 @@ pub(crate) struct Exchange {
 
 /// Measures messages of each size for this long.
 pub(crate) fn pair(transport: Transport, sizes: &[usize], budget: Duration) -> Result<Vec<Exchange>, Failure> {
-    let style = Style { algorithm: None, links: false, memory: Memory::Ordinary, hosts: 1, profile: None };
+    let style =
+        Style { algorithm: None, links: false, memory: Memory::Ordinary, hosts: 1, profile: None, is_bare: false };
     let pace = Pace { budget, burst: Duration::from_micros(20) };
     let cores = cores::one_each(&cores::usable(), 2);
     let mut company = Company::start(&Terms { np: 2, transport, style, pace, cores })?;

@@ -1,6 +1,5 @@
 //! A picture of latency over size, one line an operation, both axes logarithmic: plain SVG, written by hand.
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
@@ -8,6 +7,7 @@ use std::path::Path;
 use super::case::Case;
 use crate::failure::Failure;
 use crate::sizes;
+use crate::svg::{Drawing, GRID, INK};
 
 /// A picture in the making.
 #[derive(Debug)]
@@ -79,21 +79,17 @@ fn picture(lines: &[Line], title: &str) -> String {
     let points = || lines.iter().flat_map(|line| &line.points);
     let across = axis(points().map(|point| point.0), 2.0, [LEFT, RIGHT]);
     let up = axis(points().map(|point| point.1), 10.0, [BOTTOM, TOP]);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
-         font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
-    );
-    text(&mut svg, [LEFT, TOP - 22.0], "start", title);
+    let mut svg = Drawing::new(WIDTH, HEIGHT);
+    svg.text([LEFT, TOP - 22.0], "start", title);
     grid(&mut svg, across, up);
     for (at, line) in lines.iter().enumerate() {
         draw_line(&mut svg, line, COLOURS[at % COLOURS.len()], across, up);
         let y = TOP + 10.0 + 22.0 * at as f64;
         let colour = COLOURS[at % COLOURS.len()];
-        stroke(&mut svg, [RIGHT + 18.0, y, RIGHT + 42.0, y], colour, 2.5);
-        text(&mut svg, [RIGHT + 50.0, y + 4.5], "start", line.name);
+        svg.stroke([RIGHT + 18.0, y, RIGHT + 42.0, y], colour, 2.5);
+        svg.text([RIGHT + 50.0, y + 4.5], "start", line.name);
     }
-    svg.push_str("</svg>\n");
-    svg
+    svg.finish()
 }
 
 /// An axis that begins and ends at powers of `base` around the values.
@@ -106,56 +102,35 @@ fn axis(values: impl Iterator<Item = f64>, base: f64, [start, end]: [f64; 2]) ->
     Axis { from, to, start, end }
 }
 
-fn grid(svg: &mut String, across: Axis, up: Axis) {
+fn grid(svg: &mut Drawing, across: Axis, up: Axis) {
     let octaves = (across.to / across.from).log2();
     let step = 2.0_f64.powf((octaves / 9.0).ceil());
     for bytes in std::iter::successors(Some(across.from), |bytes| Some(bytes * step)).take_while(|at| *at <= across.to)
     {
         let x = across.at(bytes);
-        stroke(svg, [x, BOTTOM, x, TOP], GRID, 1.0);
-        text(svg, [x, BOTTOM + 20.0], "middle", &sizes::show(bytes as usize));
+        svg.stroke([x, BOTTOM, x, TOP], GRID, 1.0);
+        svg.text([x, BOTTOM + 20.0], "middle", &sizes::show(bytes as usize));
     }
     for micros in up.ticks(10.0) {
         let y = up.at(micros);
-        stroke(svg, [LEFT, y, RIGHT, y], GRID, 1.0);
-        text(svg, [LEFT - 8.0, y + 4.5], "end", &time(micros));
+        svg.stroke([LEFT, y, RIGHT, y], GRID, 1.0);
+        svg.text([LEFT - 8.0, y + 4.5], "end", &time(micros));
         for minor in [2.0, 5.0].map(|times| micros * times).into_iter().filter(|minor| *minor < up.to) {
-            stroke(svg, [LEFT, up.at(minor), RIGHT, up.at(minor)], MINOR_GRID, 1.0);
+            svg.stroke([LEFT, up.at(minor), RIGHT, up.at(minor)], MINOR_GRID, 1.0);
         }
     }
-    stroke(svg, [LEFT, BOTTOM, RIGHT, BOTTOM], INK, 1.0);
-    stroke(svg, [LEFT, BOTTOM, LEFT, TOP], INK, 1.0);
-    text(svg, [(LEFT + RIGHT) / 2.0, BOTTOM + 44.0], "middle", "bytes of the larger of a rank's input and output");
-    let (x, y) = (22.0, (TOP + BOTTOM) / 2.0);
-    let _ = writeln!(
-        svg,
-        "<text x=\"{x}\" y=\"{y}\" transform=\"rotate(-90 {x} {y})\" text-anchor=\"middle\" fill=\"{INK}\">median \
-         time of a call</text>"
-    );
+    svg.stroke([LEFT, BOTTOM, RIGHT, BOTTOM], INK, 1.0);
+    svg.stroke([LEFT, BOTTOM, LEFT, TOP], INK, 1.0);
+    svg.text([(LEFT + RIGHT) / 2.0, BOTTOM + 44.0], "middle", "bytes of the larger of a rank's input and output");
+    svg.upright_text([22.0, (TOP + BOTTOM) / 2.0], "median time of a call");
 }
 
-fn draw_line(svg: &mut String, line: &Line, colour: &str, across: Axis, up: Axis) {
+fn draw_line(svg: &mut Drawing, line: &Line, colour: &str, across: Axis, up: Axis) {
     let mut points = line.points.clone();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     let places: Vec<[f64; 2]> = points.into_iter().map(|(bytes, micros)| [across.at(bytes), up.at(micros)]).collect();
-    let list: Vec<String> = places.iter().map(|[x, y]| format!("{x:.1},{y:.1}")).collect();
-    let list = list.join(" ");
-    let _ = writeln!(svg, "<polyline points=\"{list}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>");
-    for [x, y] in places {
-        let _ = writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.2\" fill=\"{colour}\"/>");
-    }
-}
-
-fn stroke(svg: &mut String, [x1, y1, x2, y2]: [f64; 4], colour: &str, width: f64) {
-    let _ = writeln!(
-        svg,
-        "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{colour}\" stroke-width=\"{width}\"/>"
-    );
-}
-
-fn text(svg: &mut String, [x, y]: [f64; 2], anchor: &str, words: &str) {
-    let words = words.replace('&', "&amp;").replace('<', "&lt;");
-    let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{INK}\">{words}</text>");
+    svg.polyline(&places, colour);
+    places.into_iter().for_each(|place| svg.dot(place, colour));
 }
 
 fn time(micros: f64) -> String {
@@ -172,8 +147,6 @@ const LEFT: f64 = 92.0;
 const RIGHT: f64 = 730.0;
 const TOP: f64 = 56.0;
 const BOTTOM: f64 = 470.0;
-const INK: &str = "#222222";
-const GRID: &str = "#cccccc";
 const MINOR_GRID: &str = "#eeeeee";
 /// One for each operation that has sizes, as far apart as can be.
 const COLOURS: [&str; 9] =

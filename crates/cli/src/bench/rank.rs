@@ -127,7 +127,8 @@ mod tests {
     #[test]
     fn parts_and_what_is_said_survive_their_journey() {
         let meeting = Meeting::Shm { door: "x".to_owned(), token: [7; 16] };
-        let style = Style { algorithm: None, links: false, memory: Memory::Ordinary, hosts: 1, profile: None };
+        let style =
+            Style { algorithm: None, links: false, memory: Memory::Ordinary, hosts: 1, profile: None, is_bare: false };
         let pace = Pace { budget: Duration::from_secs(1), burst: Duration::from_micros(20) };
         let part = Part { rank: 1, np: 3, meeting, style, pace };
         assert_eq!(Part::from_json(&part.to_json()), Some(part));

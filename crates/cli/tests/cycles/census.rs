@@ -25,7 +25,7 @@ pub(crate) struct Census<'a> {
 
 impl Census<'_> {
     /// Everything that is there now.
-    pub(crate) fn take(&self) -> Leftovers {
+    fn take(&self) -> Leftovers {
         let mut found = Leftovers::new();
         for process in self.processes() {
             found.insert(format!("process {process}: {}", command_line(process)));
@@ -37,14 +37,17 @@ impl Census<'_> {
         found
     }
 
-    /// What is left when `patience` is over, or as soon as nothing is.
+    /// What is left when `patience` is over, or as soon as nothing is there twice in a row: a process that is just becoming another
+    /// program shows no environment for a moment, and so is not seen.
     pub(crate) fn settle(&self, patience: Duration) -> Leftovers {
         let deadline = Instant::now() + patience;
+        let mut was_empty = false;
         loop {
             let found = self.take();
-            if found.is_empty() || Instant::now() > deadline {
+            if (found.is_empty() && was_empty) || Instant::now() > deadline {
                 return found;
             }
+            was_empty = found.is_empty();
             std::thread::sleep(Duration::from_millis(2));
         }
     }

@@ -98,7 +98,7 @@ impl Scene {
         let mut random = fastrand::Rng::with_seed(self.seed);
         for cycle in 0..number("PHALANX_TEST_CYCLES").unwrap_or(20) {
             let context = format!("cycle {cycle} of seed {}", self.seed);
-            assert!(self.census().take().is_empty(), "{context}: {:?}", self.census().take());
+            self.nothing_left(&context);
             let mut killed = Killed(start().spawn().expect("phalanx runs"));
             if cycle % 2 == 0 {
                 serve(&connect, &mut random, &context);
@@ -106,9 +106,13 @@ impl Scene {
                 std::thread::sleep(LATEST.mul_f64(random.f64()));
             }
             killed.end();
-            let left = self.census().settle(GONE_WITHIN);
-            assert!(left.is_empty(), "{context}: left behind: {left:#?}");
+            self.nothing_left(&context);
         }
+    }
+
+    fn nothing_left(&self, context: &str) {
+        let left = self.census().settle(GONE_WITHIN);
+        assert!(left.is_empty(), "{context}: left behind: {left:#?}");
     }
 }
 

@@ -2,6 +2,7 @@
 //! whom. What is built on it is the same as for threads.
 
 mod door;
+mod invitation;
 mod join;
 mod map;
 mod meet;
@@ -12,6 +13,7 @@ mod tests;
 mod watch;
 
 pub use door::Door;
+pub(crate) use invitation::Invitation;
 pub(crate) use join::{Joined, create, join, join_fitted};
 pub(crate) use map::{MOST_RANKS, SegmentMap, hash};
 pub(crate) use meet::{Gathering, Met, Terms, attend, host};

@@ -28,6 +28,8 @@ pub(crate) struct Neighbourhood {
     reach: Cells<AtomicU64>,
     /// By rank; none where a process cannot be named.
     peers: Vec<Option<Neighbour>>,
+    /// The peers that were read and not yet seen to live since.
+    unconfirmed: u64,
     /// Whether all peers have found this rank's word.
     is_open: bool,
     word: Box<u64>,
@@ -37,8 +39,6 @@ pub(crate) struct Neighbourhood {
 struct Neighbour {
     process: OwnedFd,
     pid: Pid,
-    /// Whether it was read and not yet seen to live since.
-    was_read: bool,
 }
 
 /// How many words `size` ranks need: an address and the ranks found, for each.
@@ -56,7 +56,8 @@ impl Neighbourhood {
         };
         let word = Box::new(word_of(rank));
         reach[rank].store(std::ptr::from_ref(word.as_ref()).expose_provenance() as u64, Ordering::Release);
-        Neighbourhood { rank, reach, peers: (0..size).map(neighbour).collect(), is_open: false, word }
+        let peers = (0..size).map(neighbour).collect();
+        Neighbourhood { rank, reach, peers, unconfirmed: 0, is_open: false, word }
     }
 
     /// Looks for the peers' words, all of which have shown theirs, and says which it finds.
@@ -66,16 +67,11 @@ impl Neighbourhood {
         self.reach[size + self.rank].store(found, Ordering::Release);
     }
 
-    fn finds(&mut self, peer: usize) -> bool {
+    fn finds(&self, peer: usize) -> bool {
         let Ok(address) = usize::try_from(self.reach[peer].load(Ordering::Acquire)) else { return false };
         let mut bytes = [0; size_of::<u64>()];
-        let read = |neighbour: &mut Neighbour| {
-            let is_read = neighbour.read(address, &mut bytes).is_ok() && neighbour.lives();
-            // What was seen is known to be the rank's; nothing is left to confirm.
-            neighbour.was_read = false;
-            is_read
-        };
-        self.peers[peer].as_mut().is_some_and(read) && u64::from_ne_bytes(bytes) == word_of(peer)
+        let read = |neighbour: &Neighbour| neighbour.read(address, &mut bytes).is_ok() && neighbour.lives();
+        self.peers[peer].as_ref().is_some_and(read) && u64::from_ne_bytes(bytes) == word_of(peer)
     }
 }
 
@@ -91,8 +87,10 @@ impl Neighbours for Neighbourhood {
     }
 
     fn fetch(&mut self, rank: usize, address: usize, into: &mut [u8]) -> Result<(), LinkError> {
-        let neighbour = self.peers.get_mut(rank).and_then(Option::as_mut);
-        let neighbour = neighbour.ok_or_else(|| LinkError::Failed(format!("rank {rank} is no process to be read")))?;
+        let Some(neighbour) = self.peers.get(rank).and_then(Option::as_ref) else {
+            return Err(LinkError::Failed(format!("rank {rank} is no process to be read")));
+        };
+        self.unconfirmed |= 1 << rank;
         match neighbour.read(address, into) {
             Ok(()) => Ok(()),
             Err(Errno::ESRCH) => Err(LinkError::Ended { rank }),
@@ -102,9 +100,10 @@ impl Neighbours for Neighbourhood {
     }
 
     fn confirm(&mut self) -> Result<(), LinkError> {
-        let read = |neighbour: &mut Neighbour| std::mem::take(&mut neighbour.was_read);
-        for (rank, peer) in self.peers.iter_mut().enumerate() {
-            if peer.as_mut().is_some_and(|neighbour| read(neighbour) && !neighbour.lives()) {
+        while self.unconfirmed != 0 {
+            let rank = self.unconfirmed.trailing_zeros() as usize;
+            self.unconfirmed &= self.unconfirmed - 1;
+            if self.peers[rank].as_ref().is_some_and(|neighbour| !neighbour.lives()) {
                 return Err(LinkError::Ended { rank });
             }
         }
@@ -118,11 +117,10 @@ impl Neighbour {
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd())).ok()?;
         let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()?;
         // Zero is one in another namespace, and less is none any more.
-        (pid > 0).then(|| Neighbour { process, pid: Pid::from_raw(pid), was_read: false })
+        (pid > 0).then(|| Neighbour { process, pid: Pid::from_raw(pid) })
     }
 
-    fn read(&mut self, address: usize, into: &mut [u8]) -> Result<(), Errno> {
-        self.was_read = true;
+    fn read(&self, address: usize, into: &mut [u8]) -> Result<(), Errno> {
         let mut done = 0;
         while done < into.len() {
             let base = address.checked_add(done).ok_or(Errno::EFAULT)?;

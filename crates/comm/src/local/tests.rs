@@ -10,6 +10,7 @@ use phalanx_mem::Segment;
 
 use super::*;
 use crate::equipment::{Equipment, Sight, Style};
+use crate::lasting::Rejoin;
 
 #[test]
 fn nonsense_in_the_segment_neither_breaks_nor_hangs_a_rank() {
@@ -49,7 +50,16 @@ fn group(segment: &Segment, map: &SegmentMap, rank: usize, with_windows: bool) -
     let style = Style { options, windows: with_windows, ..Style::default() };
     let windows = Sight::of_all(windows);
     let equipment = Equipment { links, windows, post, bell, fate, presence: None, heap };
-    style.group(Layout::one_host(rank, SIZE).expect("a rank"), equipment)
+    style.group(Layout::one_host(rank, SIZE).expect("a rank"), equipment, Once)
+}
+
+/// Ranks that do not come together again.
+struct Once;
+
+impl Rejoin for Once {
+    fn rejoin(&self, _: u32, _: Instant) -> phalanx_core::Result<Equipment> {
+        Err(phalanx_core::Error::setup("a test", "has one round"))
+    }
 }
 
 fn until_it_fails(group: &Group, rounds: usize) {

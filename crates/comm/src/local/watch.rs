@@ -159,7 +159,9 @@ impl Watch {
     fn report(&self, ended: &[usize]) {
         let Some((&rank, others)) = ended.split_first() else { return };
         let dead = Peer { rank, others: vec![], reason: PeerReason::Dead, detail: "its process ended".to_owned() };
-        self.fate.seal(self.rank, dead.and(others.iter().copied()).into());
+        let dead: Error = dead.and(others.iter().copied()).into();
+        self.fate.seal(self.rank, dead.clone());
+        self.fate.mourn(dead);
         // Whoever was first may have died before it told anybody.
         self.fate.tell();
     }

@@ -14,7 +14,7 @@ use super::teams::Teams;
 use super::windows::NeighbourWindows;
 use crate::bell::Bell;
 use crate::equipment::{Links, Sight};
-use crate::local::{self, Departures, Door, Gathering, Joined, SegmentMap, Terms};
+use crate::local::{self, Departures, Door, Gathering, Invitation, Joined, SegmentMap, Terms};
 use crate::net::Standing;
 use crate::poller::{Kick, Poller};
 use crate::rendezvous::Meeting;
@@ -68,8 +68,9 @@ pub(crate) fn share(request: &Request<'_>, deadline: Instant) -> Result<Agreemen
     let rank = request.layout.rank();
     let meeting = Meeting::new(request.store.clone(), "neighbours", rank, request.layout.size());
     let meeting = Round { meeting, deadline, patience: request.patience };
+    let windows = request.windows && teams.are_hosts();
     let mine = match teams.team_of(rank) {
-        Some(team) => Some(request.take_seat(team, &teams, &meeting)?),
+        Some(team) => Some(request.take_seat(team, windows, &meeting)?),
         None => {
             meeting.hear(b"")?;
             None
@@ -81,7 +82,7 @@ pub(crate) fn share(request: &Request<'_>, deadline: Instant) -> Result<Agreemen
     };
     let words = meeting.hear(word.as_bytes())?;
     let agrees = |team: &[usize]| team.iter().all(|&rank| words[rank] == YES.as_bytes());
-    let windows = request.windows && teams.are_hosts() && teams.all().iter().all(|team| agrees(team));
+    let windows = windows && teams.all().iter().all(|team| agrees(team));
     let shared = mine.and_then(Result::ok).filter(|shared| agrees(&shared.ranks));
     if let Some(team) = teams.team_of(rank).filter(|_| shared.is_none()) {
         let why = team.iter().map(|&rank| String::from_utf8_lossy(&words[rank])).find(|word| word != YES);
@@ -112,21 +113,20 @@ impl Round {
 
 impl Request<'_> {
     /// Takes this rank's seat among its team; why it has none is no failure of the group's.
-    fn take_seat(&self, team: &[usize], teams: &Teams, round: &Round) -> Result<Result<Shared>> {
+    fn take_seat(&self, team: &[usize], windows: bool, round: &Round) -> Result<Result<Shared>> {
         let seat = team.iter().position(|&rank| rank == self.layout.rank()).unwrap_or_default();
-        let windows = self.windows && teams.are_hosts();
-        let hall = |choice| Hall::new(choice, (seat, team), self.epoch, windows);
+        let hall = |invitation| Hall::new(invitation, (seat, team), self.epoch, windows);
         if seat > 0 {
             let words = round.hear(b"")?;
-            let choice = words[team[0]].as_slice().try_into();
-            let hall = choice.map_err(|_| Error::setup("shared memory", "the first rank has none")).and_then(hall);
+            let invitation = Invitation::told(&words[team[0]]);
+            let hall =
+                invitation.ok_or_else(|| Error::setup("shared memory", "the first rank has none")).and_then(hall);
             return Ok(hall.and_then(|hall| hall.attend(round.soon())));
         }
-        let mut choice = [0; CHOICE];
-        getrandom::fill(&mut choice).map_err(|error| Error::setup("random bytes", error))?;
-        let hall = hall(choice)?;
+        let invitation = Invitation::mint()?;
+        let hall = hall(invitation)?;
         let opened = hall.open();
-        round.hear(if opened.is_ok() { &choice } else { b"" })?;
+        round.hear(if opened.is_ok() { invitation.bytes() } else { b"" })?;
         Ok(opened.and_then(|(segment, gathering)| hall.host(segment, gathering, round.soon())))
     }
 }
@@ -141,14 +141,12 @@ struct Hall {
 }
 
 impl Hall {
-    /// The hall that the first of the team has chosen: a name and a token.
-    fn new(choice: [u8; CHOICE], (seat, team): (usize, &[usize]), epoch: u32, windows: bool) -> Result<Hall> {
-        let (name, token) = choice.split_at(CHOICE / 2);
-        let name: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
-        let token = std::array::from_fn(|at| token[at]);
+    /// The hall to which the first of the team invites.
+    fn new(invitation: Invitation, (seat, team): (usize, &[usize]), epoch: u32, windows: bool) -> Result<Hall> {
+        let token = invitation.token();
         let map = SegmentMap::new(team.len(), local::hash(token), epoch, 0)?;
         let terms = Terms { rank: seat, size: team.len(), epoch, token, map: map.hash(), byte_len: map.byte_len };
-        Ok(Hall { team: team.to_vec(), door: Door::named(format!("phalanx-{name}")), terms, map, windows })
+        Ok(Hall { team: team.to_vec(), door: invitation.door(), terms, map, windows })
     }
 
     fn open(&self) -> Result<(Segment, Gathering<'_>)> {
@@ -226,7 +224,5 @@ fn poller() -> Result<Poller> {
     Poller::new().map_err(|errno| Error::setup("waiting for sockets", errno))
 }
 
-/// A name and a token, of as many bytes each.
-const CHOICE: usize = 32;
 /// What a rank says that is content.
 const YES: &str = "+";

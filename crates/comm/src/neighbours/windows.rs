@@ -28,6 +28,11 @@ impl NeighbourWindows {
         seats.into_iter().map(|seat| self.ranks[seat]).collect()
     }
 
+    fn seat_of(&self, rank: usize) -> Result<usize, LinkError> {
+        let seat = self.ranks.iter().position(|&known| known == rank);
+        seat.ok_or_else(|| LinkError::Failed(format!("there is no window to rank {rank}")))
+    }
+
     /// `not_now` while a neighbour has ended and it may still be said why.
     fn judged<R>(&self, end: Result<R, LinkError>, not_now: R) -> Result<R, LinkError> {
         match end {
@@ -56,15 +61,11 @@ impl Windows for NeighbourWindows {
     }
 
     fn view(&self, rank: usize, offer: u64, part: Range<usize>) -> Result<Option<View<'_>>, LinkError> {
-        let Some(seat) = self.ranks.iter().position(|&known| known == rank) else {
-            return Err(LinkError::Failed(format!("there is no window to rank {rank}")));
-        };
-        self.judged(self.board.view(seat, offer, part), None)
+        self.judged(self.board.view(self.seat_of(rank)?, offer, part), None)
     }
 
     fn fetch(&mut self, rank: usize, address: usize, into: &mut [u8]) -> Result<(), LinkError> {
-        let seat = self.ranks.iter().position(|&known| known == rank);
-        let seat = seat.ok_or_else(|| LinkError::Failed(format!("there is no window to rank {rank}")))?;
+        let seat = self.seat_of(rank)?;
         self.board.fetch(seat, address, into)
     }
 

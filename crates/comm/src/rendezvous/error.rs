@@ -68,6 +68,24 @@ pub enum MeetError {
 }
 
 impl MeetError {
+    /// The same where those who met are these ranks of a world, in this order.
+    #[must_use]
+    pub fn among(self, ranks: &[usize]) -> MeetError {
+        let of = |rank: usize| ranks.get(rank).copied().unwrap_or(rank);
+        match self {
+            MeetError::Missing { missing, size, by, after } => {
+                let mut missing: Vec<usize> = missing.into_iter().map(of).collect();
+                missing.sort_unstable();
+                MeetError::Missing { missing, size, by: of(by), after }
+            }
+            MeetError::Twice { rank, first, second } => MeetError::Twice { rank: of(rank), first, second },
+            MeetError::Sizes { rank, size, other, other_size } => {
+                MeetError::Sizes { rank: of(rank), size, other: of(other), other_size }
+            }
+            other => other,
+        }
+    }
+
     /// As the stack's error, where `what` is what the meeting was for: `joining the world`.
     pub fn during(self, what: &str) -> Error {
         match self {

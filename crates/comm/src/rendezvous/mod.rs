@@ -7,6 +7,7 @@
 mod arrival;
 pub(crate) mod bytes;
 pub(crate) mod card;
+mod change;
 mod error;
 mod identity;
 mod interval;
@@ -14,6 +15,7 @@ mod meet;
 mod member;
 mod options;
 mod outcome;
+mod reconfigure;
 mod world;
 
 pub use error::MeetError;

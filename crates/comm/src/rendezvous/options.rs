@@ -1,9 +1,12 @@
 //! What a rank brings to a world besides the store.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use phalanx_core::Alarm;
 use phalanx_core::schedule::Profile;
 
+use crate::Backends;
 use crate::secure::{JobKey, JobName};
 
 /// Which world to join, and as whom.
@@ -21,6 +24,8 @@ pub struct WorldOptions {
     pub(super) key: Option<JobKey>,
     pub(super) insecure: bool,
     pub(super) profile: Option<Profile>,
+    pub(super) alarm: Option<Arc<dyn Alarm>>,
+    pub(super) backends: Backends,
 }
 
 impl WorldOptions {
@@ -39,6 +44,8 @@ impl WorldOptions {
             key: None,
             insecure: false,
             profile: None,
+            alarm: None,
+            backends: Backends::default(),
         }
     }
 
@@ -102,6 +109,20 @@ impl WorldOptions {
     #[must_use]
     pub fn profile(mut self, profile: Profile) -> WorldOptions {
         self.profile = Some(profile);
+        self
+    }
+
+    /// Something that is told when calls of the world's groups fail.
+    #[must_use]
+    pub fn alarm(mut self, alarm: Arc<dyn Alarm>) -> WorldOptions {
+        self.alarm = Some(alarm);
+        self
+    }
+
+    /// Which backends the groups of the world may have. The host's alone unless set.
+    #[must_use]
+    pub fn backends(mut self, backends: Backends) -> WorldOptions {
+        self.backends = backends;
         self
     }
 

@@ -3,18 +3,22 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use phalanx_core::schedule::Profile;
 use phalanx_core::store::Store;
-use phalanx_core::{Error, Layout, Result};
+use phalanx_core::{Alarm, Error, Layout, Result};
 
 use super::card::Card;
 use super::member::members;
 use super::{MeetError, Meeting, Member, WorldOptions};
+use crate::Backends;
+#[cfg(target_os = "linux")]
+use crate::groups::{Ledger, Registry};
 use crate::secure::{JobKey, JobName};
+#[cfg(target_os = "linux")]
+use crate::waits::Kin;
 
 /// All ranks of a job in one epoch, and this rank's place among them.
 ///
@@ -28,17 +32,29 @@ pub struct World {
     members: Vec<Member>,
     epoch: u32,
     job: JobName,
-    /// The keys of the world itself.
+    /// The keys of the job in this epoch, and of the world itself.
+    base: Store,
     own: Store,
+    /// How often its members have changed, and how many ranks were in the world before.
+    change: u32,
+    survivors: usize,
     barriers: Mutex<HashMap<String, Arc<Meeting>>>,
     parting: Parting,
     key: Option<JobKey>,
     insecure: bool,
     profile: Option<Profile>,
-    /// How many groups this rank has asked for.
-    groups: AtomicU64,
+    alarm: Option<Arc<dyn Alarm>>,
+    backends: Backends,
+    #[cfg(target_os = "linux")]
+    ledger: Ledger,
+    #[cfg(target_os = "linux")]
+    registry: Registry,
+    #[cfg(target_os = "linux")]
+    kin: Arc<Kin>,
     /// What serves the store, where this rank does. Ends after the others have left.
     server: Option<Box<dyn Any + Send + Sync>>,
+    /// What ends with this world, whatever becomes of its members.
+    companions: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 /// What this rank owes the others when it leaves.
@@ -50,6 +66,25 @@ enum Parting {
     Tell,
     /// Nothing: the store is a launcher's or a file, or all is said.
     Nothing,
+}
+
+/// Where a world comes from.
+pub(super) struct Origin {
+    /// The keys of the world itself.
+    pub(super) own: Store,
+    pub(super) change: u32,
+    pub(super) survivors: usize,
+}
+
+impl Parting {
+    /// What a rank owes those who came with these cards.
+    fn after(cards: &[Card], hosts_store: bool) -> Parting {
+        match (hosts_store, cards.iter().any(|card| card.hosts_store)) {
+            (true, _) => Parting::Stay,
+            (false, true) => Parting::Tell,
+            (false, false) => Parting::Nothing,
+        }
+    }
 }
 
 impl World {
@@ -65,25 +100,114 @@ impl World {
     }
 
     fn enter(store: Store, options: &WorldOptions, server: Option<Box<dyn Any + Send + Sync>>) -> Result<World> {
-        let own = store.scope("phalanx").scope(options.job.as_str()).scope(&options.epoch.to_string());
+        let own = World::keys(&store, options);
         // Made first, so that a wrong rank or size is told before anybody is asked.
         let layout = Layout::one_host(options.rank, options.size)?;
         let cards = meet(&own, options, server.is_some())?;
-        let parting = match (&server, cards.iter().any(|card| card.hosts_store)) {
-            (Some(_), _) => Parting::Stay,
-            (None, true) => Parting::Tell,
-            (None, false) => Parting::Nothing,
-        };
+        let parting = Parting::after(&cards, server.is_some());
+        let origin = Origin { own: own.clone(), change: 0, survivors: options.size };
+        let (mut world, counted) = World::settle(own, layout.rank(), cards, origin, options)?;
+        (world.parting, world.server) = (parting, server);
+        world.look_around(options, counted);
+        Ok(world)
+    }
+
+    /// The keys of a job in one epoch.
+    pub(super) fn keys(store: &Store, options: &WorldOptions) -> Store {
+        store.scope("phalanx").scope(options.job.as_str()).scope(&options.epoch.to_string())
+    }
+
+    /// The world of these cards, to which this rank owes nothing yet, and how many of its host came before it.
+    fn settle(
+        base: Store,
+        rank: usize,
+        cards: Vec<Card>,
+        origin: Origin,
+        options: &WorldOptions,
+    ) -> Result<(World, usize)> {
         let (members, counted): (Vec<Member>, Vec<usize>) = members(cards).into_iter().unzip();
         let nodes = members.iter().map(|member| u32::try_from(member.node()).unwrap_or(u32::MAX)).collect();
-        let layout = Layout::new(layout.rank(), nodes)?;
-        let (epoch, job, barriers) = (options.epoch, options.job.clone(), Mutex::default());
-        let (key, insecure, groups) = (options.key.clone(), options.insecure, AtomicU64::new(0));
-        let profile = options.profile;
-        let world =
-            World { layout, members, epoch, job, own, barriers, parting, key, insecure, profile, groups, server };
-        world.look_around(options, counted[options.rank]);
+        let layout = Layout::new(rank, nodes)?;
+        let Origin { own, change, survivors } = origin;
+        let world = World {
+            layout,
+            members,
+            epoch: options.epoch.wrapping_add(change),
+            job: options.job.clone(),
+            base,
+            own,
+            change,
+            survivors,
+            barriers: Mutex::default(),
+            parting: Parting::Nothing,
+            key: options.key.clone(),
+            insecure: options.insecure,
+            profile: options.profile,
+            alarm: options.alarm.clone(),
+            backends: options.backends.clone(),
+            #[cfg(target_os = "linux")]
+            ledger: Ledger::default(),
+            #[cfg(target_os = "linux")]
+            registry: Registry::default(),
+            #[cfg(target_os = "linux")]
+            kin: Arc::default(),
+            server: None,
+            companions: Vec::new(),
+        };
+        #[cfg(target_os = "linux")]
+        world.registry.sit(rank, world.size());
+        Ok((world, counted[rank]))
+    }
+
+    /// A newcomer's world, after a change.
+    pub(super) fn of_change(
+        base: Store,
+        rank: usize,
+        cards: Vec<Card>,
+        origin: Origin,
+        options: &WorldOptions,
+    ) -> Result<World> {
+        let parting = Parting::after(&cards, false);
+        let (mut world, counted) = World::settle(base, rank, cards, origin, options)?;
+        world.parting = parting;
+        world.look_around(options, counted);
         Ok(world)
+    }
+
+    /// The world after a change that this rank outlived.
+    pub(super) fn into_next(mut self, rank: usize, cards: Vec<Card>, origin: Origin) -> Result<World> {
+        let parting = Parting::after(&cards, self.hosts_store());
+        let options = WorldOptions::new(self.rank(), self.size()).job(self.job.clone()).insecure(self.insecure);
+        let options = options.epoch(self.epoch.wrapping_sub(self.change));
+        let options = self.key.clone().into_iter().fold(options, WorldOptions::key);
+        let options = self.profile.into_iter().fold(options, WorldOptions::profile);
+        let options = self.alarm.clone().into_iter().fold(options, WorldOptions::alarm);
+        let options = options.backends(self.backends.clone());
+        let (mut world, counted) = World::settle(self.base.clone(), rank, cards, origin, &options)?;
+        // Nobody is waited for in the old world, and its store lives on.
+        self.parting = Parting::Nothing;
+        (world.parting, world.server) = (parting, self.server.take());
+        world.companions = std::mem::take(&mut self.companions);
+        #[cfg(target_os = "linux")]
+        {
+            self.registry.sit(rank, world.size());
+            world.registry = self.registry.clone();
+        }
+        world.look_around(&options, counted);
+        Ok(world)
+    }
+
+    pub(super) fn base(&self) -> &Store {
+        &self.base
+    }
+
+    pub(super) fn change(&self) -> u32 {
+        self.change
+    }
+
+    /// Whether the world's store lives in this process.
+    pub(super) fn hosts_store(&self) -> bool {
+        self.server.is_some()
     }
 
     /// This rank.
@@ -127,7 +251,13 @@ impl World {
         &self.members
     }
 
-    /// How often the job was started anew before this world.
+    /// How many ranks were in the world before the last [change](World::reconfigure): those below this number. All of them, where it never
+    /// changed.
+    pub fn survivors(&self) -> usize {
+        self.survivors
+    }
+
+    /// How often the job was started anew or its world changed before this world.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
@@ -137,9 +267,10 @@ impl World {
         &self.job
     }
 
-    /// The world's store for whatever the program wants to share. Other jobs and other epochs have other keys.
+    /// The world's store for whatever the program wants to share. Other jobs have other keys, and each start of the job has; a
+    /// [change](World::reconfigure) of the world leaves them.
     pub fn store(&self) -> Store {
-        self.own.scope("user")
+        self.base.scope("user")
     }
 
     /// Waits until every rank has called this with `name`; by `timeout`, the ranks that did not are
@@ -161,16 +292,50 @@ impl World {
         self.profile
     }
 
-    /// Keys of a group's own. Ranks that ask for groups in one order have the same for each.
-    pub(crate) fn next_scope(&self) -> Store {
-        let number = self.groups.fetch_add(1, Ordering::Relaxed);
-        self.own.scope("group").scope(&number.to_string())
+    /// The groups that this rank is in, for whoever watches them: it stays the same when the world changes.
+    #[cfg(target_os = "linux")]
+    pub fn registry(&self) -> &Registry {
+        &self.registry
     }
 
+    /// Which backends its groups may have.
+    pub fn backends(&self) -> &Backends {
+        &self.backends
+    }
+
+    /// Keeps something until this rank leaves the world, over all its changes.
+    pub fn keep(&mut self, companion: impl Any + Send + Sync) {
+        self.companions.push(Box::new(companion));
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn alarm(&self) -> Option<&Arc<dyn Alarm>> {
+        self.alarm.as_ref()
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The groups of this rank, as they tell each other whom it waits for.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn kin(&self) -> &Arc<Kin> {
+        &self.kin
+    }
+
+    /// Keys for groups that are formed in this way.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn group_scope(&self, way: &str) -> Store {
+        self.own.scope("group").scope(way)
+    }
+
+    #[cfg(target_os = "linux")]
     pub(crate) fn key(&self) -> Option<&JobKey> {
         self.key.as_ref()
     }
 
+    #[cfg(target_os = "linux")]
     pub(crate) fn is_insecure(&self) -> bool {
         self.insecure
     }

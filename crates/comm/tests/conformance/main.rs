@@ -4,17 +4,25 @@
 mod algorithms;
 mod asynchronous;
 mod case;
+mod coalesced;
 mod collectives;
 mod lent;
+mod lists;
 mod matrix;
 mod messages;
+#[path = "../planted/mistakes.rs"]
+mod mistakes;
+mod monitored;
 #[cfg(target_os = "linux")]
 mod namespaces;
 mod numbers;
+mod objects;
+mod quarrels;
 mod reductions;
 mod same_bits;
 mod setting;
 mod soak;
+mod watched;
 
 #[cfg(target_os = "linux")]
 use phalanx_comm::Protection;
@@ -38,6 +46,12 @@ macro_rules! conformance {
             conformance!(@tests reductions: every_operation_and_type, scaled);
             conformance!(@tests same_bits: floats, halves);
             conformance!(@tests lent: buffers_of_the_group);
+            conformance!(@tests lists: of_any_lengths, of_wrong_lengths);
+            conformance!(@tests coalesced: as_one, many, of_different_kinds, cut_otherwise);
+            conformance!(@tests objects: of_any_size, blobs, in_messages, of_different_types, not_given, too_long);
+            conformance!(@tests monitored: all_come, some_are_missing, rank_0_is_missing);
+            conformance!(@tests watched: by_hooks, works, for_nan);
+            conformance!(@tests quarrels: every_mistake, swapped, messages);
             conformance!(@tests matrix: every_shape_in_every_world);
             conformance!(@tests soak: soak, many_short_worlds);
         }

@@ -5,10 +5,10 @@ use phalanx_core::{Counts, DType, Op, ReduceOp, Reduction};
 
 use crate::case::hash;
 use crate::numbers::{self, Number};
-use crate::setting::Setting;
+use crate::setting::{SMALL_WORLDS, Setting, WORLDS};
 
 pub(crate) fn every_operation_and_type(setting: &Setting) {
-    for size in [1, 2, 3, 5] {
+    for size in SMALL_WORLDS {
         setting.run(size, |group| {
             let (rank, root) = (group.rank(), size / 2);
             for (reduce, dtype) in ReduceOp::ALL.iter().flat_map(|op| DType::ALL.map(|dtype| (*op, dtype))) {
@@ -48,7 +48,7 @@ pub(crate) fn every_operation_and_type(setting: &Setting) {
 
 /// A factor that differs by rank, typed.
 pub(crate) fn scaled(setting: &Setting) {
-    for size in [1, 2, 5, 9] {
+    for size in WORLDS {
         setting.run(size, |group| {
             let factor = 0.5 * (group.rank() as f64 + 1.0);
             let total = 0.25 * (size * (size + 1)) as f32;

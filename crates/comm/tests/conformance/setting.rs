@@ -31,14 +31,18 @@ impl Setting {
 
     /// Runs `rank` for every rank of a new world and returns what each returned.
     pub(crate) fn run<R: Send>(&self, size: usize, rank: impl Fn(&Group) -> R + Sync) -> Vec<R> {
-        let groups = self.groups(size);
-        thread::scope(|scope| {
-            let rank = &rank;
-            let ranks: Vec<_> = groups.into_iter().map(|group| scope.spawn(move || rank(&group))).collect();
-            let ends: Vec<_> = ranks.into_iter().map(|rank| rank.join()).collect();
-            ends.into_iter().map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-        })
+        run(self.groups(size), rank)
     }
+}
+
+/// Runs `rank` for every rank of these groups and returns what each returned.
+pub(crate) fn run<R: Send>(groups: Vec<Group>, rank: impl Fn(&Group) -> R + Sync) -> Vec<R> {
+    thread::scope(|scope| {
+        let rank = &rank;
+        let ranks: Vec<_> = groups.into_iter().map(|group| scope.spawn(move || rank(&group))).collect();
+        let ends: Vec<_> = ranks.into_iter().map(|rank| rank.join()).collect();
+        ends.into_iter().map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
 }
 
 /// A world that is made as by processes: each rank meets the others and has a mapping of its own.
@@ -85,6 +89,9 @@ pub(crate) fn interleaved(size: usize) -> Vec<u32> {
 
 /// Worlds small enough to try everything in, and one that is not.
 pub(crate) const WORLDS: [usize; 6] = [1, 2, 3, 4, 5, 9];
+
+/// Worlds of each size in which something small can differ.
+pub(crate) const SMALL_WORLDS: [usize; 5] = [1, 2, 3, 4, 5];
 
 /// Long enough for a machine with more to do, and short enough that a hang is told as the error it should be.
 const TIMEOUT: Duration = Duration::from_secs(30);

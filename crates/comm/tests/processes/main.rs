@@ -3,13 +3,18 @@
 #![cfg(target_os = "linux")]
 
 mod bad_way;
+mod campaign;
+mod churn;
 mod cut_off;
 mod forked;
 mod hard_times;
 mod hardship;
 mod hosts;
+#[path = "../planted/mistakes.rs"]
+mod mistakes;
 mod mixed;
 mod play;
+mod quarrels;
 mod relay;
 mod tcp;
 mod times;
@@ -91,27 +96,21 @@ fn half_is_named(ground: Ground, why: &str) {
 #[test]
 fn a_rank_that_leaves_and_ends_is_named_as_one_that_left() {
     let world = World::start("leave", SIZE);
-    for rank in world.others(&[1]) {
-        assert_eq!(world.hear(rank, "failed").1, "rank 1 has left: its group was dropped");
-    }
+    assert_eq!(world.verdict(&[1]), "rank 1 has left: its group was dropped");
     world.end();
 }
 
 #[test]
 fn a_rank_that_ends_without_leaving_is_dead() {
     let world = World::start("vanish", SIZE);
-    for rank in world.others(&[1]) {
-        assert_eq!(world.hear(rank, "failed").1, "rank 1 is dead: its process ended");
-    }
+    assert_eq!(world.verdict(&[1]), "rank 1 is dead: its process ended");
     world.end();
 }
 
 #[test]
 fn a_rank_that_panics_says_so() {
     let world = World::start("panic", SIZE);
-    for rank in world.others(&[1]) {
-        assert_eq!(world.hear(rank, "failed").1, "rank 1 is dead: its thread panicked");
-    }
+    assert_eq!(world.verdict(&[1]), "rank 1 is dead: its thread panicked");
     world.end();
 }
 
@@ -122,9 +121,7 @@ fn a_rank_that_ends_between_operations_is_known_before_the_next() {
     world.kill(&[2]);
     world.reap(2);
     world.tell_all("go on");
-    for rank in world.others(&[2]) {
-        assert_eq!(world.hear(rank, "failed").1, "rank 2 is dead: its process ended");
-    }
+    assert_eq!(world.verdict(&[2]), "rank 2 is dead: its process ended");
     world.end();
 }
 
@@ -134,9 +131,8 @@ fn a_rank_that_is_stopped_is_late_and_not_dead() {
     (0..SIZE).for_each(|rank| world.expect(rank, "paused"));
     world.stop(3);
     world.tell_all("go on");
-    let verdicts: Vec<_> = world.others(&[3]).map(|rank| world.hear(rank, "failed").1).collect();
     let expected = play::missing(3);
-    assert!(verdicts.iter().all(|verdict| *verdict == expected), "{verdicts:?}");
+    assert_eq!(world.verdict(&[3]), expected);
     world.resume(3);
     // What it would do now is over, and it learns of what.
     assert_eq!(world.hear(3, "failed").1, expected);
@@ -145,28 +141,25 @@ fn a_rank_that_is_stopped_is_late_and_not_dead() {
 
 #[test]
 fn what_a_rank_has_queued_is_done_before_its_process_ends() {
-    let world = World::start("queue", SIZE);
+    a_queue_is_done(Ground::Segment);
+}
+
+fn a_queue_is_done(ground: Ground) {
+    let world = World::start_on(ground, "queue", SIZE);
     world.others(&[1]).for_each(|rank| world.expect(rank, "got all"));
     world.end();
 }
 
-#[test]
-fn every_rank_hears_of_a_disagreement() {
-    for (at, field) in play::MISTAKES.iter().map(|(field, _)| field).enumerate() {
-        let world = World::start(&format!("mistake {at}"), SIZE);
-        let verdicts: Vec<String> = (0..SIZE).map(|rank| world.hear(rank, "failed").1).collect();
-        assert!(verdicts.iter().all(|verdict| *verdict == verdicts[0]), "{field}: {verdicts:?}");
-        let called = format!("called with {field} ");
-        assert!(verdicts[0].starts_with("operation 1: ") && verdicts[0].contains(&called), "{field}: {verdicts:?}");
-        world.end();
-    }
+/// The ranks count for themselves what is still open.
+fn nothing_is_left(ground: Ground) {
+    let world = World::start_on(ground, "census", SIZE);
+    (0..SIZE).for_each(|rank| assert_eq!(world.hear(rank, "left behind").1, "[]"));
+    world.end();
 }
 
 #[test]
 fn nothing_stays_behind() {
-    let world = World::start("census", SIZE);
-    (0..SIZE).for_each(|rank| assert_eq!(world.hear(rank, "left behind").1, "[]"));
-    world.end();
+    nothing_is_left(Ground::Segment);
     let mut world = World::start("loop", SIZE);
     world.tell_all("1");
     (0..SIZE).for_each(|rank| world.expect(rank, "played"));

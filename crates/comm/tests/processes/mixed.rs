@@ -3,17 +3,10 @@
 use std::time::Duration;
 
 use crate::world::{Ground, World};
-use crate::{LATE, SIZE, killed_ranks_are_named};
+use crate::{LATE, SIZE, a_queue_is_done, killed_ranks_are_named, nothing_is_left};
 
 fn start(play: &str) -> World {
     World::start_on(Ground::Mixed, play, SIZE)
-}
-
-/// What all but these ranks say of the group's failure, which must be the same.
-fn verdict(world: &World, but: &[usize]) -> String {
-    let verdicts: Vec<String> = world.others(but).map(|rank| world.hear(rank, "failed").1).collect();
-    assert!(verdicts.iter().all(|verdict| *verdict == verdicts[0]), "{verdicts:?}");
-    verdicts[0].clone()
 }
 
 #[test]
@@ -28,7 +21,7 @@ fn a_host_that_is_killed_is_one_verdict() {
         world.tell_all("20");
         victims.iter().for_each(|&victim| world.expect(victim, "played"));
         let killed = world.kill(&victims);
-        let verdict = verdict(&world, &victims);
+        let verdict = world.verdict(&victims);
         let [first, second] = victims;
         // What ended at the same time is told together, if it is seen together.
         let told = [first, second].map(|victim| format!("rank {victim} is dead"));
@@ -49,7 +42,7 @@ fn ends_of_all_kinds_are_told_as_what_they_are() {
     ];
     for (play, told) in ends {
         let world = start(play);
-        let verdict = verdict(&world, &[1]);
+        let verdict = world.verdict(&[1]);
         assert!(told.contains(&&*verdict), "{play}: {verdict}");
         world.end();
     }
@@ -57,16 +50,12 @@ fn ends_of_all_kinds_are_told_as_what_they_are() {
 
 #[test]
 fn what_a_rank_has_queued_is_done_before_its_process_ends() {
-    let world = start("queue");
-    world.others(&[1]).for_each(|rank| world.expect(rank, "got all"));
-    world.end();
+    a_queue_is_done(Ground::Mixed);
 }
 
 #[test]
 fn nothing_stays_behind() {
-    let world = start("census");
-    (0..SIZE).for_each(|rank| assert_eq!(world.hear(rank, "left behind").1, "[]"));
-    world.end();
+    nothing_is_left(Ground::Mixed);
 }
 
 /// A neighbour may see the end of a process before that of its connections, or after it.

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use phalanx_comm::store::{ClientOptions, FileStore, FileStoreOptions, TcpStore};
 use phalanx_comm::{Door, Network, Processes};
 use phalanx_core::store::Store;
-use phalanx_core::{Error, Group, GroupOptions, ReduceOp, Result};
+use phalanx_core::{Error, Group, GroupOptions, ReduceOp};
 
-use crate::{forked, hardship};
+use crate::{churn, forked, hardship, quarrels};
 
 /// What a rank is told by its environment.
 pub(crate) const PLAY: &str = "PHALANX_TEST_PLAY";
@@ -29,6 +29,7 @@ pub(crate) fn play() {
     };
     match play.as_str() {
         "loop" => in_a_loop(&join(PATIENCE)),
+        "hasty loop" => in_a_loop(&join(Duration::from_secs(2))),
         "leave" => at_odds(join(PATIENCE), drop),
         "vanish" => at_odds(join(PATIENCE), |_group| std::process::exit(0)),
         "panic" => at_odds(join(PATIENCE), |_group| std::panic::panic_any("planted")),
@@ -50,34 +51,27 @@ pub(crate) fn play() {
         }),
         "queue" => with_a_queue(join(PATIENCE)),
         "census" => census(),
-        mistake => {
-            mistaken(&join(PATIENCE), mistake.split(' ').next_back().and_then(|at| at.parse().ok()).expect("a play"))
-        }
+        "churn" => churn::churn(false),
+        "newcomer" => churn::churn(true),
+        "quarrel" => quarrels::quarrel(&join(PATIENCE)),
+        other => panic!("no play is called {other:?}"),
     }
 }
 
-/// What rank 1 calls where the others call something else: each gets `(whether this is the odd rank, group)`.
-type Mistake = fn(bool, &Group) -> Result<()>;
+/// This rank, how many there are, and where they meet.
+pub(crate) fn own_number() -> (usize, usize, String) {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok()).expect("a number");
+    (number(RANK), number(RANKS), std::env::var(DOOR).expect("a name"))
+}
 
-/// Mistakes, and the field that tells each.
-pub(crate) const MISTAKES: &[(&str, Mistake)] = &[
-    ("count", |odd, group| group.all_reduce(&mut vec![1.0_f32; if odd { 200 } else { 100 }], ReduceOp::Sum)),
-    ("dtype", |odd, group| match odd {
-        true => group.all_reduce(&mut [1_i32; 10], ReduceOp::Sum),
-        false => group.all_reduce(&mut [1.0_f32; 10], ReduceOp::Sum),
-    }),
-    ("reduce", |odd, group| group.all_reduce(&mut [1.0_f32; 10], if odd { ReduceOp::Max } else { ReduceOp::Sum })),
-    ("root", |odd, group| group.broadcast(&mut [group.rank() as u8; 10], usize::from(odd))),
-    ("op", |odd, group| match odd {
-        true => group.barrier(),
-        false => group.all_gather(&[1_u8; 10], &mut [0; 40]),
-    }),
-];
+/// Whether ranks of one host reach each other over TCP too.
+pub(crate) fn is_on_tcp() -> bool {
+    std::env::var(GROUND).as_deref() == Ok("Tcp")
+}
 
 /// Joins, and plays once with all the others.
 pub(crate) fn join(timeout: Duration) -> Group {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok()).expect("a number");
-    let (rank, size, door) = (number(RANK), number(RANKS), std::env::var(DOOR).expect("a name"));
+    let (rank, size, door) = own_number();
     let options = GroupOptions::default().timeout(timeout);
     let group = match std::env::var(GROUND).expect("a ground").as_str() {
         "Tcp" | "Mixed" => placed(Network::new(rank, size, store(&door)), size).options(options).join(PATIENCE),
@@ -191,15 +185,6 @@ fn with_a_queue(group: Group) {
     listen();
 }
 
-fn mistaken(group: &Group, at: usize) {
-    let (_, mistake) = MISTAKES[at];
-    // A rank that only gives may be done before anybody knows: the next operation of all tells it.
-    match mistake(group.rank() == 1, group).and_then(|()| group.barrier()) {
-        Ok(()) => say("saw nothing"),
-        Err(error) => failed(&error),
-    }
-}
-
 /// What this process has before it joins and after it has left.
 fn census() {
     let before = belongings();
@@ -221,7 +206,7 @@ fn census() {
 }
 
 /// Descriptors, mappings of shared segments, and threads.
-fn belongings() -> Vec<String> {
+pub(crate) fn belongings() -> Vec<String> {
     let names = |directory: &str| -> Vec<_> {
         fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path()).collect()
     };
@@ -237,6 +222,8 @@ fn belongings() -> Vec<String> {
 /// Says of what the group failed, and stays until the test is done.
 pub(crate) fn failed(error: &Error) {
     say(&format!("failed {}", first(error)));
+    let culprits: Vec<String> = error.culprits().iter().map(ToString::to_string).collect();
+    say(&format!("culprits {}", culprits.join(" ")));
     while !listen().is_empty() {}
 }
 

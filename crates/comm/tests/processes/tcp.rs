@@ -2,20 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::play;
 use crate::times::{self, Times};
 use crate::world::{Ground, World};
-use crate::{LATE, SIZE, half_is_named, killed_ranks_are_named};
+use crate::{LATE, SIZE, a_queue_is_done, half_is_named, killed_ranks_are_named, nothing_is_left};
 
 fn start(play: &str) -> World {
     World::start_on(Ground::Tcp, play, SIZE)
-}
-
-/// What all but these ranks say of the group's failure, which must be the same.
-fn verdict(world: &World, but: &[usize]) -> String {
-    let verdicts: Vec<String> = world.others(but).map(|rank| world.hear(rank, "failed").1).collect();
-    assert!(verdicts.iter().all(|verdict| *verdict == verdicts[0]), "{verdicts:?}");
-    verdicts[0].clone()
 }
 
 #[test]
@@ -57,6 +49,25 @@ fn a_rank_that_is_stopped_is_unresponsive_and_learns_it() {
     learned.hold(Duration::from_secs(1), LATE);
 }
 
+/// Row 57: whoever waits in a call notices that the thread does not run which watches over it.
+#[test]
+fn a_rank_whose_keeper_does_not_run_learns_it_as_all_others_do() {
+    let mut world = start("loop");
+    world.tell_all("20");
+    (0..SIZE).for_each(|rank| world.expect(rank, "played"));
+    let halted = world.stop_keeper(2);
+    let stopped = Instant::now();
+    for rank in 0..SIZE {
+        let (told, verdict) = world.hear(rank, "failed");
+        assert!(verdict.starts_with("rank 2 is unresponsive: "), "rank {rank}: {verdict}");
+        // Looks are counted, and a busy machine lets a thread look less often.
+        assert!(told - stopped < Duration::from_secs(5) + 4 * LATE, "rank {rank}: {:?}", told - stopped);
+        assert_eq!(world.hear(rank, "culprits").1, "2");
+    }
+    drop(halted);
+    world.end();
+}
+
 #[test]
 fn ends_of_all_kinds_are_told_as_what_they_are() {
     let ends = [
@@ -67,7 +78,7 @@ fn ends_of_all_kinds_are_told_as_what_they_are() {
     ];
     for (play, told) in ends {
         let world = start(play);
-        assert_eq!(verdict(&world, &[1]), told, "{play}");
+        assert_eq!(world.verdict(&[1]), told, "{play}");
         world.end();
     }
 }
@@ -79,31 +90,16 @@ fn a_rank_that_ends_between_operations_is_known_before_the_next() {
     world.kill(&[2]);
     world.reap(2);
     world.tell_all("go on");
-    assert_eq!(verdict(&world, &[2]), "rank 2 is dead: connection closed");
+    assert_eq!(world.verdict(&[2]), "rank 2 is dead: connection closed");
     world.end();
 }
 
 #[test]
 fn what_a_rank_has_queued_is_done_before_its_process_ends() {
-    let world = start("queue");
-    world.others(&[1]).for_each(|rank| world.expect(rank, "got all"));
-    world.end();
-}
-
-#[test]
-fn every_rank_hears_of_a_disagreement() {
-    for (at, field) in play::MISTAKES.iter().map(|(field, _)| field).enumerate() {
-        let world = start(&format!("mistake {at}"));
-        let verdict = verdict(&world, &[]);
-        let called = format!("called with {field} ");
-        assert!(verdict.starts_with("operation 1: ") && verdict.contains(&called), "{field}: {verdict}");
-        world.end();
-    }
+    a_queue_is_done(Ground::Tcp);
 }
 
 #[test]
 fn nothing_stays_behind() {
-    let world = start("census");
-    (0..SIZE).for_each(|rank| assert_eq!(world.hear(rank, "left behind").1, "[]"));
-    world.end();
+    nothing_is_left(Ground::Tcp);
 }

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::time::Duration;
 
 /// The times of one fault.
+#[derive(Debug)]
 pub(crate) struct Times {
     fault: &'static str,
     transport: &'static str,
@@ -38,27 +39,38 @@ impl Times {
         self.times.extend(took);
     }
 
-    /// Writes the row, and holds the median against what is usual and the longest against what a busy machine may take.
-    pub(crate) fn hold(mut self, usual: Duration, late: Duration) {
-        self.times.sort();
-        let (fault, last) = (self.fault, self.times.len() - 1);
-        let at = |hundredth: usize| self.times[(self.times.len() * hundredth / 100).min(last)];
-        self.write(&[at(50), at(99), at(100)].map(readable));
-        assert!(at(50) < usual, "{fault}: median {:?}", at(50));
-        assert!(at(100) < late, "{fault}: last {:?}", at(100));
+    pub(crate) fn runs(&self) -> usize {
+        self.runs
     }
 
-    fn write(&self, [median, p99, last]: &[String; 3]) {
+    /// The median, what one in a hundred takes longer than, and the longest.
+    pub(crate) fn spread(&mut self) -> [Duration; 3] {
+        self.times.sort();
+        let last = self.times.len() - 1;
+        [50, 99, 100].map(|hundredth| self.times[(self.times.len() * hundredth / 100).min(last)])
+    }
+
+    /// Writes the row, and holds the median against what is usual and the longest against what a busy machine may take.
+    pub(crate) fn hold(mut self, usual: Duration, late: Duration) {
+        self.write("");
+        let (fault, [median, _, longest]) = (self.fault, self.spread());
+        assert!(median < usual, "{fault}: median {median:?}");
+        assert!(longest < late, "{fault}: last {longest:?}");
+    }
+
+    /// Writes the row with more cells at its end.
+    pub(crate) fn write(&mut self, more: &str) {
         let Some(path) = std::env::var_os("PHALANX_TEST_TABLE") else { return };
+        let [median, p99, longest] = self.spread().map(readable);
         let Times { fault, transport, runs, .. } = self;
-        let row = format!("| {fault} | {transport} | {runs} | {median} | {p99} | {last} |\n");
+        let row = format!("| {fault} | {transport} | {runs} | {median} | {p99} | {longest} |{more}\n");
         let table = OpenOptions::new().create(true).append(true).open(path);
         table.and_then(|mut table| table.write_all(row.as_bytes())).expect("a file for the table");
     }
 }
 
 /// Three digits are enough.
-fn readable(time: Duration) -> String {
+pub(crate) fn readable(time: Duration) -> String {
     match time.as_secs_f64() {
         seconds if seconds < 1.0 => format!("{:.1} ms", seconds * 1e3),
         seconds => format!("{seconds:.2} s"),

@@ -8,9 +8,12 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitPidFlag, WaitStatus};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use phalanx_comm::store::{ServerOptions, StoreServer};
+use phalanx_core::store::Store;
 
 use crate::hosts::Hosts;
 use crate::play::{ADDRESS, DOOR, GROUND, MARK, PLAY, RANK, RANKS};
@@ -19,6 +22,7 @@ use crate::play::{ADDRESS, DOOR, GROUND, MARK, PLAY, RANK, RANKS};
 pub(crate) struct World {
     ranks: Vec<Rank>,
     door: String,
+    ground: Ground,
     _server: Option<StoreServer>,
     _store: Option<StoreFile>,
 }
@@ -49,19 +53,24 @@ impl World {
 
     /// Starts a play in as many processes.
     pub(crate) fn start_on(ground: Ground, play: &str, size: usize) -> World {
-        let (mut door, mut server) = (unique_name(), None);
-        if ground != Ground::Segment {
-            let options = ServerOptions::new("127.0.0.1:0".parse().expect("an address"));
-            let started = server.insert(StoreServer::start(options).expect("a free port"));
-            door = started.address().to_string();
+        match ground {
+            Ground::Segment => World::start_at(ground, play, size, unique_name()),
+            Ground::Tcp | Ground::Mixed => World::start_with_a_server(ground, play, size),
         }
-        World { _server: server, ..World::start_at(ground, play, size, door) }
+    }
+
+    /// Starts a play in as many processes, which meet at a server of this one.
+    pub(crate) fn start_with_a_server(ground: Ground, play: &str, size: usize) -> World {
+        let options = ServerOptions::new("127.0.0.1:0".parse().expect("an address"));
+        let server = StoreServer::start(options).expect("a free port");
+        let door = server.address().to_string();
+        World { _server: Some(server), ..World::start_at(ground, play, size, door) }
     }
 
     /// Starts a play in as many processes, which meet at this door.
     pub(crate) fn start_at(ground: Ground, play: &str, size: usize, door: String) -> World {
         let ranks = (0..size).map(|rank| Rank::start(program(), play, (rank, size), &door, ground)).collect();
-        World { ranks, door, _server: None, _store: None }
+        World { ranks, door, ground, _server: None, _store: None }
     }
 
     /// Starts a play in a process for each of `homes`, on that host. They meet in a file, which no network has to carry.
@@ -74,7 +83,7 @@ impl World {
             Rank::start(command, play, (rank, homes.len()), &door, Ground::Tcp)
         };
         let ranks = homes.iter().enumerate().map(start).collect();
-        World { ranks, door, _server: None, _store: Some(file) }
+        World { ranks, door, ground: Ground::Tcp, _server: None, _store: Some(file) }
     }
 
     /// Starts a play in as many processes, which meet in a file.
@@ -82,6 +91,18 @@ impl World {
         let file = StoreFile(std::env::temp_dir().join(unique_name()));
         let door = file.0.display().to_string();
         World { _store: Some(file), ..World::start_at(Ground::Tcp, play, size, door) }
+    }
+
+    /// Starts one more process, which plays this where the others meet.
+    pub(crate) fn add(&mut self, play: &str) -> usize {
+        let rank = self.ranks.len();
+        self.ranks.push(Rank::start(program(), play, (rank, rank + 1), &self.door, self.ground));
+        rank
+    }
+
+    /// The store at which the ranks meet.
+    pub(crate) fn store(&self) -> Store {
+        crate::play::store(&self.door)
     }
 
     /// The ranks but these.
@@ -113,6 +134,21 @@ impl World {
                 return (when, rest.trim().to_owned());
             }
             before.push(line);
+        }
+    }
+
+    /// What all but these ranks say of the group's failure, which must be the same.
+    pub(crate) fn verdict(&self, but: &[usize]) -> String {
+        let verdicts: Vec<String> = self.others(but).map(|rank| self.hear(rank, "failed").1).collect();
+        assert!(verdicts.iter().all(|verdict| *verdict == verdicts[0]), "{verdicts:?}");
+        verdicts[0].clone()
+    }
+
+    /// Waits for as long as this, in which this rank may not say the word.
+    pub(crate) fn hear_none_of(&self, rank: usize, word: &str, span: Duration) {
+        let until = Instant::now() + span;
+        while let Ok((_, line)) = self.ranks[rank].said.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            assert!(!line.starts_with(word), "rank {rank} says {line:?}");
         }
     }
 
@@ -155,6 +191,16 @@ impl World {
         move || ranks.iter().for_each(|rank| kill_process(*rank, Signal::USR1).expect("it is not reaped yet"))
     }
 
+    /// Stops the thread of a rank that keeps its group over TCP, as if the system never ran it again, until what this returns is
+    /// dropped.
+    pub(crate) fn stop_keeper(&self, rank: usize) -> Halted {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.ranks[rank].child.id())).expect("its threads");
+        let keeper = tasks
+            .map(|task| task.expect("a thread").path())
+            .find(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "phalanx-keeper"));
+        Halted::of(keeper.expect("a keeper").file_name().and_then(|id| id.to_str()?.parse().ok()).expect("a number"))
+    }
+
     pub(crate) fn resume(&self, rank: usize) {
         self.signal(rank, Signal::CONT);
     }
@@ -174,6 +220,26 @@ impl World {
 
     fn pid(&self, rank: usize) -> Pid {
         Pid::from_raw(self.ranks[rank].child.id() as i32).expect("a pid")
+    }
+}
+
+/// A thread of another process that is stopped by tracing it, until this is dropped.
+pub(crate) struct Halted(nix::unistd::Pid);
+
+impl Halted {
+    fn of(thread: i32) -> Halted {
+        let thread = nix::unistd::Pid::from_raw(thread);
+        ptrace::seize(thread, ptrace::Options::empty()).expect("a child's thread");
+        ptrace::interrupt(thread).expect("it is traced");
+        let stopped = nix::sys::wait::waitpid(thread, Some(WaitPidFlag::__WALL)).expect("news of it");
+        assert!(matches!(stopped, WaitStatus::PtraceEvent(..) | WaitStatus::Stopped(..)), "{stopped:?}");
+        Halted(thread)
+    }
+}
+
+impl Drop for Halted {
+    fn drop(&mut self) {
+        ptrace::detach(self.0, None).expect("it is stopped");
     }
 }
 

@@ -12,8 +12,8 @@ use phalanx_core::store::{Doubt, Home, Limits, Refusal, Reply, Request, Store, S
 
 use crate::scripted::{Honest, Scripted, greet, swallow};
 
-/// What a call may take beyond its time.
-const SLACK: Duration = Duration::from_millis(250);
+/// What a busy machine may take; how soon a call ends on a quiet one is measured elsewhere.
+const SLACK: Duration = Duration::from_secs(1);
 const SHORT: Duration = Duration::from_millis(200);
 /// More than any test waits for.
 const LONG: Duration = Duration::from_secs(30);

@@ -1,5 +1,7 @@
 //! The asynchronous collectives: they take their buffers by value and give them back when they end.
 
+use std::panic::Location;
+
 use phalanx_mem::Buffer;
 
 use super::Group;
@@ -172,7 +174,7 @@ impl Group {
     /// As [`barrier`](Group::barrier).
     #[track_caller]
     pub fn barrier_async(&self) -> Result<Work<()>> {
-        let pending = self.submit_bytes(Op::Barrier, DType::U8, None, Buffers::default())?;
+        let pending = self.submit_from(Op::Barrier, DType::U8, None, Buffers::default(), Location::caller())?;
         Ok(Work::new(OpKind::Barrier, pending, |_| ()))
     }
 
@@ -180,7 +182,7 @@ impl Group {
     fn in_place<T: Element>(&self, op: Op, factor: Option<Factor>, data: Vec<T>) -> Result<Work<Vec<T>>> {
         let buffers = Buffers { input: None, output: Buffer::from_vec(data) };
         let kind = op.kind();
-        let pending = self.submit_bytes(op, T::DTYPE, factor, buffers)?;
+        let pending = self.submit_from(op, T::DTYPE, factor, buffers, Location::caller())?;
         Ok(Work::new(kind, pending, |finished| elements(finished.buffers.output)))
     }
 
@@ -194,7 +196,7 @@ impl Group {
     ) -> Result<Work<(Vec<T>, Vec<T>)>> {
         let buffers = Buffers { input: Some(Buffer::from_vec(input)), output: Buffer::from_vec(output) };
         let kind = op.kind();
-        let pending = self.submit_bytes(op, T::DTYPE, factor, buffers)?;
+        let pending = self.submit_from(op, T::DTYPE, factor, buffers, Location::caller())?;
         Ok(Work::new(kind, pending, |Finished { buffers, .. }| {
             (elements(buffers.input.unwrap_or_default()), elements(buffers.output))
         }))

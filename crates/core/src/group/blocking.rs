@@ -157,7 +157,13 @@ impl Group {
 
     /// Runs an operation over the caller's slices.
     #[track_caller]
-    fn lent<T: Element>(&self, op: Op, factor: Option<Factor>, input: Option<&[T]>, output: &mut [T]) -> Result<()> {
+    pub(super) fn lent<T: Element>(
+        &self,
+        op: Op,
+        factor: Option<Factor>,
+        input: Option<&[T]>,
+        output: &mut [T],
+    ) -> Result<()> {
         self.run_bytes(op, T::DTYPE, factor, input.map(bytes), bytes_mut(output)).map(drop)
     }
 }

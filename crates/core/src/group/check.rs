@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use super::Group;
 use crate::call::Reduction;
 use crate::op::Need;
 use crate::reduce::{Factor, ReduceOp};
@@ -53,11 +54,23 @@ pub(super) fn equal_parts(kind: OpKind, argument: &'static str, len: usize, size
     Err(Error::usage(kind, argument, elements(len), expected))
 }
 
-fn check_rank(kind: OpKind, argument: &'static str, rank: usize, size: usize) -> Result<()> {
+pub(super) fn check_rank(kind: OpKind, argument: &'static str, rank: usize, size: usize) -> Result<()> {
     if rank < size {
         return Ok(());
     }
     Err(Error::usage(kind, argument, rank, format!("must be below the group size {size}")))
+}
+
+/// That a list has as many entries as there are ranks, or none where another rank has it.
+pub(super) fn check_list(kind: OpKind, argument: &'static str, len: usize, expected: usize) -> Result<()> {
+    if len == expected {
+        return Ok(());
+    }
+    let expected = match expected {
+        0 => "must be empty on all ranks but the root".to_owned(),
+        size => format!("must have one for each of the {size} ranks"),
+    };
+    Err(Error::usage(kind, argument, format!("a list of {len}"), expected))
 }
 
 /// That a message is to or from another rank.
@@ -69,13 +82,26 @@ pub(super) fn check_peer(op: &Op, layout: &Layout) -> Result<()> {
         }
         Op::Send { to, .. } => ("to", *to),
         Op::Recv { from: Some(from), .. } => ("from", *from),
-        _ => return Ok(()),
+        _ => return check_tag(op),
     };
     check_rank(op.kind(), argument, peer, layout.size())?;
+    check_tag(op)?;
     if peer == layout.rank() {
         return Err(Error::usage(op.kind(), argument, peer, "must be another rank than the caller's own"));
     }
     Ok(())
+}
+
+/// That a message has none of the tags that the group keeps for itself.
+fn check_tag(op: &Op) -> Result<()> {
+    match op {
+        Op::Send { tag, .. } | Op::Recv { tag, .. } if Group::OWN_TAGS.contains(tag) => {
+            let (first, last) = (Group::OWN_TAGS.start(), Group::OWN_TAGS.end());
+            let expected = format!("must not be one of {first:#x} to {last:#x}, which are the group's own");
+            Err(Error::usage(op.kind(), "tag", format!("{tag:#x}"), expected))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The tables of an operation, by the name of the argument.

@@ -82,7 +82,7 @@ impl Group {
     pub fn batch<T: Element>(&self, messages: Vec<Message<T>>) -> Result<Vec<Delivered<T>>> {
         let site = Location::caller();
         for message in &messages {
-            check_peer(&message.op(), &self.layout)?;
+            check_peer(&message.op(), &self.shared.layout)?;
         }
         let posted: Vec<_> = messages.into_iter().map(|message| self.post(message, site)).collect::<Result<_>>()?;
         posted.into_iter().map(Work::wait).collect()

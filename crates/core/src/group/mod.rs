@@ -2,71 +2,125 @@
 
 mod asynchronous;
 mod blocking;
+mod bounds;
 mod check;
+mod coalesce;
+mod failing;
+mod lists;
+mod members;
 mod messages;
+mod monitored;
+mod nan;
+mod objects;
 #[cfg(test)]
 mod tests;
 
+pub use coalesce::Coalesced;
+pub use failing::WeakGroup;
 pub use messages::{Delivered, Message};
 
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use check::Lens;
 use phalanx_mem::Buffer;
 
-use crate::backend::{Backend, Buffers, Pending};
+use crate::backend::{Backend, Buffers, Number, Pending};
 use crate::call::Call;
 use crate::fingerprint::Fingerprint;
+use crate::hook::{Alarm, Hook, Watch};
 use crate::player::Data;
-use crate::recorder::{Record, Recorder};
+use crate::recorder::{Flight, Recorder};
 use crate::reduce::Factor;
 use crate::schedule::Profile;
+use crate::work::Underway;
 use crate::{DType, Element, Error, Layout, Op, Result};
 
 /// A group of ranks and this process's place in it.
 ///
 /// All methods take `&self`: a group may be used from several threads. Collectives must be called in the same order by
 /// every rank; messages are matched by sender and tag.
-#[derive(Debug)]
+///
+/// This is a handle: a clone is the same group, and the group is left when the last handle is dropped.
+#[derive(Clone, Debug)]
 pub struct Group {
+    shared: Arc<Shared>,
+    /// How long a call of this handle may take.
+    timeout: Duration,
+}
+
+/// What all handles of one group have in common.
+#[derive(Debug)]
+struct Shared {
     layout: Layout,
+    members: Arc<[usize]>,
     backend: Arc<dyn Backend>,
     options: GroupOptions,
-    /// Numbers the collectives, alike on every rank.
-    collectives: AtomicU32,
-    /// Numbers the messages, each rank its own.
-    messages: AtomicU32,
     recorder: Arc<Recorder>,
 }
 
 /// How a group behaves. Ranks must agree on all but the timeout.
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
-    name: String,
+    name: Option<String>,
+    members: Option<Arc<[usize]>>,
     timeout: Duration,
     epoch: u32,
     compare_sites: bool,
     remembered: usize,
     profile: Option<Profile>,
+    largest_object: usize,
+    check_nan: bool,
+    is_bare: bool,
+    hooks: Arc<Vec<Arc<dyn Hook>>>,
+    alarms: Arc<Vec<Arc<dyn Alarm>>>,
 }
 
 impl Default for GroupOptions {
-    /// Named "world", 30 minutes for an operation, epoch 0, call sites not compared, 2,048 operations remembered.
+    /// No hooks and no check for NaN. Named "world", 30 minutes for an operation, epoch 0, call sites not compared, 2,048 operations remembered, objects of up
+    /// to 256 MiB.
     fn default() -> GroupOptions {
         let timeout = Duration::from_secs(30 * 60);
-        let name = "world".to_owned();
-        GroupOptions { name, timeout, epoch: 0, compare_sites: false, remembered: 2048, profile: None }
+        let (largest_object, hooks, alarms) = (256 << 20, Arc::default(), Arc::default());
+        GroupOptions {
+            name: None,
+            members: None,
+            timeout,
+            epoch: 0,
+            compare_sites: false,
+            remembered: 2048,
+            profile: None,
+            largest_object,
+            check_nan: false,
+            is_bare: false,
+            hooks,
+            alarms,
+        }
     }
 }
 
 impl GroupOptions {
     /// What the group is called in messages.
     pub fn name(mut self, name: impl Into<String>) -> GroupOptions {
-        self.name = name.into();
+        self.name = Some(name.into());
         self
+    }
+
+    /// The name that was set.
+    pub fn chosen_name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Which ranks of a world are the group's, in its order, one for each. Unless set, rank `i` is the world's rank `i`.
+    pub fn members(mut self, members: impl Into<Arc<[usize]>>) -> GroupOptions {
+        self.members = Some(members.into());
+        self
+    }
+
+    /// The members that were set, for backends.
+    pub fn chosen_members(&self) -> Option<&Arc<[usize]>> {
+        self.members.as_ref()
     }
 
     /// How long an operation may take before it ends in [`Error::Timeout`].
@@ -109,43 +163,92 @@ impl GroupOptions {
         self.remembered = operations;
         self
     }
+
+    /// Whether what goes into an operation is searched for NaN, which is then refused with [`Error::Usage`] on the rank that
+    /// gave it. Its peers wait for it until it comes with something else or their time is up.
+    pub fn check_nan(mut self, check: bool) -> GroupOptions {
+        self.check_nan = check;
+        self
+    }
+
+    /// Leaves out what tells of mistakes and failures: operations are neither recorded nor compared with those of the other ranks,
+    /// hooks see none, and none has a deadline. Only to measure what that costs: a mistake gives wrong data or hangs.
+    #[doc(hidden)]
+    pub fn bare(mut self, is_bare: bool) -> GroupOptions {
+        self.is_bare = is_bare;
+        self
+    }
+
+    /// Has `hook` told of every operation, after those that are told already.
+    pub fn hook(mut self, hook: Arc<dyn Hook>) -> GroupOptions {
+        Arc::make_mut(&mut self.hooks).push(hook);
+        self
+    }
+
+    /// Something that is told when calls fail, but for those whose arguments are wrong.
+    pub fn alarm(mut self, alarm: Arc<dyn Alarm>) -> GroupOptions {
+        Arc::make_mut(&mut self.alarms).push(alarm);
+        self
+    }
+
+    /// How many bytes an object or blob of a rank may have. Ranks take the least of what all of them say.
+    pub fn largest_object(mut self, byte_len: usize) -> GroupOptions {
+        self.largest_object = byte_len;
+        self
+    }
 }
 
 impl Group {
     /// A group at `layout`, whose operations `backend` carries out.
     pub fn new(layout: Layout, backend: Arc<dyn Backend>, options: GroupOptions) -> Group {
-        let recorder = Arc::new(Recorder::new(options.remembered));
-        Group { layout, backend, options, collectives: AtomicU32::new(0), messages: AtomicU32::new(0), recorder }
+        let (timeout, recorder) = (options.timeout, Arc::new(Recorder::new(options.remembered)));
+        let members = options.members.clone().unwrap_or_else(|| (0..layout.size()).collect());
+        Group { shared: Arc::new(Shared { layout, members, backend, options, recorder }), timeout }
+    }
+
+    /// Who carries its operations out, for a backend that adds to another.
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.shared.backend
     }
 
     /// This process's number in the group.
     pub fn rank(&self) -> usize {
-        self.layout.rank()
+        self.shared.layout.rank()
     }
 
     /// How many ranks the group has.
     pub fn size(&self) -> usize {
-        self.layout.size()
+        self.shared.layout.size()
     }
 
     /// Who shares a host with whom.
     pub fn layout(&self) -> &Layout {
-        &self.layout
+        &self.shared.layout
     }
 
     /// What the group is called.
     pub fn name(&self) -> &str {
-        &self.options.name
+        self.shared.options.chosen_name().unwrap_or("world")
+    }
+
+    /// Which life of the group this is.
+    pub fn epoch(&self) -> u32 {
+        self.shared.options.epoch
+    }
+
+    /// The time now, by the clock of what the [recorder](Group::recorder) writes down.
+    pub fn now(&self) -> Duration {
+        self.shared.backend.now()
     }
 
     /// The last operations of the group on this rank, the oldest first.
-    pub fn recorder(&self) -> &Recorder {
-        &self.recorder
+    pub fn recorder(&self) -> &Arc<Recorder> {
+        &self.shared.recorder
     }
 
     /// Ends the group on this rank: what is under way and to come fails with [`Error::Aborted`], and the peers notice.
     pub fn abort(&self, why: impl Into<String>) {
-        self.backend.abort(Error::aborted(format!("rank {}: {}", self.rank(), why.into())));
+        self.shared.backend.abort(Error::aborted(format!("rank {}: {}", self.rank(), why.into())));
     }
 
     /// A buffer of `byte_len` zeroed bytes for this group's operations, of the fastest kind there is: on one host the peers
@@ -156,7 +259,7 @@ impl Group {
     ///
     /// [`Setup`](crate::ErrorKind::Setup) when memory is out.
     pub fn buffer(&self, byte_len: usize) -> Result<Buffer> {
-        self.backend.allocate(byte_len)
+        self.shared.backend.allocate(byte_len)
     }
 
     /// Runs `op` over untyped elements: every blocking operation is this. `input` is absent for operations in place.
@@ -169,8 +272,8 @@ impl Group {
         input: Option<&[u8]>,
         output: &mut [u8],
     ) -> Result<Option<usize>> {
-        let call = self.call(op, dtype, factor, input.map(<[u8]>::len), output.len(), Location::caller())?;
-        self.backend.run(&call, &mut Data { input: input.unwrap_or_default(), output })
+        let call = self.call(op, dtype, factor, input, output, Location::caller())?;
+        self.play(&call, input, output)
     }
 
     /// Submits `op` with its untyped buffers: every asynchronous operation is this.
@@ -182,7 +285,7 @@ impl Group {
         factor: Option<Factor>,
         buffers: Buffers,
     ) -> Result<Box<dyn Pending>> {
-        self.submit_from(op, dtype, factor, buffers, Location::caller())
+        self.submit_from(op, dtype, factor, buffers, Location::caller()).map(|underway| underway.pending)
     }
 
     fn submit_from(
@@ -192,10 +295,21 @@ impl Group {
         factor: Option<Factor>,
         buffers: Buffers,
         site: &'static Location<'static>,
-    ) -> Result<Box<dyn Pending>> {
-        let input = buffers.input.as_ref().map(Buffer::byte_len);
-        let call = self.call(op, dtype, factor, input, buffers.output.byte_len(), site)?;
-        Ok(self.backend.submit(call, buffers))
+    ) -> Result<Underway> {
+        let input = buffers.input.as_ref().map(Buffer::as_bytes);
+        let call = self.call(op, dtype, factor, input, buffers.output.as_bytes(), site)?;
+        Ok(self.submit(call, buffers))
+    }
+
+    fn submit(&self, call: Call, buffers: Buffers) -> Underway {
+        call.open(self.shared.backend.now());
+        let flight = call.flight.clone();
+        Underway { pending: self.shared.backend.submit(call, buffers), flight, group: self.alarmed() }
+    }
+
+    /// Plays a call on this thread. Returns the sender of a message that was received.
+    fn play(&self, call: &Call, input: Option<&[u8]>, output: &mut [u8]) -> Result<Option<usize>> {
+        self.told(self.shared.backend.run(call, &mut Data { input: input.unwrap_or_default(), output }))
     }
 
     /// Checks, numbers and records an operation.
@@ -204,23 +318,73 @@ impl Group {
         op: Op,
         dtype: DType,
         factor: Option<Factor>,
-        input: Option<usize>,
-        output: usize,
+        input: Option<&[u8]>,
+        output: &[u8],
         site: &'static Location<'static>,
     ) -> Result<Call> {
         let kind = op.kind();
-        let input = input.map(|byte_len| check::whole_elements(kind, "input", byte_len, dtype)).transpose()?;
-        let output = check::whole_elements(kind, "output", output, dtype)?;
-        check::check(&op, dtype, factor, &self.layout, Lens { input, output })?;
-        let counter = if op.is_message() { &self.messages } else { &self.collectives };
-        let sequence = counter.fetch_add(1, Ordering::Relaxed);
-        let fingerprint = Fingerprint::of(&op, dtype, self.size(), self.options.epoch, sequence);
-        let fingerprint = if self.options.compare_sites { fingerprint.at(site) } else { fingerprint };
-        let created = self.backend.now();
-        let record = Record { sequence, created, ..Record::of(&op, dtype, self.rank(), self.size(), site) };
-        let flight = self.recorder.create(|number| Record { number, ..record });
-        let (timeout, in_place) = (self.options.timeout, input.is_none());
-        Ok(Call { op, dtype, factor, in_place, sequence, fingerprint, created, timeout, site, flight })
+        let len = |argument, bytes: &[u8]| check::whole_elements(kind, argument, bytes.len(), dtype);
+        let lens = Lens { input: input.map(|input| len("input", input)).transpose()?, output: len("output", output)? };
+        check::check(&op, dtype, factor, &self.shared.layout, lens)?;
+        if self.shared.options.check_nan {
+            nan::check(&op, dtype, &self.shared.layout, input, output)?;
+        }
+        self.number(op, dtype, factor, input.is_none(), site)
+    }
+
+    /// Numbers an operation that may be called like this, and writes it down unless that can wait.
+    #[inline]
+    fn number(
+        &self,
+        op: Op,
+        dtype: DType,
+        factor: Option<Factor>,
+        in_place: bool,
+        site: &'static Location<'static>,
+    ) -> Result<Call> {
+        let (shared, timeout) = (&self.shared, self.timeout);
+        let Number { round, sequence } = self.told(shared.backend.number(op.kind(), timeout))?;
+        if shared.options.is_bare {
+            return Ok(self.bare_call(op, dtype, (factor, in_place), Number { round, sequence }, site));
+        }
+        let fingerprint = Fingerprint::of(&op, dtype, self.size(), shared.options.epoch, sequence);
+        let fingerprint = if shared.options.compare_sites { fingerprint.at(site) } else { fingerprint };
+        let (seat, flight) = ((self.rank(), self.size()), Flight::new(&shared.recorder));
+        let mut call = Call {
+            op,
+            dtype,
+            factor,
+            in_place,
+            sequence,
+            round,
+            fingerprint,
+            seat,
+            timeout,
+            site,
+            flight,
+            watch: None,
+        };
+        let need = call.op.need(seat.0, seat.1);
+        if need.input.max(need.output) * dtype.byte_len() > WRITTEN_LATER || !shared.options.hooks.is_empty() {
+            let now = shared.backend.now();
+            call.open(now);
+            call.watch = Watch::begin(&shared.options.hooks, call.record(now));
+        }
+        Ok(call)
+    }
+
+    /// An operation of which nothing is told.
+    fn bare_call(
+        &self,
+        op: Op,
+        dtype: DType,
+        (factor, in_place): (Option<Factor>, bool),
+        Number { round, sequence }: Number,
+        site: &'static Location<'static>,
+    ) -> Call {
+        let fingerprint = Fingerprint::of(&Op::Barrier, DType::U8, self.size(), self.shared.options.epoch, sequence);
+        let (timeout, flight, seat) = (Duration::MAX, Flight::unrecorded(), (self.rank(), self.size()));
+        Call { op, dtype, factor, in_place, sequence, round, fingerprint, seat, timeout, site, flight, watch: None }
     }
 }
 
@@ -232,3 +396,6 @@ fn bytes<T: Element>(elements: &[T]) -> &[u8] {
 fn bytes_mut<T: Element>(elements: &mut [T]) -> &mut [u8] {
     bytemuck::cast_slice_mut(elements)
 }
+
+/// Up to so many bytes an operation is through with what it can do alone in less than a microsecond, and is written down after that.
+const WRITTEN_LATER: usize = 4096;

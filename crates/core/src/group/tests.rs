@@ -8,24 +8,34 @@ use num_complex::Complex;
 use phalanx_mem::Buffer;
 
 use super::*;
-use crate::backend::Finished;
+use crate::backend::{Finished, Numbers};
 use crate::{Bool, Counts, OpKind, ReduceOp, Reduction, Scope};
 
 /// A backend that writes down what reaches it and ends everything well.
 #[derive(Default)]
 struct Fake {
+    numbers: Numbers,
     reached: Mutex<Vec<Call>>,
 }
 
 struct Ended(Option<Finished>);
 
 impl Backend for Fake {
+    fn number(&self, op: OpKind, _: Duration) -> Result<Number> {
+        Ok(self.numbers.next(op))
+    }
+
+    fn upcoming(&self) -> u32 {
+        self.numbers.upcoming()
+    }
+
     fn submit(&self, call: Call, buffers: Buffers) -> Box<dyn Pending> {
         self.reached.lock().unwrap().push(call);
         Box::new(Ended(Some(Finished { buffers, source: None })))
     }
 
     fn run(&self, call: &Call, _: &mut Data<'_>) -> Result<Option<usize>> {
+        call.end(|| self.now(), None);
         self.reached.lock().unwrap().push(call.clone());
         Ok(None)
     }
@@ -350,4 +360,27 @@ fn nobody_receives_in_a_group_of_one() {
     let expected = "recv: from is any, which needs another rank in the group";
     assert_refused(group.recv(&mut [0_u8], None, 0).map(drop), expected);
     assert_refused(group.recv_async(vec![0_u8], None, 0).map(drop), expected);
+}
+
+#[test]
+fn a_handle_has_its_own_bound_and_the_group_its_one_count() {
+    let (group, fake) = group(0, 2);
+    let soon = group.within(Duration::from_secs(3));
+    assert_eq!((soon.timeout(), group.timeout()), (Duration::from_secs(3), Duration::from_secs(30 * 60)));
+    soon.barrier().unwrap();
+    group.barrier().unwrap();
+    drop(soon.clone().within(Duration::ZERO).barrier_async().unwrap());
+    let reached = fake.reached.lock().unwrap().iter().map(|call| (call.sequence, call.timeout)).collect::<Vec<_>>();
+    assert_eq!(reached, [(0, soon.timeout()), (1, group.timeout()), (2, Duration::ZERO)]);
+    assert_eq!(group.recorder().records().len(), 3);
+}
+
+#[test]
+fn the_group_is_left_with_its_last_handle() {
+    let (group, fake) = group(0, 2);
+    let (held, other) = (Arc::downgrade(&fake), group.within(Duration::ZERO));
+    drop((fake, group));
+    assert!(held.upgrade().is_some());
+    drop(other);
+    assert!(held.upgrade().is_none());
 }

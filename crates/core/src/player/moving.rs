@@ -47,7 +47,9 @@ impl Moving {
             moved |= self.poll_send(task, send, memory, mesh)?;
         }
         if let Some(recv) = recv {
-            moved |= self.poll_recv(task, recv, memory, staged, mesh)?;
+            while self.advance_recv(task, recv, memory, staged, mesh)? {
+                moved = true;
+            }
         }
         let sent = self.out.as_ref().is_none_or(Outgoing::is_done);
         let received = self.arriving.as_ref().is_none_or(|frame| frame.next() == Part::End);
@@ -87,21 +89,6 @@ impl Moving {
         });
         let link = mesh.link(send.to).map_err(|error| lost(send.to, error))?;
         out.advance(link, body).map_err(|error| lost(send.to, error))
-    }
-
-    fn poll_recv(
-        &mut self,
-        task: &Task,
-        recv: Recv,
-        memory: &mut Memory<'_, '_>,
-        staged: &mut [u8],
-        mesh: &mut Mesh,
-    ) -> Result<bool> {
-        let mut moved = false;
-        while self.advance_recv(task, recv, memory, staged, mesh)? {
-            moved = true;
-        }
-        Ok(moved)
     }
 
     fn advance_recv(

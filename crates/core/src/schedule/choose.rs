@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::Profile;
 use crate::op::{Counts, OpKind};
 use crate::reduce::ReduceOp;
 use crate::{Class, DType, Layout, Op};
@@ -45,8 +46,9 @@ pub struct Ground {
 }
 
 impl Default for Ground {
+    /// Without windows, by the profile that is used where none is given.
     fn default() -> Ground {
-        Ground { slot_byte_len: 0, small_byte_len: 16 << 10, segment_byte_len: 512 << 10 }
+        Profile::default().ground(0, false)
     }
 }
 

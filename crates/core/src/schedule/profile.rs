@@ -4,6 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::Ground;
+
 /// Limits of the choice of an algorithm, measured by `phalanx bench --tune`. All ranks must have the same.
 ///
 /// As text each limit is a line `name = bytes`; a line may be empty or begin with `#`, and a limit that is not named is as by
@@ -32,9 +34,9 @@ pub struct ProfileError {
 }
 
 impl Default for Profile {
-    /// 16 KiB, 16 KiB and 256 KiB.
+    /// 16 KiB, 16 KiB and 512 KiB.
     fn default() -> Profile {
-        Profile { limits: [16 << 10, 16 << 10, 256 << 10] }
+        Profile { limits: [16 << 10, 16 << 10, 512 << 10] }
     }
 }
 
@@ -65,6 +67,13 @@ impl Profile {
     /// The most bytes that travel over links in one piece.
     pub fn segment_byte_len(&self) -> usize {
         self.limits[SEGMENT]
+    }
+
+    /// What the choice stands on where slots of windows are this long, 0 where there are none, and the operations of one host
+    /// go through them or not.
+    pub fn ground(&self, slot_byte_len: usize, in_windows: bool) -> Ground {
+        let (small_byte_len, segment_byte_len) = (self.small_byte_len(in_windows), self.segment_byte_len());
+        Ground { slot_byte_len, small_byte_len, segment_byte_len }
     }
 
     /// The limits as numbers, for ranks to compare.

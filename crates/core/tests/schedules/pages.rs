@@ -1,14 +1,27 @@
-//! docs/wire.md and docs/failures.md against the code: numbers, fields and messages are those that are really written.
+//! The pages of docs against the code: numbers, fields and messages are those that are really written, and no name is missing.
 
 use std::time::Duration;
 
 use phalanx_core::{
-    DType, Desync, Device, Error, ErrorKind, Fingerprint, Last, Layout, Op, OpKind, PeerReason, ReduceOp, Scope, Stuck,
-    Timeout, Waiting,
+    Chain, DType, Desync, Device, Error, ErrorKind, Fingerprint, Last, Layout, Op, OpKind, PeerReason, ReduceOp, Scope,
+    Stuck, Timeout, Waiting,
 };
 
 const WIRE: &str = include_str!("../../../../docs/wire.md");
 const FAILURES: &str = include_str!("../../../../docs/failures.md");
+const C10D: &str = include_str!("../../../../docs/c10d.md");
+/// What `torch.distributed` exports.
+const PUBLIC_NAMES: &str = "
+    Backend BackendConfig GroupMember P2POp all_gather all_gather_coalesced all_gather_object all_reduce
+    all_reduce_coalesced all_to_all all_to_all_single barrier batch_isend_irecv broadcast send_object_list
+    recv_object_list broadcast_object_list destroy_process_group gather gather_object get_backend_config get_backend
+    get_rank get_world_size get_pg_count group init_process_group irecv is_gloo_available is_initialized
+    is_mpi_available is_backend_available is_nccl_available is_torchelastic_launched is_ucc_available isend
+    monitored_barrier new_group new_subgroups new_subgroups_by_enumeration recv reduce reduce_scatter scatter
+    scatter_object_list send supports_complex AllreduceCoalescedOptions AllreduceOptions AllToAllOptions
+    BarrierOptions BroadcastOptions GatherOptions PrefixStore ProcessGroup ReduceOp ReduceOptions ReduceScatterOptions
+    ScatterOptions Store DebugLevel get_debug_level Work default_pg_timeout get_group_rank get_global_rank
+    get_process_group_ranks reduce_op all_gather_into_tensor reduce_scatter_tensor get_node_local_rank";
 
 #[test]
 fn the_numbers_of_the_page_are_those_on_the_wire() {
@@ -106,6 +119,9 @@ fn the_messages_of_the_page_are_those_that_errors_print() {
         timeout(OpKind::AllReduce, 9, &[(2, Waiting::Giving), (5, Waiting::Taking)]),
         timeout(OpKind::AllReduce, 9, &[(1, Waiting::Coming { last: Some(last) })]),
         timeout(OpKind::Barrier, 10, &[]),
+        timeout(OpKind::Barrier, 11, &[(2, Waiting::Arriving), (4, Waiting::Arriving)]),
+        by_way_of(12, OpKind::Recv, Chain::Through("rank 3, which waits for".into())),
+        by_way_of(13, OpKind::AllReduce, Chain::Circle("rank 1, which waits in group \"rows\" for rank 0".into())),
         Error::aborted_by(dead),
         Error::aborted("the job is being cancelled"),
         Error::Device(Box::new(device)),
@@ -117,6 +133,23 @@ fn the_messages_of_the_page_are_those_that_errors_print() {
         let section = section(FAILURES, &format!("## {:?}", error.kind()));
         assert!(section.lines().any(|other| other == line), "docs/failures.md lacks: {line}");
         assert!(has_scope(error.kind(), error.scope()), "{line}: {:?}", error.scope());
+    }
+}
+
+/// The page names everything that torch.distributed exports, and nothing twice.
+#[test]
+fn every_name_of_c10d_has_one_row() {
+    let rows: Vec<String> = C10D.lines().filter(|line| line.starts_with("| `")).map(str::to_owned).collect();
+    let names = |row: &String| {
+        let cell = row.split('|').nth(1).unwrap_or_default();
+        cell.split(',').map(|name| name.trim().trim_matches('`').to_owned()).collect::<Vec<_>>()
+    };
+    let mut told: Vec<String> = rows.iter().flat_map(names).collect();
+    told.sort_unstable();
+    let twice = told.windows(2).find(|pair| pair[0] == pair[1]);
+    assert_eq!(twice, None);
+    for name in PUBLIC_NAMES.split_whitespace() {
+        assert!(told.iter().any(|other| other == name), "docs/c10d.md lacks {name}");
     }
 }
 
@@ -144,7 +177,13 @@ fn timeout(op: OpKind, sequence: u32, stuck: &[(usize, Waiting)]) -> Error {
         sequence,
         after: Duration::from_secs(3),
         stuck: stuck.iter().map(|(peer, on)| Stuck { peer: *peer, on: on.clone() }).collect(),
+        chain: Chain::Direct,
     }))
+}
+
+fn by_way_of(sequence: u32, op: OpKind, chain: Chain) -> Error {
+    let (after, stuck) = (Duration::from_secs(3), vec![Stuck::unknown(2)]);
+    Error::Timeout(Box::new(Timeout { op, sequence, after, stuck, chain }))
 }
 
 /// The rows of a numbered table of the wire page: the number, and the other cells.

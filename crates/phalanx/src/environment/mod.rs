@@ -14,4 +14,4 @@ mod variables;
 
 pub(crate) use placement::{Door, KeySource};
 pub use placement::{Launcher, Placement};
-pub(crate) use variables::seconds;
+pub(crate) use variables::{Variables, seconds, wrong};

@@ -8,43 +8,43 @@ use phalanx_core::{Error, Result};
 
 /// Where variables are looked up; tests bring their own.
 #[derive(Clone, Copy)]
-pub(super) struct Variables<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
+pub(crate) struct Variables<'a>(pub(crate) &'a dyn Fn(&str) -> Option<String>);
 
 impl Variables<'_> {
     /// The text of a variable; an empty one counts as not set.
-    pub(super) fn text(&self, name: &str) -> Option<String> {
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
         (self.0)(name).filter(|text| !text.is_empty())
     }
 
-    pub(super) fn is_set(&self, name: &str) -> bool {
+    pub(crate) fn is_set(&self, name: &str) -> bool {
         (self.0)(name).is_some()
     }
 
     /// A whole number, where the variable is set, even to nothing.
-    pub(super) fn whole<N: FromStr>(&self, name: &str) -> Result<Option<N>> {
+    pub(crate) fn whole<N: FromStr>(&self, name: &str) -> Result<Option<N>> {
         let parse = |text: String| text.trim().parse().map_err(|_| wrong(name, &text, "must be a whole number"));
         (self.0)(name).map(parse).transpose()
     }
 
     /// A time, where the variable is set.
-    pub(super) fn seconds(&self, name: &str) -> Result<Option<Duration>> {
+    pub(crate) fn seconds(&self, name: &str) -> Result<Option<Duration>> {
         let parse = |text: String| seconds(&text).ok_or_else(|| wrong(name, &text, "must be a number of seconds"));
         (self.0)(name).map(parse).transpose()
     }
 
     /// A whole number that must be there.
-    pub(super) fn needed<N: FromStr>(&self, name: &str) -> Result<N> {
+    pub(crate) fn needed<N: FromStr>(&self, name: &str) -> Result<N> {
         self.whole(name)?.ok_or_else(|| Error::setup(ENVIRONMENT, format!("{name} is not set")))
     }
 
     /// The first of some names that is set, with its number; the first name is the one to blame where none is.
-    pub(super) fn first<N: FromStr>(&self, names: &[&'static str]) -> Result<(&'static str, N)> {
+    pub(crate) fn first<N: FromStr>(&self, names: &[&'static str]) -> Result<(&'static str, N)> {
         let set = names.iter().find(|name| self.is_set(name)).unwrap_or(&names[0]);
         Ok((set, self.needed(set)?))
     }
 
     /// A switch, off where it is not set.
-    pub(super) fn switch(&self, name: &str) -> Result<bool> {
+    pub(crate) fn switch(&self, name: &str) -> Result<bool> {
         match (self.0)(name).unwrap_or_default().to_ascii_lowercase().as_str() {
             "1" | "true" | "yes" | "on" => Ok(true),
             "" | "0" | "false" | "no" | "off" => Ok(false),
@@ -59,11 +59,11 @@ pub(crate) fn seconds(text: &str) -> Option<Duration> {
 }
 
 /// A variable that cannot be what it says.
-pub(super) fn wrong(name: &str, value: impl Display, must: impl Display) -> Error {
+pub(crate) fn wrong(name: &str, value: impl Display, must: impl Display) -> Error {
     Error::setup(ENVIRONMENT, format!("{name} is \"{value}\", {must}"))
 }
 
-pub(super) const ENVIRONMENT: &str = "environment";
+pub(crate) const ENVIRONMENT: &str = "environment";
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use phalanx_core::schedule::Step;
-use phalanx_core::{Error, Op, Timeout};
+use phalanx_core::{Chain, Error, Op, Timeout};
 
 use super::Stage;
 use super::clock::DEADLINE;
@@ -55,6 +55,7 @@ impl Stage<'_> {
             sequence: act as u32,
             after: Duration::from_micros(DEADLINE),
             stuck,
+            chain: Chain::Direct,
         };
         self.fail(rank, Error::Timeout(Box::new(timeout)));
     }

@@ -1,7 +1,6 @@
 //! `phalanx store bench`: ten thousand clients at once, and strangers by the hundred thousand.
 
 mod attack;
-mod burden;
 mod descriptors;
 mod handover;
 mod join;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use phalanx_comm::secure::JobKey;
 
-use super::burden::Burden;
 use super::handover::hand_over;
+use crate::burden::Burden;
 use crate::failure::Failure;
 use crate::tied::{Process, tied, tied_ourselves};
 

@@ -22,8 +22,10 @@ fn terms(rank: usize, size: usize) -> (Terms, SegmentMap) {
     (Terms { rank, size, epoch: 0, token: [3; 16], map: map.hash(), byte_len: map.byte_len }, map)
 }
 
+type End = Result<(Segment, Vec<usize>)>;
+
 /// One rank's part, until all have said that they are ready.
-fn meet(door: &Door, terms: &Terms, limit: Duration) -> Result<(Segment, Vec<usize>)> {
+fn meet(door: &Door, terms: &Terms, limit: Duration) -> End {
     let met = match terms.rank {
         0 => host(door, terms, Segment::create(terms.byte_len).expect("memfd"), soon(limit))?,
         _ => attend(door, terms, None, soon(limit))?,
@@ -33,15 +35,29 @@ fn meet(door: &Door, terms: &Terms, limit: Duration) -> Result<(Segment, Vec<usi
     Ok((segment, peers.into_iter().map(|(rank, _)| rank).collect()))
 }
 
-fn all(door: &Door, ranks: &[Terms], limit: Duration) -> Vec<Result<(Segment, Vec<usize>)>> {
+fn all(door: &Door, ranks: &[Terms], limit: Duration) -> Vec<End> {
     thread::scope(|scope| {
         let ranks: Vec<_> = ranks.iter().map(|terms| scope.spawn(move || meet(door, terms, limit))).collect();
         ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
     })
 }
 
-fn told(end: &Result<(Segment, Vec<usize>)>) -> String {
-    end.as_ref().expect_err("no meeting").to_string()
+/// What comes of a meeting that lacks somebody, given more time while it is not what is expected: a busy machine may begin a
+/// rank after a short time has passed.
+fn short_of(ranks: &[Terms], expected: impl Fn(&Door, &[End]) -> bool) -> (Door, Vec<End>) {
+    let mut limit = SHORT;
+    loop {
+        let door = door();
+        let ends = all(&door, ranks, limit);
+        limit *= 2;
+        if expected(&door, &ends) || limit > LONG {
+            return (door, ends);
+        }
+    }
+}
+
+fn told(end: &End) -> String {
+    end.as_ref().err().map(ToString::to_string).unwrap_or_default()
 }
 
 #[test]
@@ -62,22 +78,23 @@ fn all_get_the_same_memory_and_all_processes() {
 
 #[test]
 fn whoever_does_not_come_is_named_to_those_who_did() {
-    let door = door();
-    let ends = all(&door, &[terms(0, 4).0, terms(2, 4).0], SHORT);
-    for end in &ends {
-        assert_eq!(told(end), format!("local ranks: ranks 1, 3 did not come to {door}"));
-    }
+    let missing = |door: &Door| format!("local ranks: ranks 1, 3 did not come to {door}");
+    let all_told = |door: &Door, ends: &[End]| ends.iter().all(|end| told(end) == missing(door));
+    let (door, ends) = short_of(&[terms(0, 4).0, terms(2, 4).0], all_told);
+    assert_eq!([told(&ends[0]), told(&ends[1])], [missing(&door), missing(&door)]);
     assert_eq!(told(&meet(&door, &terms(1, 2).0, SHORT)), format!("local ranks: rank 0 did not open {door}"));
 }
 
 #[test]
 fn another_token_is_told_nothing() {
-    let door = door();
-    let ends = all(&door, &[terms(0, 2).0, Terms { token: [4; 16], ..terms(1, 2).0 }], SHORT);
+    let sent_away = |end: &End| told(end).contains("sent this rank away");
+    let ranks = [terms(0, 2).0, Terms { token: [4; 16], ..terms(1, 2).0 }];
     let pid = getpid();
-    let expected = format!("local ranks: rank 1 did not come to {door}; process {pid} has not the group's token");
-    assert_eq!(told(&ends[0]), expected);
-    assert!(told(&ends[1]).contains("sent this rank away"), "{}", told(&ends[1]));
+    let short =
+        |door: &Door| format!("local ranks: rank 1 did not come to {door}; process {pid} has not the group's token");
+    let (door, ends) = short_of(&ranks, |door, ends| told(&ends[0]) == short(door) && sent_away(&ends[1]));
+    assert_eq!(told(&ends[0]), short(&door));
+    assert!(sent_away(&ends[1]), "{}", told(&ends[1]));
 }
 
 #[test]
@@ -98,10 +115,15 @@ fn other_numbers_and_second_comers_are_sent_away() {
         assert!(ranks.into_iter().all(|rank| rank.join().expect("no panic").is_ok()));
     });
 
-    let ends = all(&door, &[terms(0, 3).0, terms(1, 3).0, terms(1, 3).0], SHORT);
-    assert_eq!(told(&ends[0]), format!("local ranks: rank 2 did not come to {door}"));
-    let sent_away = format!("local ranks: rank 1 came to {door} before");
-    assert_eq!(ends[1..].iter().filter(|end| told(end) == sent_away).count(), 1, "{ends:?}");
+    let sent_away = |door: &Door, ends: &[End]| {
+        let before = format!("local ranks: rank 1 came to {door} before");
+        ends[1..].iter().filter(|end| told(end) == before).count()
+    };
+    let ranks = [terms(0, 3).0, terms(1, 3).0, terms(1, 3).0];
+    let short = |door: &Door| format!("local ranks: rank 2 did not come to {door}");
+    let (door, ends) = short_of(&ranks, |door, ends| told(&ends[0]) == short(door) && sent_away(door, ends) == 1);
+    assert_eq!(told(&ends[0]), short(&door));
+    assert_eq!(sent_away(&door, &ends), 1, "{ends:?}");
 }
 
 #[test]

@@ -13,7 +13,8 @@ use super::message::Message;
 use super::peer::{Loss, Peer};
 use super::stay::Company;
 use crate::bell::Bell;
-use crate::fate::Fate;
+use crate::fate::{Fate, Return};
+use crate::waits;
 
 /// One rank's keeper.
 pub(super) struct Keeper {
@@ -27,7 +28,10 @@ pub(super) struct Keeper {
     last_look: Instant,
     /// The number of the last collective that was told, and one more.
     told: u64,
+    /// What was told last of a wait.
+    told_wait: [u64; waits::WORDS],
     has_told_verdict: bool,
+    has_told_return: bool,
     /// Who was asked about this rank's failure, and until when to wait for the answer.
     asked: Option<(Option<usize>, Instant)>,
     /// Until when to wait for the peers to have all that was sent.
@@ -41,7 +45,7 @@ impl Keeper {
             peers.into_iter().map(|(rank, line, data, standing)| Peer::new(rank, line, data, standing)).collect();
         let now = Instant::now();
         let (last_beat, last_look) = (now, now);
-        let (told, has_told_verdict, asked, leaving) = (0, false, None, None);
+        let (told, has_told_verdict, has_told_return, asked, leaving) = (0, false, false, None, None);
         let mut keeper = Keeper {
             rank,
             peers,
@@ -52,7 +56,9 @@ impl Keeper {
             last_beat,
             last_look,
             told,
+            told_wait: [0; waits::WORDS],
             has_told_verdict,
+            has_told_return,
             asked,
             leaving,
         };
@@ -69,10 +75,12 @@ impl Keeper {
         loop {
             let armed = self.bell.arm();
             let now = Instant::now();
+            self.fate.go_round();
             self.forgive(now);
             self.judge(now);
             self.agree(now);
             self.pass_on();
+            self.announce_return();
             self.shine(now);
             self.beat_if_due(now);
             if self.has_left(now) {
@@ -136,6 +144,15 @@ impl Keeper {
         }
     }
 
+    /// Tells the peers that the rank is there again after a failure.
+    fn announce_return(&mut self) {
+        let own = if self.has_told_return { None } else { self.fate.returned().nth(self.rank).flatten() };
+        if let Some(Return::Back(upcoming)) = own {
+            self.has_told_return = true;
+            self.say_to_all(&Message::Return { upcoming });
+        }
+    }
+
     /// Tells by datagrams that the rank lives, or of what the group failed, where that may not come through otherwise.
     fn shine(&mut self, now: Instant) {
         let quiet = self.peers.iter_mut().filter(|peer| peer.is_quiet(now));
@@ -157,14 +174,19 @@ impl Keeper {
             self.told = self.fate.roll.latest();
             self.last_beat = now;
             let beat = Message::Beat(prints);
+            let wait = self.fate.roll.wait(self.rank).filter(|wait| *wait != self.told_wait);
+            self.told_wait = wait.unwrap_or(self.told_wait);
             // A peer that takes nothing is not given more.
-            self.peers.iter_mut().filter(|peer| peer.is_flushed()).for_each(|peer| peer.say(&beat));
+            for peer in self.peers.iter_mut().filter(|peer| peer.is_flushed()) {
+                peer.say(&beat);
+                wait.iter().for_each(|wait| peer.say(&Message::Wait(*wait)));
+            }
         }
     }
 
-    /// Whether the rank waits for long, and has begun something that the others do not know of.
+    /// Whether the rank waits for long, and has begun something that the others do not know of, or for whom it waits.
     fn has_news(&self) -> bool {
-        self.fate.called() > self.told
+        self.fate.called() > self.told || self.fate.roll.wait(self.rank).is_some_and(|wait| wait != self.told_wait)
     }
 
     /// Loses the peers that have been silent for too long, and with the first of them those that are as good as.
@@ -289,6 +311,7 @@ impl Keeper {
                     self.rank_bell.ring();
                 }
             }
+            Message::Wait(words) => self.fate.roll.set_wait(peer.rank, words),
             Message::Proposal(failure) => {
                 peer.has_proposed = true;
                 self.fate.propose(failure);
@@ -297,10 +320,12 @@ impl Keeper {
             Message::Leave { failed } => {
                 peer.leaving = Some(failed);
                 peer.standing.leave();
+                self.fate.note_return(peer.rank, Return::Gone);
                 peer.tell_when_all_has_come();
                 self.rank_bell.ring();
             }
             Message::Arrived => peer.has_all = true,
+            Message::Return { upcoming } => self.fate.note_return(peer.rank, Return::Back(upcoming)),
             Message::Beacon { port, key } => peer.beacon.aim(port, &key),
         }
     }
@@ -313,7 +338,10 @@ impl Keeper {
         }
         if !peer.standing.is_lost() {
             peer.standing.lose();
-            self.fate.propose(Error::peer(peer.rank, reason, detail));
+            let lost = Error::peer(peer.rank, reason, detail);
+            if !self.fate.propose(lost.clone()) {
+                self.fate.mourn(lost);
+            }
             self.rank_bell.ring();
         }
     }

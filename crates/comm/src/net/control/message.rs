@@ -3,7 +3,7 @@
 use phalanx_core::{Error, Fingerprint};
 
 use crate::secure::DatagramKey;
-use crate::verdict;
+use crate::{verdict, waits};
 
 /// One message.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +18,10 @@ pub(super) enum Message {
     Leave { failed: bool },
     /// All that the leaving rank sent has arrived.
     Arrived,
+    /// The rank is there again after a failure that the group outlives; its next collective would have this number.
+    Return { upcoming: u32 },
+    /// Whom the rank says that it waits for.
+    Wait([u64; waits::WORDS]),
     /// Where the rank takes datagrams, and sealed how.
     Beacon { port: u16, key: DatagramKey },
 }
@@ -37,6 +41,8 @@ impl Message {
             Message::Verdict(error) => (VERDICT, failure(error)),
             Message::Leave { failed } => (LEAVE, vec![u8::from(*failed)]),
             Message::Arrived => (ARRIVED, vec![]),
+            Message::Return { upcoming } => (RETURN, upcoming.to_le_bytes().to_vec()),
+            Message::Wait(words) => (WAIT, words.iter().flat_map(|word| word.to_le_bytes()).collect()),
             Message::Beacon { port, key } => (BEACON, [&port.to_le_bytes()[..], key].concat()),
         };
         let mut bytes = vec![kind];
@@ -70,6 +76,11 @@ impl Message {
             (VERDICT, words) => failure_of(words).map(Message::Verdict),
             (LEAVE, [failed @ 0..=1]) => Ok(Message::Leave { failed: *failed == 1 }),
             (ARRIVED, []) => Ok(Message::Arrived),
+            (RETURN, &[a, b, c, d]) => Ok(Message::Return { upcoming: u32::from_le_bytes([a, b, c, d]) }),
+            (WAIT, words) => {
+                let (words, _) = words.as_chunks();
+                Ok(Message::Wait(std::array::from_fn(|at| u64::from_le_bytes(words[at]))))
+            }
             (BEACON, [low, high, key @ ..]) => {
                 let key = DatagramKey::try_from(key).map_err(|_| "a beacon without a key".to_owned())?;
                 Ok(Message::Beacon { port: u16::from_le_bytes([*low, *high]), key })
@@ -95,6 +106,8 @@ fn is_possible(kind: u8, len: usize) -> bool {
         PROPOSAL | VERDICT => len == verdict::WORDS * size_of::<u64>(),
         LEAVE => len == 1,
         ARRIVED => len == 0,
+        RETURN => len == size_of::<u32>(),
+        WAIT => len == waits::WORDS * size_of::<u64>(),
         BEACON => len == size_of::<u16>() + size_of::<DatagramKey>(),
         _ => false,
     }
@@ -107,6 +120,8 @@ const LEAVE: u8 = 3;
 const ARRIVED: u8 = 4;
 const PROPOSAL: u8 = 5;
 const BEACON: u8 = 6;
+const RETURN: u8 = 7;
+const WAIT: u8 = 8;
 
 #[cfg(test)]
 mod tests {
@@ -125,6 +140,8 @@ mod tests {
             Message::Leave { failed: false },
             Message::Leave { failed: true },
             Message::Arrived,
+            Message::Return { upcoming: 7_000_000 },
+            Message::Wait([1, 2, 3, 4, u64::MAX]),
             Message::Beacon { port: 4100, key: [9; 32] },
         ]
     }

@@ -45,6 +45,12 @@ impl Desk {
         self.mail.pop_front()
     }
 
+    /// The letter that answers this client's request, if it was not delivered yet.
+    pub(super) fn letter_for(&mut self, client: ClientId, ticket: Ticket) -> Option<Letter> {
+        let at = self.mail.iter().position(|letter| letter.client == client && letter.ticket == ticket)?;
+        self.mail.remove(at)
+    }
+
     pub(super) fn has_mail(&self) -> bool {
         !self.mail.is_empty()
     }
@@ -66,7 +72,10 @@ mod tests {
         assert_eq!(asked, Asked::Answered(Ok(Reply::Done)));
         assert_eq!(own.map(|letter| (letter.ticket, letter.answer)), Some((second, Ok(Reply::Done))));
         assert!(desk.has_mail());
-        assert_eq!(desk.next_letter().map(|letter| (letter.client, letter.ticket)), Some((ClientId(1), first)));
+        assert!(desk.letter_for(ClientId(1), second).is_none() && desk.letter_for(ClientId(2), first).is_none());
+        let letter = desk.letter_for(ClientId(1), first);
+        assert_eq!(letter.map(|letter| (letter.client, letter.ticket)), Some((ClientId(1), first)));
+        assert!(desk.next_letter().is_none());
         assert!(!desk.has_mail());
         assert_eq!(desk.requests, 3);
     }

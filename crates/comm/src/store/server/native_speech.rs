@@ -42,7 +42,7 @@ impl NativeSpeech {
         let Some((message, len)) = decoded.map_err(|error| breach(&error))? else { return Ok(false) };
         line.inbox.skip(len);
         match message {
-            native::Message::Cancel => self.cancel(line, desk),
+            native::Message::Cancel => self.cancel(client, line, desk),
             _ if self.is_waiting() => return Err(breach(&"a request while another waits")),
             native::Message::Request(request) => self.ask(client, request, line, desk),
             native::Message::Refuse(refusal) => say(Err(refusal), &mut line.outbox, desk),
@@ -66,9 +66,13 @@ impl NativeSpeech {
         len > 0
     }
 
-    fn cancel(&mut self, line: &mut Line, desk: &mut Desk) {
+    /// What was done before the cancel came is answered before it: it may be what was taken from a queue.
+    fn cancel(&mut self, client: ClientId, line: &mut Line, desk: &mut Desk) {
         if let Some(ticket) = self.waiting.take() {
-            desk.table.cancel(ticket);
+            match desk.letter_for(client, ticket) {
+                Some(letter) => say(letter.answer, &mut line.outbox, desk),
+                None => drop(desk.table.cancel(ticket)),
+            }
         }
         native::encode_answer(&native::Answer::Cancelled, &desk.limits, &mut line.outbox);
     }

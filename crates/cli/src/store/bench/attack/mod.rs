@@ -19,10 +19,10 @@ use phalanx_comm::secure::JobKey;
 use rustix::process::{getpriority_process, setpriority_process};
 use serde_json::{Value, json};
 
-use super::burden::Burden;
 use super::handover::hand_over;
 use super::server::Server;
 use super::{descriptors, progress_bar, system};
+use crate::burden::Burden;
 use crate::failure::Failure;
 use crate::tied::{Process, tied_ourselves};
 use member::{Latencies, Member};

@@ -133,9 +133,9 @@ strangers               tries  refused  told why  admitted  disclosed  longest s
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::burden::Burden;
     use crate::store::bench::attack::attempt::Outcome;
     use crate::store::bench::attack::tally::Tally;
-    use crate::store::bench::burden::Burden;
 
     fn siege(tell: impl Fn(&mut Tally)) -> Siege {
         let mut tally = Tally::default();

@@ -8,19 +8,19 @@ use rustix::param::clock_ticks_per_second;
 
 /// What a process has cost so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Burden {
+pub(crate) struct Burden {
     /// Memory that it has now, in bytes.
-    pub(super) resident: u64,
+    pub(crate) resident: u64,
     /// The most memory that it ever had, in bytes.
-    pub(super) peak: u64,
+    pub(crate) peak: u64,
     /// Processor time, its own and the system's on its behalf.
-    pub(super) processor: Duration,
+    pub(crate) processor: Duration,
     /// Files and sockets that it has open.
-    pub(super) descriptors: usize,
+    pub(crate) descriptors: usize,
 }
 
 impl Burden {
-    pub(super) fn of(process: u32) -> io::Result<Burden> {
+    pub(crate) fn of(process: u32) -> io::Result<Burden> {
         let status = fs::read_to_string(format!("/proc/{process}/status"))?;
         let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
         let descriptors = fs::read_dir(format!("/proc/{process}/fd"))?.count();

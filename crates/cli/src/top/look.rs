@@ -1,0 +1,167 @@
+//! Two looks at the ranks of this host, and what changed in between.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use phalanx::{Account, GroupAccount, Neighbour, Underway};
+
+use super::finding::{self, Finding};
+use super::process;
+use crate::failure::Failure;
+
+/// The ranks as they answered at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Look {
+    pub(super) at: Instant,
+    pub(super) ranks: Vec<Neighbour>,
+}
+
+/// What two looks show.
+#[derive(Clone, Debug)]
+pub(super) struct View {
+    pub(super) ranks: Vec<RankView>,
+    pub(super) findings: Vec<Finding>,
+}
+
+/// One rank.
+#[derive(Clone, Debug)]
+pub(super) struct RankView {
+    pub(super) neighbour: Neighbour,
+    /// The state of its process.
+    pub(super) process: Option<&'static str>,
+    /// What its groups did in between; nothing where it does not answer.
+    pub(super) groups: Vec<GroupView>,
+}
+
+/// What one rank did in one group.
+#[derive(Clone, Debug)]
+pub(super) struct GroupView {
+    pub(super) account: GroupAccount,
+    /// Absent where there was no look before.
+    pub(super) pace: Option<Pace>,
+}
+
+/// How fast a group went.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Pace {
+    pub(super) operations: f64,
+    pub(super) bytes: f64,
+    /// The share of the time in operations, from 0 to 1.
+    pub(super) share: f64,
+}
+
+impl Look {
+    /// Asks the ranks of a job, or all.
+    pub(super) fn take(job: Option<&str>) -> Result<Look, Failure> {
+        let ranks = phalanx::neighbours(PATIENCE);
+        let mut ranks = ranks.map_err(|error| Failure::Stopped(format!("the ranks of this host: {error}")))?;
+        // The name of a rank that does not answer may be cut short.
+        ranks.retain(|rank| {
+            job.is_none_or(|job| rank.account.as_ref().map_or(job.starts_with(&rank.job), |account| account.job == job))
+        });
+        Ok(Look { at: Instant::now(), ranks })
+    }
+}
+
+impl View {
+    pub(super) fn between(earlier: Option<&Look>, now: &Look) -> View {
+        let before = earlier.map(groups).unwrap_or_default();
+        let passed = earlier.map_or(Duration::ZERO, |earlier| now.at.saturating_duration_since(earlier.at));
+        let of_rank = |neighbour: &Neighbour| {
+            let groups = neighbour.account.iter().flat_map(|account| &account.groups);
+            let of_group = |account: &GroupAccount| {
+                let before = before.get(&key(neighbour, account)).copied();
+                GroupView { account: account.clone(), pace: before.and_then(|before| pace(before, account, passed)) }
+            };
+            let (neighbour, process) = (neighbour.clone(), process::state(neighbour.pid));
+            RankView { groups: groups.map(of_group).collect(), neighbour, process }
+        };
+        let ranks: Vec<RankView> = now.ranks.iter().map(of_rank).collect();
+        View { findings: finding::find(&ranks), ranks }
+    }
+}
+
+impl RankView {
+    pub(super) fn job(&self) -> &str {
+        self.neighbour.account.as_ref().map_or(&self.neighbour.job, |account| &account.job)
+    }
+
+    /// Its number in the world, as it is now where it answers.
+    pub(super) fn rank(&self) -> usize {
+        self.neighbour.account.as_ref().map_or(self.neighbour.rank, |account| account.rank)
+    }
+
+    pub(super) fn world_size(&self) -> usize {
+        self.neighbour.account.as_ref().map_or(self.neighbour.world_size, |account: &Account| account.world_size)
+    }
+
+    pub(super) fn answers(&self) -> bool {
+        self.neighbour.account.is_some()
+    }
+}
+
+fn groups(look: &Look) -> HashMap<Key, &GroupAccount> {
+    let accounts = look.ranks.iter().filter_map(|rank| Some((rank, rank.account.as_ref()?)));
+    accounts.flat_map(|(rank, account)| account.groups.iter().map(move |group| (key(rank, group), group))).collect()
+}
+
+fn key(rank: &Neighbour, group: &GroupAccount) -> Key {
+    (rank.pid, rank.world, group.number)
+}
+
+/// How fast a group went between two accounts; none where they cannot be of the same.
+fn pace(before: &GroupAccount, now: &GroupAccount, passed: Duration) -> Option<Pace> {
+    // By the group's own clock, because a busy rank answers late.
+    let passed = now.now_ns.checked_sub(before.now_ns).map_or(passed, Duration::from_nanos);
+    let operations = now.ended().checked_sub(before.ended())?;
+    let bytes = now.bytes().checked_sub(before.bytes())?;
+    let share = within(now).saturating_sub(within(before)) as f64 / (passed.as_nanos() as f64).max(1.0);
+    let seconds = passed.as_secs_f64().max(1e-9);
+    Some(Pace { operations: operations as f64 / seconds, bytes: bytes as f64 / seconds, share: share.min(1.0) })
+}
+
+/// The time in operations so far, with the one that is under way.
+fn within(group: &GroupAccount) -> u64 {
+    let ended = group.kinds.iter().map(|kind| kind.busy_ns).fold(0, u64::saturating_add);
+    let under_way = group.pending.as_ref().filter(|pending: &&Underway| pending.state == "started");
+    ended.saturating_add(under_way.map_or(0, |pending| pending.called_ns))
+}
+
+/// Process, world of it, and group of that.
+type Key = (u32, u32, u64);
+
+/// How long ranks have to answer.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::super::show::sample;
+    use super::*;
+
+    #[test]
+    fn a_pace_is_what_changed_over_the_groups_own_time() {
+        let before = sample::group(10, 1000, 0);
+        let mut now = sample::group(30, 5000, 0);
+        now.now_ns = before.now_ns + 2_000_000_000;
+        now.kinds[0].busy_ns = before.kinds[0].busy_ns + 500_000_000;
+        let pace = pace(&before, &now, Duration::ZERO).unwrap();
+        assert_eq!((pace.operations, pace.bytes, pace.share), (10.0, 2000.0, 0.25));
+        assert_eq!(super::pace(&now, &before, Duration::ZERO), None);
+    }
+
+    #[test]
+    fn who_has_waited_all_the_time_was_in_operations_all_the_time() {
+        let mut before = sample::group(10, 0, 0);
+        before.pending = Some(sample::pending(10, 1_000_000_000));
+        let mut now = before.clone();
+        now.now_ns += 1_000_000_000;
+        now.pending = Some(sample::pending(10, 2_000_000_000));
+        assert_eq!(pace(&before, &now, Duration::ZERO).unwrap().share, 1.0);
+        // The same time is not counted again when the operation has ended.
+        let mut ended = now.clone();
+        ended.pending = None;
+        ended.now_ns += 1_000_000_000;
+        ended.kinds[0].busy_ns += 2_100_000_000;
+        assert!((pace(&now, &ended, Duration::ZERO).unwrap().share - 0.1).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,137 @@
+//! Ranks to look at: processes of this program that reduce until they are told to end.
+
+use std::error::Error;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use phalanx::ReduceOp;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+/// The ranks of one job, which end with this.
+pub(crate) struct Ranks {
+    pub(crate) name: String,
+    store: PathBuf,
+    ranks: Vec<Rank>,
+}
+
+struct Rank {
+    child: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Ranks {
+    pub(crate) fn start(what: &str, size: usize) -> Ranks {
+        Ranks::start_with(what, size, &[])
+    }
+
+    /// Starts them with more variables.
+    pub(crate) fn start_with(what: &str, size: usize, variables: &[(&str, &str)]) -> Ranks {
+        let name = format!("top-{what}-{}", std::process::id());
+        let store = std::env::temp_dir().join(format!("phalanx-{name}"));
+        let start = |rank: usize| {
+            let url = format!("file://{}?rank={rank}&world_size={size}&job={name}", store.display());
+            let mut command = Command::new(std::env::current_exe().expect("this program"));
+            command.args(["--exact", "ranks::rank", "--nocapture"]).env(URL, url).env("PHALANX_METRICS", "0");
+            command.envs(variables.iter().copied()).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = command.spawn().expect("it starts");
+            Rank { said: BufReader::new(child.stdout.take().expect("a pipe")), child }
+        };
+        Ranks { ranks: (0..size).map(start).collect(), name, store }
+    }
+
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.ranks.iter().map(|rank| rank.child.id()).collect()
+    }
+
+    /// Stops a rank, and returns once it has.
+    pub(crate) fn stop(&self, rank: usize) {
+        self.signal(rank, Signal::STOP);
+        let seen = waitpid(Some(self.pid(rank)), WaitOptions::UNTRACED).expect("our own child");
+        assert!(seen.is_some_and(|(_, status)| status.stopped()));
+    }
+
+    pub(crate) fn signal(&self, rank: usize, signal: Signal) {
+        kill_process(self.pid(rank), signal).expect("our own child");
+    }
+
+    /// Kills a rank, and returns once it is gone.
+    pub(crate) fn kill(&mut self, rank: usize) {
+        self.ranks[rank].child.kill().expect("our own child");
+        self.ranks[rank].child.wait().expect("our own child");
+    }
+
+    /// Waits until all have a group.
+    pub(crate) fn wait_until_joined(&mut self) {
+        for rank in &mut self.ranks {
+            let mut lines = rank.said.by_ref().lines().map_while(Result::ok);
+            assert!(lines.any(|line| line == JOINED), "it ended without having joined");
+        }
+    }
+
+    /// Waits until all have ended; why those did that say so.
+    pub(crate) fn failures(&mut self) -> Vec<String> {
+        let failure = |rank: &mut Rank| {
+            let lines = rank.said.by_ref().lines().map_while(Result::ok);
+            let failure = lines.filter_map(|line| Some(line.strip_prefix(FAILED)?.to_owned())).last();
+            rank.child.wait().expect("our own child");
+            failure
+        };
+        self.ranks.iter_mut().filter_map(failure).collect()
+    }
+
+    fn pid(&self, rank: usize) -> Pid {
+        i32::try_from(self.ranks[rank].child.id()).ok().and_then(Pid::from_raw).expect("a process")
+    }
+}
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        for Rank { child, .. } in &mut self.ranks {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = std::fs::remove_file(&self.store);
+    }
+}
+
+/// What the processes above do; as a test of its own it has nothing to join.
+#[test]
+fn rank() {
+    if let Ok(url) = std::env::var(URL)
+        && let Err(error) = work(&url)
+    {
+        say(&format!("{FAILED}{error}"));
+    }
+}
+
+/// Reduces until one of the ranks hears the end of its input.
+fn work(url: &str) -> Result<(), Box<dyn Error>> {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let listener = Arc::clone(&is_over);
+    thread::spawn(move || {
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+        listener.store(true, Ordering::Relaxed);
+    });
+    let world = phalanx::join(url)?;
+    let group = world.group()?;
+    say(JOINED);
+    let mut is_end = [0_u8];
+    while is_end == [0] {
+        is_end = [u8::from(is_over.load(Ordering::Relaxed))];
+        group.all_reduce(&mut is_end, ReduceOp::Max)?;
+    }
+    Ok(())
+}
+
+/// A line of its own, whatever the test harness has said before.
+fn say(line: &str) {
+    let _ = io::stdout().write_all(format!("\n{line}\n").as_bytes());
+}
+
+const URL: &str = "PHALANX_TEST_TOP_URL";
+const JOINED: &str = "joined";
+const FAILED: &str = "failed: ";

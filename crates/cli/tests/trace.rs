@@ -1,0 +1,160 @@
+//! `phalanx trace` as a user meets it: dumps of groups that really ran, what is found in them, and files that are no dumps.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Barrier;
+use std::time::{Duration, SystemTime};
+
+use phalanx_comm::Threads;
+use phalanx_core::{GroupOptions, ReduceOp};
+use phalanx_trace::{Dump, Identity, files};
+use serde_json::Value;
+
+/// A directory of this test's own, gone at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("trace-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a directory");
+        Scratch(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("plain letters")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn trace(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_phalanx")).arg("trace").args(arguments).output().expect("the binary")
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.code().is_some_and(|code| code == 0 || code == 3), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The dumps of three ranks, of which the last leaves the second operation out.
+fn hang(into: &Path) {
+    let options = GroupOptions::default().name("pipeline").timeout(Duration::from_millis(300));
+    // Who drops its group leaves, which would end the wait of the others early.
+    let end = Barrier::new(3);
+    let ranks = Threads::new(3).options(options).run(|group| {
+        let mut data = [1.0_f32; 4];
+        group.all_reduce(&mut data, ReduceOp::Sum).expect("all come");
+        let verdict = (group.rank() < 2).then(|| group.barrier().expect_err("rank 2 does not come").to_string());
+        let identity = Identity { rank: group.rank(), world_size: 3, host_name: "host".to_owned(), pid: 7 };
+        let mut dump = Dump::new(identity, SystemTime::now());
+        dump.add(&group, "stages", verdict);
+        files::write(into, &dump).expect("a writable directory");
+        end.wait();
+    });
+    ranks.expect("three threads");
+}
+
+#[test]
+fn a_rank_that_never_came_is_found_and_drawn() {
+    let scratch = Scratch::new("hang");
+    let dumps = scratch.0.join("dumps");
+    hang(&dumps);
+    let dumps = dumps.to_str().expect("plain letters");
+
+    let told = stdout(&trace(&["analyze", dumps]));
+    let first = told.lines().nth(1).expect("a finding");
+    assert!(first.starts_with("- pipeline (stages): rank 2 never called barrier 1; "), "{told}");
+    assert!(first.contains("trace.rs:") && first.contains("its last was all_reduce 0"), "{told}");
+
+    let json: Value = serde_json::from_str(&stdout(&trace(&["analyze", dumps, "--json"]))).expect("JSON");
+    assert_eq!(json["findings"][0]["finding"], "absent");
+    assert_eq!(json["findings"][0]["culprits"], serde_json::json!([2]));
+    assert_eq!(trace(&["analyze", dumps]).status.code(), Some(0));
+    assert_eq!(trace(&["analyze", dumps, "--check"]).status.code(), Some(3));
+
+    let (page, events) = (scratch.0.join("page.html"), scratch.0.join("events.json"));
+    stdout(&trace(&["html", dumps, "-o", page.to_str().expect("plain letters")]));
+    let page = fs::read_to_string(page).expect("written");
+    assert!(page.starts_with("<!doctype html>") && page.contains("rank 2 never called barrier 1"));
+    stdout(&trace(&["perfetto", dumps, "-o", events.to_str().expect("plain letters")]));
+    let events: Value = serde_json::from_slice(&fs::read(events).expect("written")).expect("JSON");
+    let events = events["traceEvents"].as_array().expect("events").iter();
+    let names: Vec<&str> =
+        events.filter(|event| event["ph"] == "X").filter_map(|event| event["name"].as_str()).collect();
+    assert_eq!(names, ["all_reduce 0", "barrier 1", "all_reduce 0", "barrier 1", "all_reduce 0"]);
+}
+
+#[test]
+fn what_is_converted_says_the_same() {
+    let scratch = Scratch::new("convert");
+    let [dumps, pickles] = ["dumps", "pickles"].map(|name| scratch.0.join(name));
+    hang(&dumps);
+    let [dumps, pickles] = [&dumps, &pickles].map(|path| path.to_str().expect("plain letters"));
+    let written = stdout(&trace(&["convert", dumps, "--torch", pickles]));
+    assert_eq!(written.lines().count(), 3);
+    let told = |directory| stdout(&trace(&["analyze", directory]));
+    assert_eq!(told(dumps), told(pickles));
+}
+
+#[test]
+fn what_is_no_dump_is_named() {
+    let scratch = Scratch::new("broken");
+    let refused = |contents: &[(&str, &[u8])]| {
+        let directory = Scratch::new(&format!("broken-{}", contents.iter().map(|(name, _)| *name).collect::<String>()));
+        contents.iter().for_each(|(name, bytes)| fs::write(directory.0.join(name), bytes).expect("written"));
+        let output = trace(&["analyze", directory.path()]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        told.replace(directory.path(), "DIR")
+    };
+    assert_eq!(
+        refused(&[]),
+        "phalanx: DIR: no dumps; they are files whose names end in the rank, as in trace_0 or trace_0.json\n"
+    );
+    assert_eq!(refused(&[("notes.txt", b"x")]), refused(&[]));
+    assert_eq!(refused(&[("trace_0", b"")]), "phalanx: DIR/trace_0: is empty\n");
+    assert_eq!(
+        refused(&[("trace_0", b"ELF")]),
+        "phalanx: DIR/trace_0: begins with byte 0x45: neither a pickle (0x80) nor JSON ('{')\n"
+    );
+    assert_eq!(
+        refused(&[("trace_1", b"\x80\x02cposix\nsystem\n")]),
+        "phalanx: DIR/trace_1: byte 2: opcode GLOBAL asks for more than plain data, and is refused\n"
+    );
+    assert_eq!(
+        refused(&[("trace_2", b"\x80\x02}X\x04\x00\x00\x00ent")]),
+        "phalanx: DIR/trace_2: byte 11: the pickle ends here, before it is whole\n"
+    );
+    assert_eq!(
+        refused(&[("trace_0.json", b"{\"format\": 1,\n}")]),
+        "phalanx: DIR/trace_0.json: line 2, column 1: trailing comma\n"
+    );
+    let gone = trace(&["analyze", &format!("{}/gone", scratch.path())]);
+    assert_eq!(gone.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&gone.stderr).contains("/gone: No such file"), "{gone:?}");
+}
+
+#[test]
+fn dumps_of_two_jobs_are_not_mixed() {
+    let scratch = Scratch::new("mixed");
+    let dump = |rank, world_size| {
+        let identity = Identity { rank, world_size, host_name: "host".to_owned(), pid: 7 };
+        Dump::new(identity, SystemTime::UNIX_EPOCH)
+    };
+    let refused = || {
+        let output = trace(&["analyze", scratch.path()]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    files::write(&scratch.0, &dump(0, 2)).expect("written");
+    let other = files::write(&scratch.0, &dump(1, 3)).expect("written");
+    assert!(refused().contains("trace_1.json of one of 3: one directory holds the dumps of one job"), "{}", refused());
+    fs::remove_file(other).expect("there");
+    fs::copy(scratch.0.join("trace_0.json"), scratch.0.join("again_0.json")).expect("copied");
+    assert!(refused().contains("are both of rank 0"), "{}", refused());
+}

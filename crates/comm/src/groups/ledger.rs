@@ -1,0 +1,132 @@
+//! Which groups this rank of a world has asked for: what is being formed, how often each name was used, and what exists.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use phalanx_core::{Error, Group, Result, WeakGroup};
+
+use crate::wiring::Transport;
+
+/// A group of a world that this rank is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Formed {
+    /// Counts the groups that this rank was in, over all changes of its world. Other ranks may have counted otherwise.
+    pub number: u64,
+    /// What it is called.
+    pub name: String,
+    /// The world's ranks that are its ranks, in their order.
+    pub members: Vec<usize>,
+    /// The name of its backend.
+    pub backend: String,
+    /// Which way its bytes go, where that is for the backend `host` to say.
+    pub transport: Transport,
+}
+
+/// The groups of one rank.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    claims: Mutex<HashMap<String, Claim>>,
+}
+
+/// The groups that a rank is in, over all changes of its world. A clone is the same.
+#[derive(Clone, Debug, Default)]
+pub struct Registry {
+    /// This rank and the size of its world.
+    seat: Arc<Mutex<(usize, usize)>>,
+    formed: Arc<Mutex<Entries>>,
+}
+
+/// The groups that live, and how many there were.
+#[derive(Debug, Default)]
+struct Entries {
+    living: Vec<(Formed, WeakGroup)>,
+    count: u64,
+}
+
+/// The use of one name.
+#[derive(Debug, Default)]
+struct Claim {
+    used: u64,
+    is_held: bool,
+}
+
+/// The forming of one group, for which no other of the same name may be formed at this time.
+#[derive(Debug)]
+pub(super) struct Turn<'a> {
+    ledger: &'a Ledger,
+    name: String,
+    /// How often the name was used before.
+    pub(super) generation: u64,
+}
+
+impl Ledger {
+    /// Takes a name for as long as a group of this name is formed.
+    pub(super) fn claim(&self, call: &'static str, name: &str) -> Result<Turn<'_>> {
+        let mut claims = locked(&self.claims);
+        let claim = claims.entry(name.to_owned()).or_default();
+        if std::mem::replace(&mut claim.is_held, true) {
+            let expected = "must be no other's that a thread of this rank is just making; give each a name";
+            return Err(Error::usage(call, "name", format!("{name:?}"), expected));
+        }
+        let generation = claim.used;
+        claim.used += 1;
+        Ok(Turn { ledger: self, name: name.to_owned(), generation })
+    }
+}
+
+impl Registry {
+    /// Says where this rank is now.
+    pub(crate) fn sit(&self, rank: usize, size: usize) {
+        *locked(&self.seat) = (rank, size);
+    }
+
+    /// This rank's number in its world as it is now, and how many ranks that has.
+    pub fn seat(&self) -> (usize, usize) {
+        *locked(&self.seat)
+    }
+
+    /// Remembers a group of these ranks for as long as it lives.
+    pub(super) fn enter(&self, group: &Group, (backend, transport): (String, Transport)) {
+        let mut entries = locked(&self.formed);
+        let (name, members) = (group.name().to_owned(), group.members().to_vec());
+        let formed = Formed { number: entries.count, name, members, backend, transport };
+        entries.count += 1;
+        entries.living.retain(|(_, group)| group.upgrade().is_some());
+        entries.living.push((formed, group.downgrade()));
+    }
+
+    /// The groups that live, in the order in which they were formed. Let go of them soon: a group is left with its last handle.
+    pub fn groups(&self) -> Vec<(Formed, Group)> {
+        let entries = locked(&self.formed);
+        entries.living.iter().filter_map(|(formed, group)| Some((formed.clone(), group.upgrade()?))).collect()
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(claim) = locked(&self.ledger.claims).get_mut(&self.name) {
+            claim.is_held = false;
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_taken_by_one_at_a_time_and_counted() {
+        let ledger = Ledger::default();
+        let first = ledger.claim("split", "a").expect("free");
+        assert_eq!(ledger.claim("split", "b").expect("another").generation, 0);
+        let error = ledger.claim("split", "a").expect_err("taken");
+        assert!(error.to_string().starts_with("split: name is \"a\", must be no other's"), "{error}");
+        drop(first);
+        assert_eq!(ledger.claim("split", "a").expect("free again").generation, 1);
+    }
+}

@@ -1,0 +1,331 @@
+//! Worlds of threads that form groups.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use phalanx_core::backend::{Backend, Buffers, Number, Pending};
+use phalanx_core::player::Data;
+use phalanx_core::store::{Limits, Store};
+use phalanx_core::{Call, Chain, Error, ErrorKind, Group, OpKind, ReduceOp, Result, Scope};
+
+use crate::rendezvous::{World, WorldOptions};
+use crate::secure::JobKey;
+use crate::store::LocalStore;
+use crate::{Backends, Formed, Maker, Network, Seat, Transport, Wiring};
+
+fn worlds(size: usize, act: impl Fn(&World) + Sync) {
+    let store = Store::new(LocalStore::new(Limits::default()));
+    let key = JobKey::mint().expect("random bytes");
+    thread::scope(|scope| {
+        for rank in 0..size {
+            let (store, options, act) = (store.clone(), WorldOptions::new(rank, size).key(key.clone()), &act);
+            scope.spawn(move || act(&World::join(store, &options).expect("a world")));
+        }
+    });
+}
+
+/// The sum of the members' ranks in the world, which is the group's own.
+fn check(group: &Group, world: &World, members: &[usize]) {
+    let mut data = [world.rank() as u32];
+    group.all_reduce(&mut data, ReduceOp::Sum).expect("a group");
+    assert_eq!(data, [members.iter().sum::<usize>() as u32]);
+    assert_eq!((group.members(), group.size()), (members, members.len()));
+    assert_eq!(group.world_rank(group.rank()), Some(world.rank()));
+    assert_eq!(group.rank_of(members[0]), Some(0));
+    assert_eq!((group.world_rank(members.len()), group.rank_of(1000)), (None, None));
+}
+
+#[test]
+fn a_world_has_any_number_of_groups_over_any_transport() {
+    worlds(3, |world| {
+        for transport in [Transport::Automatic, Transport::Tcp, Transport::SharedMemory] {
+            let group = world.wire(&Wiring::default().transport(transport)).expect("all come");
+            check(&group, world, &[0, 1, 2]);
+            let part = world.subgroup(&[2, 0], &Wiring::default().transport(transport)).expect("all come");
+            assert_eq!(part.is_some(), world.rank() != 1);
+            part.iter().for_each(|part| check(part, world, &[2, 0]));
+        }
+    });
+}
+
+#[test]
+fn a_world_of_any_size_is_divided_in_every_way() {
+    for size in 1..=5 {
+        let everyone: Vec<usize> = (0..size).collect();
+        let backwards: Vec<usize> = (0..size).rev().collect();
+        worlds(size, |world| {
+            let (rank, wiring) = (world.rank(), Wiring::default().timeout(Duration::from_secs(60)));
+            let all = world.group().expect("all come");
+            check(&all, world, &everyone);
+            assert_eq!((world.size(), world.nodes(), world.local_rank()), (size, 1, rank));
+            assert_eq!((all.name(), all.timeout(), world.groups().len()), ("world", Duration::from_secs(30 * 60), 1));
+            check(&world.subgroup(&backwards, &wiring).expect("all ask").expect("all in it"), world, &backwards);
+            check(&world.host_group(&wiring).expect("all ask"), world, &everyone);
+            for part in (1..=size).filter(|part| size % part == 0) {
+                let first = rank - rank % part;
+                check(&world.equal_groups(part, &wiring).expect("it divides"), world, &everyone[first..first + part]);
+            }
+            let alike: Vec<usize> = everyone.iter().copied().filter(|other| other % 2 == rank % 2).collect();
+            let lists: Vec<Vec<usize>> =
+                (0..2).map(|odd| everyone.iter().copied().filter(|other| other % 2 == odd).collect()).collect();
+            let lists: Vec<_> = lists.into_iter().filter(|list: &Vec<usize>| !list.is_empty()).collect();
+            check(&world.groups_of(&lists, &wiring).expect("all ask").expect("in one"), world, &alike);
+            let descending: Vec<usize> = alike.iter().rev().copied().collect();
+            let half = world.split(rank as u32 % 2, -(rank as i64), &wiring).expect("all ask").expect("a colour");
+            check(&half, world, &descending);
+            check(&world.split_group(&half, 0, 0, &wiring).expect("the half asks").expect("in it"), world, &descending);
+            let mesh = world.mesh(&[("replica", 1), ("shard", size)], &wiring).expect("all ask");
+            check(mesh.group("replica").expect("named"), world, &[rank]);
+            check(mesh.group("shard").expect("named"), world, &everyone);
+            world.store().set(&rank.to_string(), b"here").expect("a store");
+            world.barrier("all", Duration::from_secs(60)).expect("all");
+            assert!(
+                everyone.iter().all(|rank| world.store().get(&rank.to_string()).is_ok_and(|value| value == b"here"))
+            );
+            all.abort("the end");
+            let error = all.barrier().expect_err("aborted");
+            assert_eq!((error.kind(), error.scope()), (ErrorKind::Aborted, Scope::Group));
+        });
+    }
+}
+
+#[test]
+fn who_does_not_come_is_named_by_its_rank_in_the_world() {
+    worlds(3, |world| {
+        let wiring = Wiring::default().timeout(Duration::from_millis(300));
+        if world.rank() == 0 {
+            let error = world.wire(&wiring).expect_err("others do not come");
+            assert_eq!(error.kind(), ErrorKind::Setup);
+            assert!(error.to_string().contains("ranks 1, 2"), "{error}");
+            let error = world.subgroup(&[2, 0], &wiring.members_only(true)).expect_err("rank 2 does not come");
+            assert!(error.to_string().contains("forming group \"ranks 2, 0\": rank 2 of 2 did not come"), "{error}");
+        }
+        world.barrier("end", Duration::from_secs(10)).expect("all");
+    });
+}
+
+/// Row 33 of the faults: two groups, called in different orders.
+#[test]
+fn ranks_that_wait_for_each_other_in_two_groups_learn_it() {
+    for transport in [Transport::SharedMemory, Transport::Tcp] {
+        worlds(2, |world| {
+            let wiring = |name| Wiring::default().transport(transport).named(name);
+            let [one, other] = ["one", "other"].map(|name| world.wire(&wiring(name)).expect("all come"));
+            let mine = if world.rank() == 0 { &one } else { &other };
+            let error = mine.within(LONG_ENOUGH).all_reduce(&mut [1], ReduceOp::Sum).expect_err("nobody comes");
+            let (peer, group) = if world.rank() == 0 { (1, "other") } else { (0, "one") };
+            let circle = format!("rank {peer}, which waits in group {group:?} for rank {}", world.rank());
+            let told = format!("{transport}: {error}");
+            assert!(matches!(error, Error::Timeout(timeout) if timeout.chain == Chain::Circle(circle)), "{told}");
+            world.barrier("both", Duration::from_secs(10)).expect("all");
+        });
+    }
+}
+
+#[test]
+fn a_wait_is_followed_to_the_rank_that_waits_for_nobody() {
+    for transport in [Transport::SharedMemory, Transport::Tcp] {
+        worlds(3, |world| {
+            let group = world.wire(&Wiring::default().transport(transport)).expect("all come");
+            let ended = match world.rank() {
+                0 => group.within(LONG_ENOUGH).recv(&mut [0], 1, 0).map(drop),
+                1 => group.recv(&mut [0], 2, 0).map(drop),
+                _ => Ok(()),
+            };
+            if world.rank() == 0 {
+                let error = ended.expect_err("nobody sends");
+                let told = "waiting for rank 1, which waits for rank 2";
+                assert!(error.to_string().ends_with(told), "{transport}: {error}");
+                assert_eq!(error.culprits(), [2]);
+            }
+            world.barrier("all", Duration::from_secs(20)).expect("all");
+        });
+    }
+}
+
+#[test]
+fn equal_groups_host_groups_and_lists() {
+    worlds(4, |world| {
+        let pair = if world.rank() < 2 { [0, 1] } else { [2, 3] };
+        check(&world.equal_groups(2, &Wiring::default()).expect("all ask"), world, &pair);
+        check(&world.host_group(&Wiring::default()).expect("all ask"), world, &[0, 1, 2, 3]);
+        let mine = world.groups_of(&[vec![3, 1], vec![0]], &Wiring::default().named("listed")).expect("all ask");
+        let expected: Option<(&[usize], &str)> = match world.rank() {
+            0 => Some((&[0], "listed/1")),
+            2 => None,
+            _ => Some((&[3, 1], "listed/0")),
+        };
+        assert_eq!(mine.as_ref().map(|group| (group.members(), group.name())), expected);
+        mine.iter().for_each(|group| check(group, world, expected.expect("in one").0));
+    });
+}
+
+#[test]
+fn a_split_orders_by_key_and_can_be_split_again() {
+    worlds(5, |world| {
+        let colour = (world.rank() != 4).then_some(world.rank() as u32 % 2);
+        let half = world.split(colour, -(world.rank() as i64), &Wiring::default()).expect("all ask");
+        let Some(half) = half else { return assert_eq!(world.rank(), 4) };
+        let members = if world.rank() % 2 == 0 { [2, 0] } else { [3, 1] };
+        check(&half, world, &members);
+        let again = world.split_group(&half, 0, 1, &Wiring::default()).expect("the half asks").expect("all in it");
+        check(&again, world, &members);
+        let error = world.split(0, 0, &Wiring::default().members_only(true)).expect_err("senseless");
+        assert_eq!(error.kind(), ErrorKind::Usage);
+    });
+}
+
+#[test]
+fn a_mesh_has_a_group_along_each_dimension() {
+    worlds(4, |world| {
+        let wiring = Wiring::default();
+        let mesh = world.mesh(&[("replica", 2), ("shard", 2)], &wiring).expect("all ask");
+        let (replica, shard) = (world.rank() / 2, world.rank() % 2);
+        assert_eq!((mesh.coordinates(), mesh.coordinate("shard")), ([replica, shard].as_slice(), Some(shard)));
+        assert_eq!((mesh.rank_at(&[replica, shard]), mesh.rank_at(&[0, 2])), (Some(world.rank()), None));
+        check(mesh.group("replica").expect("named"), world, &[shard, shard + 2]);
+        check(mesh.group("shard").expect("named"), world, &[2 * replica, 2 * replica + 1]);
+        assert!(mesh.group("tensor").is_none());
+        check(&world.mesh_group(&mesh, &["shard", "replica"], &wiring).expect("all ask"), world, &[0, 1, 2, 3]);
+        for (wrong, told) in [
+            (&[("a", 2), ("b", 3)][..], "mesh: dimensions is 2 x 3, must multiply to the size 4 of the world"),
+            (&[("a", 2), ("a", 2)], "mesh: dimensions is \"a\" twice, must have different names"),
+        ] {
+            assert_eq!(world.mesh(wrong, &wiring).expect_err("wrong").to_string(), told);
+        }
+        let error = world.mesh_group(&mesh, &["c"], &wiring).expect_err("unknown");
+        assert_eq!(error.to_string(), "mesh_group: dimensions is \"c\", must be of replica, shard");
+    });
+}
+
+#[test]
+fn ranks_that_ask_for_different_groups_are_told_at_once() {
+    worlds(3, |world| {
+        let ranks = if world.rank() == 2 { [0, 2] } else { [0, 1] };
+        let error = world.subgroup(&ranks, &Wiring::default()).expect_err("they differ");
+        assert_eq!((error.kind(), error.scope()), (ErrorKind::Desync, Scope::Call));
+        let theirs = "groups subgroup of ranks 0, 2 over any transport";
+        assert!(error.to_string().contains(theirs), "{error}");
+        check(&world.wire(&Wiring::default()).expect("the world is well"), world, &[0, 1, 2]);
+        let again = world.subgroup(&[0, 1], &Wiring::default()).expect("now they agree");
+        again.iter().for_each(|group| check(group, world, &[0, 1]));
+    });
+}
+
+#[test]
+fn threads_and_orders_may_differ_where_names_tell() {
+    worlds(3, |world| {
+        let form = |name: &str, ranks: &[usize]| {
+            let group = world.subgroup(ranks, &Wiring::default().named(name)).expect("named");
+            group.iter().for_each(|group| check(group, world, ranks));
+        };
+        let asked: [(&str, &[usize]); 3] = [("a", &[0, 1]), ("b", &[1, 2]), ("c", &[0, 1, 2])];
+        thread::scope(|scope| {
+            for at in 0..asked.len() {
+                let (name, ranks) = asked[(at + world.rank()) % asked.len()];
+                scope.spawn(move || form(name, ranks));
+            }
+        });
+    });
+}
+
+#[test]
+fn a_world_knows_its_groups_until_they_are_dropped() {
+    worlds(2, |world| {
+        let all = world.wire(&Wiring::default()).expect("both");
+        let alone = world.equal_groups(1, &Wiring::default().named("alone")).expect("both");
+        let formed = |number, name: &str, members: &[usize]| Formed {
+            number,
+            name: name.to_owned(),
+            members: members.to_vec(),
+            backend: "host".to_owned(),
+            transport: Transport::SharedMemory,
+        };
+        let own = formed(1, &format!("alone/{}", world.rank()), &[world.rank()]);
+        assert_eq!(world.groups(), [formed(0, "world", &[0, 1]), own.clone()]);
+        drop(all);
+        assert_eq!(world.groups(), [own]);
+        drop(alone);
+        assert!(world.groups().is_empty());
+    });
+}
+
+/// The host's backend over TCP, which counts the operations that are played at once.
+#[derive(Default)]
+struct Counting(Arc<AtomicUsize>);
+
+struct Counted {
+    host: Arc<dyn Backend>,
+    played: Arc<AtomicUsize>,
+}
+
+impl Maker for Counting {
+    fn make(&self, seat: &Seat) -> Result<Arc<dyn Backend>> {
+        let network = Network::new(seat.layout().rank(), seat.layout().size(), seat.store().clone()).insecure(true);
+        let host = Arc::clone(network.join(seat.timeout())?.backend());
+        Ok(Arc::new(Counted { host, played: Arc::clone(&self.0) }))
+    }
+}
+
+impl Backend for Counted {
+    fn number(&self, op: OpKind, timeout: Duration) -> Result<Number> {
+        self.host.number(op, timeout)
+    }
+
+    fn upcoming(&self) -> u32 {
+        self.host.upcoming()
+    }
+
+    fn submit(&self, call: Call, buffers: Buffers) -> Box<dyn Pending> {
+        self.host.submit(call, buffers)
+    }
+
+    fn run(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
+        self.played.fetch_add(1, Ordering::Relaxed);
+        self.host.run(call, data)
+    }
+
+    fn abort(&self, cause: Error) {
+        self.host.abort(cause);
+    }
+
+    fn now(&self) -> Duration {
+        self.host.now()
+    }
+}
+
+#[test]
+fn a_backend_of_the_programs_own_takes_part_by_its_name() {
+    let store = Store::new(LocalStore::new(Limits::default()));
+    thread::scope(|scope| {
+        for rank in 0..3 {
+            let store = store.clone();
+            scope.spawn(move || {
+                let counting = Counting::default();
+                let played = Arc::clone(&counting.0);
+                let backends = Backends::new().register("counting", Arc::new(counting)).expect("free");
+                let backends = backends.devices("cpu:host,odd:counting").expect("known");
+                let world = World::join(store, &WorldOptions::new(rank, 3).backends(backends)).expect("a world");
+                let group = world.wire(&Wiring::default().backend("counting")).expect("all ask");
+                check(&group, &world, &[0, 1, 2]);
+                assert_eq!(played.load(Ordering::Relaxed), 1);
+                let pair = world.subgroup(&[2, 0], &Wiring::default().device("odd")).expect("all ask");
+                pair.iter().for_each(|pair| check(pair, &world, &[2, 0]));
+                check(&world.group().expect("the host's"), &world, &[0, 1, 2]);
+                assert_eq!(played.load(Ordering::Relaxed), if rank == 1 { 1 } else { 2 });
+                let told: Vec<String> = world.groups().into_iter().map(|formed| formed.backend).collect();
+                assert_eq!(told, if rank == 1 { vec!["counting"] } else { vec!["counting", "counting"] });
+                let error = world.wire(&Wiring::default().backend("other")).expect_err("unknown");
+                assert_eq!(error.to_string(), "wire: backend is \"other\", must be one of counting, host");
+                let backend = if rank == 1 { "host" } else { "counting" };
+                let error = world.subgroup(&[0, 1], &Wiring::default().backend(backend)).expect_err("they differ");
+                assert!(error.to_string().contains("over any transport, backend counting"), "{error}");
+            });
+        }
+    });
+}
+
+/// So that ranks of a busy machine say in time whom they wait for.
+const LONG_ENOUGH: Duration = Duration::from_millis(1500);

@@ -1,0 +1,78 @@
+//! The end of a round in which ranks disagree: each is told of it once, and comes back with its next call.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use phalanx_core::backend::Number;
+use phalanx_core::{Error, OpKind, PeerReason, Result};
+
+use super::Host;
+use crate::fate::{Return, is_before};
+use crate::patience::Patience;
+
+/// What ranks disagreed about in a round.
+#[derive(Debug)]
+pub(crate) struct Quarrel {
+    pub(crate) error: Error,
+    /// Whether a call of this rank has told of it before.
+    pub(crate) has_told: bool,
+}
+
+impl Host {
+    /// The next number of this round, unless the ranks disagree in it.
+    pub(crate) fn number(&self, op: OpKind) -> Result<Number, Quarrel> {
+        let inner = &self.inner;
+        match inner.fate.quarrel() {
+            Some(desync) if inner.is_at_home().is_ok() && is_before(desync.sequence, inner.numbers.upcoming()) => {
+                let has_told = inner.has_told.swap(true, Ordering::AcqRel);
+                Err(Quarrel { error: desync.into(), has_told })
+            }
+            // A rank that has not come to the operation in question goes on until it does. Of any other failure the call tells.
+            _ => Ok(inner.numbers.next(op)),
+        }
+    }
+
+    /// Ends what is under way in a round that is over.
+    pub(crate) fn retire(&self, quarrel: &Error) {
+        self.inner.lane.break_off();
+        self.inner.post().close(quarrel, self.inner.now());
+    }
+
+    /// Leaves a round that is over, although calls that came too late may still hold it: no thread, link or descriptor of it
+    /// remains.
+    pub(crate) fn leave(&self) {
+        let inner = &self.inner;
+        inner.lane.close();
+        inner.bell.ring();
+        inner.stage.lock().unwrap_or_else(PoisonError::into_inner).mesh.close();
+        drop(inner.presence.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// Waits until all ranks have come back after a disagreement; returns the first number that none of them has used. `late`
+    /// makes the error of a rank that is waited for too long.
+    pub(crate) fn reunite(&self, deadline: Option<Instant>, late: impl FnOnce(Vec<usize>) -> Error) -> Result<u32> {
+        let inner = &self.inner;
+        inner.fate.come_back(inner.rank, inner.numbers.upcoming());
+        let mut patience = Patience::until(&inner.bell, inner.crowd, deadline);
+        loop {
+            let returned: Vec<Option<Return>> = inner.fate.returned().collect();
+            if let Some(rank) = returned.iter().position(|said| *said == Some(Return::Gone)) {
+                return Err(Error::peer(rank, PeerReason::Left, "its group was dropped"));
+            }
+            let upcoming = |said: &Option<Return>| match said {
+                Some(Return::Back(upcoming)) => Some(*upcoming),
+                _ => None,
+            };
+            if let Some(all) = returned.iter().map(upcoming).collect::<Option<Vec<u32>>>() {
+                return Ok(all.into_iter().max().unwrap_or_default());
+            }
+            if let Some(lost) = inner.fate.lost_since() {
+                return Err(lost);
+            }
+            if !patience.wait() {
+                return Err(late((0..returned.len()).filter(|&rank| returned[rank].is_none()).collect()));
+            }
+        }
+    }
+}

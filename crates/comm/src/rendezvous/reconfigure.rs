@@ -1,0 +1,184 @@
+//! Worlds that lose ranks and gain others while they work.
+
+use std::time::{Duration, Instant};
+
+use phalanx_core::store::Store;
+use phalanx_core::{Error, Result};
+
+use super::card::Card;
+use super::change::{Changes, Elector, Entry};
+use super::world::{Origin, World};
+use super::{Ranks, WorldOptions};
+
+impl World {
+    /// The next world: of the ranks of this one that call this too, in their order, and then of the [waiting](World::waiting)
+    /// newcomers. The `lost` ranks of this world are neither waited for nor let in. An error names them by their ranks in its group, which
+    /// [`world_rank`](phalanx_core::Group::world_rank) translates where that is not the world's.
+    ///
+    /// Groups of this world can no longer be formed, and those that exist are of no use once a rank is gone: drop them. What
+    /// ranks need to go on, give them from rank 0, which was in this world as all below [`survivors`](World::survivors) were.
+    /// Whoever does not call this within `patience` is left behind, and told so when it does.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use phalanx_comm::rendezvous::World;
+    /// # fn next(world: World, error: &phalanx_core::Error) -> phalanx_core::Result<World> {
+    /// // After a call on a group of this world has failed of `error`:
+    /// let world = world.reconfigure(&error.culprits(), Duration::from_secs(5))?;
+    /// # Ok(world)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](phalanx_core::ErrorKind::Setup) where the world went on without this rank, or the store cannot be reached.
+    pub fn reconfigure(self, lost: &[usize], patience: Duration) -> Result<World> {
+        let (changes, number) = (Changes::new(self.base()), self.change() + 1);
+        let own = &self.members()[self.rank()];
+        let card = Card::of_this_process(u32::try_from(own.local_rank()).ok(), self.hosts_store()).encode();
+        let entry = Entry { token: token()?, seat: u32::try_from(self.rank()).ok(), card };
+        changes.enter(number, &entry)?;
+        let elector = Elector { size: self.size(), lost, patience };
+        let deadline = Instant::now() + patience + LAST_WORDS;
+        let elected = changes.outcome(number, Some(&elector), deadline)?.unwrap_or_default();
+        let Some(rank) = elected.iter().position(|elected| elected.token == entry.token) else {
+            let others: Vec<usize> = elected.iter().filter_map(|entry| entry.seat).map(|seat| seat as usize).collect();
+            let why = format!("the world went on without rank {}: with {}", self.rank(), Ranks(&others).named());
+            return Err(Error::setup(RECONFIGURING, why));
+        };
+        let origin = Origin { own: changes.scope(number), change: number, survivors: survivors(&elected) };
+        self.into_next(rank, cards(&elected)?, origin)
+    }
+
+    /// Joins a world that works already, with its next [change](World::reconfigure). `options` say the world's job and epoch; rank and
+    /// size do not matter.
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](phalanx_core::ErrorKind::Setup) where the world does not change in time, or the store cannot be reached.
+    pub fn enlist(store: &Store, options: &WorldOptions) -> Result<World> {
+        let deadline = Instant::now() + options.timeout;
+        let base = World::keys(store, options);
+        let changes = Changes::new(&base);
+        let local_rank = options.local_rank.and_then(|rank| u32::try_from(rank).ok());
+        let card = Card::of_this_process(local_rank, false).encode();
+        let entry = Entry { token: token()?, seat: None, card };
+        let mut last = None;
+        loop {
+            let number = last.map_or(changes.current()?, |last: u32| changes.current().unwrap_or(last).max(last)) + 1;
+            last = Some(number);
+            changes.enter(number, &entry)?;
+            let Some(elected) = changes.outcome(number, None, deadline)? else {
+                let why =
+                    format!("the world of job {} did not change within {:?}", options.job.as_str(), options.timeout);
+                return Err(Error::setup("joining a world that works", why));
+            };
+            // One that was just decided may be without those who came last.
+            if let Some(rank) = elected.iter().position(|elected| elected.token == entry.token) {
+                let origin = Origin { own: changes.scope(number), change: number, survivors: survivors(&elected) };
+                return World::of_change(base, rank, cards(&elected)?, origin, options);
+            }
+        }
+    }
+
+    /// How many newcomers wait to join with the next change.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot be reached.
+    pub fn waiting(&self) -> Result<usize> {
+        Ok(Changes::new(self.base()).waiting(self.change() + 1)?)
+    }
+}
+
+fn survivors(elected: &[Entry]) -> usize {
+    elected.iter().filter(|entry| entry.seat.is_some()).count()
+}
+
+fn cards(elected: &[Entry]) -> Result<Vec<Card>> {
+    let cards: Option<Vec<Card>> = elected.iter().map(|entry| Card::decode(&entry.card)).collect();
+    cards.ok_or_else(|| Error::setup(RECONFIGURING, "a rank has a card of another version of this library"))
+}
+
+fn token() -> Result<[u8; 16]> {
+    let mut token = [0; 16];
+    getrandom::fill(&mut token).map_err(|error| Error::setup("random bytes", error))?;
+    Ok(token)
+}
+
+const RECONFIGURING: &str = "reconfiguring the world";
+/// How long after the end of its patience a rank may still hear what was decided.
+const LAST_WORDS: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use phalanx_core::store::Limits;
+
+    use super::*;
+    use crate::store::LocalStore;
+
+    fn meet(store: &Store, size: usize) -> Vec<World> {
+        let join = |rank| World::join(store.clone(), &WorldOptions::new(rank, size)).expect("all come");
+        side_by_side((0..size).map(|rank| Box::new(move || join(rank)) as Box<_>).collect())
+    }
+
+    fn side_by_side<R: Send>(acts: Vec<Box<dyn FnOnce() -> R + Send + '_>>) -> Vec<R> {
+        thread::scope(|scope| {
+            let acts: Vec<_> = acts.into_iter().map(|act| scope.spawn(act)).collect();
+            acts.into_iter().map(|act| act.join().expect("no panic")).collect()
+        })
+    }
+
+    #[test]
+    fn ranks_go_on_without_the_lost_and_with_newcomers() {
+        let store = Store::new(LocalStore::new(Limits::default()));
+        let worlds = meet(&store, 3);
+        let newcomer = || World::enlist(&store, &WorldOptions::new(0, 1));
+        let change = |world: World| {
+            while world.waiting().expect("a store") == 0 {
+                thread::yield_now();
+            }
+            world.reconfigure(&[1], PATIENCE)
+        };
+        let [first, lost, third]: [World; 3] = worlds.try_into().expect("three");
+        let changed = side_by_side(vec![
+            Box::new(move || change(third)) as Box<dyn FnOnce() -> _ + Send>,
+            Box::new(move || change(first)),
+            Box::new(newcomer),
+        ]);
+        let mut changed: Vec<World> = changed.into_iter().map(|world| world.expect("elected")).collect();
+        changed.sort_by_key(World::rank);
+        for (rank, world) in changed.iter().enumerate() {
+            assert_eq!((world.rank(), world.size(), world.survivors(), world.epoch()), (rank, 3, 2, 1));
+            assert_eq!(world.members()[2].pid(), std::process::id());
+        }
+        let error = lost.reconfigure(&[], Duration::from_millis(10)).expect_err("it was given up");
+        let told = "reconfiguring the world: the world went on without rank 1: with ranks 0, 2";
+        assert_eq!(error.to_string(), told);
+        side_by_side(
+            changed.into_iter().map(|world| Box::new(move || drop(world.group().expect("all"))) as Box<_>).collect(),
+        );
+    }
+
+    #[test]
+    fn a_rank_that_does_not_come_is_left_behind() {
+        let store = Store::new(LocalStore::new(Limits::default()));
+        let worlds = meet(&store, 2);
+        let [first, second]: [World; 2] = worlds.try_into().expect("two");
+        first.store().set("kept", "over changes").expect("room");
+        let alone = first.reconfigure(&[], Duration::from_millis(50)).expect("it may go on alone");
+        assert_eq!((alone.size(), alone.survivors()), (1, 1));
+        assert_eq!(alone.store().get("kept").expect("it is there"), b"over changes");
+        assert!(second.reconfigure(&[], PATIENCE).is_err());
+        let waiting = WorldOptions::new(0, 1).timeout(Duration::from_millis(30));
+        let error = World::enlist(&store, &waiting).expect_err("nobody changes the world");
+        assert_eq!(
+            error.to_string(),
+            "joining a world that works: the world of job default did not change within 30ms"
+        );
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+}

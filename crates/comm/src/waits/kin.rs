@@ -1,0 +1,166 @@
+//! The groups of one rank, to all of which it says whom it waits for.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use phalanx_core::{Chain, Error, Layout, Stuck, Timeout};
+
+use super::chain::{self, End};
+use super::wait::{self, WORDS, Wait};
+use crate::fate::Fate;
+
+/// The groups of a rank of one world.
+#[derive(Debug, Default)]
+pub(crate) struct Kin(Mutex<Vec<Relative>>);
+
+/// One of them.
+#[derive(Clone, Debug)]
+struct Relative {
+    fate: Weak<Fate>,
+    rank: usize,
+    /// The world's numbers of its ranks.
+    members: Arc<[usize]>,
+}
+
+/// One group among those of its rank.
+#[derive(Clone, Debug)]
+pub(crate) struct Kinship {
+    kin: Arc<Kin>,
+    rank: usize,
+    members: Arc<[usize]>,
+    name: String,
+}
+
+/// One wait of a rank: what is said of it is taken back when it ends, and only then.
+#[derive(Debug)]
+pub(crate) struct Vigil<'a> {
+    kinship: &'a Kinship,
+    is_told: bool,
+}
+
+impl Kin {
+    /// Writes what the rank says to all its groups; none takes it back.
+    fn say(&self, wait: Option<&Wait>) {
+        self.living(|fate, relative| {
+            let begun = fate.roll.latest() as u32;
+            let words = wait.map_or([0; WORDS], |wait| Wait { begun, ..wait.clone() }.encode());
+            fate.say_wait(relative.rank, words);
+        });
+    }
+
+    /// What a rank of the world says of its wait in a group that it shares with this one.
+    fn wait_of(&self, world_rank: usize) -> Option<Wait> {
+        let mut found = None;
+        self.living(|fate, Relative { members, .. }| {
+            let Some(rank) = members.iter().position(|member| *member == world_rank) else { return };
+            let begun = fate.roll.last(rank).map_or(0, |print| print.sequence.wrapping_add(1));
+            let wait = fate.roll.wait(rank).and_then(|words| Wait::decode(&words));
+            found = found.take().or(wait.filter(|wait| wait.begun == begun));
+        });
+        found
+    }
+
+    fn living(&self, mut look: impl FnMut(&Fate, &Relative)) {
+        self.relatives().retain(|relative| match relative.fate.upgrade() {
+            Some(fate) => {
+                look(&fate, relative);
+                true
+            }
+            None => false,
+        });
+    }
+
+    fn relatives(&self) -> MutexGuard<'_, Vec<Relative>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kinship {
+    /// That of a group at `layout` of these members of the world, all of them unless told.
+    pub(crate) fn new(kin: Arc<Kin>, layout: &Layout, members: Option<Arc<[usize]>>, name: &str) -> Kinship {
+        let members = members.unwrap_or_else(|| (0..layout.size()).collect());
+        Kinship { kin, rank: layout.rank(), members, name: name.to_owned() }
+    }
+
+    /// Says where this group's ranks tell each other of waits from now on.
+    pub(crate) fn enter(&self, fate: &Arc<Fate>) {
+        let relative = Relative { fate: Arc::downgrade(fate), rank: self.rank, members: Arc::clone(&self.members) };
+        self.kin.relatives().push(relative);
+    }
+
+    /// A wait that begins.
+    pub(crate) fn vigil(&self) -> Vigil<'_> {
+        Vigil { kinship: self, is_told: false }
+    }
+
+    /// The error of a wait that has taken too long, for those at its end.
+    pub(crate) fn traced(&self, error: Error) -> Error {
+        match error {
+            Error::Timeout(timeout) => Error::Timeout(Box::new(self.followed(*timeout))),
+            other => other,
+        }
+    }
+
+    fn followed(&self, timeout: Timeout) -> Timeout {
+        let direct = self.worldly(&timeout.stuck);
+        let own = self.members.get(self.rank).copied();
+        let (Some(own), false) = (own, direct.is_empty()) else { return timeout };
+        let in_group = |rank: &usize| self.members.iter().position(|member| member == rank);
+        match chain::follow(own, wait::shortened(&self.name), &direct, |rank| self.kin.wait_of(rank)) {
+            End::Direct(ends) => {
+                let ends: Vec<usize> = ends.iter().filter_map(in_group).collect();
+                Timeout {
+                    stuck: timeout.stuck.into_iter().filter(|stuck| ends.contains(&stuck.peer)).collect(),
+                    ..timeout
+                }
+            }
+            End::Circle(words) => Timeout { chain: Chain::Circle(words), ..timeout },
+            End::Through(ends, words) => match ends.iter().map(in_group).collect::<Option<Vec<usize>>>() {
+                Some(peers) => {
+                    let stuck = peers.into_iter().map(Stuck::unknown).collect();
+                    Timeout { stuck, chain: Chain::Through(words), ..timeout }
+                }
+                None => Timeout { chain: Chain::Beyond(format!("{words} rank {} of the world", ends[0])), ..timeout },
+            },
+        }
+    }
+
+    /// The world's numbers of those who are waited for.
+    fn worldly(&self, stuck: &[Stuck]) -> Vec<usize> {
+        let mut ranks: Vec<usize> = stuck.iter().filter_map(|stuck| self.members.get(stuck.peer).copied()).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks
+    }
+}
+
+impl Vigil<'_> {
+    /// Whether the others know of it.
+    pub(crate) fn is_told(&self) -> bool {
+        self.is_told
+    }
+
+    /// Tells the others whom the rank waits for.
+    pub(crate) fn tell(&mut self, stuck: &[Stuck]) {
+        self.is_told = true;
+        let Kinship { kin, name, .. } = self.kinship;
+        kin.say(Some(&Wait { begun: 0, peers: self.kinship.worldly(stuck), group: name.clone() }));
+    }
+
+    /// The wait has ended, well or not yet.
+    pub(crate) fn end(&mut self) {
+        if std::mem::take(&mut self.is_told) {
+            self.kinship.kin.say(None);
+        }
+    }
+
+    /// The wait was given up: what was said of it stands, because the others may just be about to give up theirs.
+    pub(crate) fn give_up(mut self) {
+        self.is_told = false;
+    }
+}
+
+impl Drop for Vigil<'_> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,85 @@
+//! Disagreements: whatever one rank calls otherwise, all ranks are told the field, two ranks and both values, nobody gets a wrong
+//! answer, and what all call next is right.
+
+use std::time::{Duration, Instant};
+
+use phalanx_core::{Desync, Error, Group, GroupOptions, ReduceOp, Scope};
+
+use crate::mistakes::{self, Planted};
+use crate::setting::{Setting, run};
+
+/// Every mistake, one after the other in one world.
+pub(crate) fn every_mistake(setting: &Setting) {
+    for size in 2..=5 {
+        let told =
+            setting.run(size, |group| mistakes::of(size).map(|planted| told_of(group, planted)).collect::<Vec<_>>());
+        for (at, planted) in mistakes::of(size).enumerate() {
+            let desync = &told[0][at];
+            assert!(told.iter().all(|told| told[at] == *desync), "{}: {told:?}", planted.what);
+            planted.check(&desync.to_string());
+            assert!(desync.rank == 1 || desync.peer == 1, "{desync}");
+        }
+    }
+}
+
+/// Makes the mistake, and goes on; returns what this rank was told.
+fn told_of(group: &Group, planted: &Planted) -> Desync {
+    let what = planted.what;
+    let began = Instant::now();
+    let end = planted.make(group);
+    let error = end.expect_err(what);
+    assert!(began.elapsed() < LATE, "{what} took {:?}", began.elapsed());
+    assert_eq!(error.scope(), Scope::Call, "{what}: {error}");
+    let mut sum = [group.rank() as u64 + 1, 7];
+    group.all_reduce(&mut sum, ReduceOp::Sum).expect(what);
+    let size = group.size() as u64;
+    assert_eq!(sum, [size * (size + 1) / 2, 7 * size], "{what}");
+    match error {
+        Error::Desync(desync) => *desync,
+        other => panic!("{what}: {other}"),
+    }
+}
+
+/// In strict mode two operations of one shape are told apart by the lines that call them.
+pub(crate) fn swapped(setting: &Setting) {
+    let options = GroupOptions::default().timeout(Duration::from_secs(60)).compare_call_sites(true);
+    let told = run((setting.make)(3, options).expect("a world"), |group| {
+        let weights = |group: &Group| group.all_reduce(&mut [1.0_f32; 10], ReduceOp::Sum);
+        let biases = |group: &Group| group.all_reduce(&mut [2.0_f32; 10], ReduceOp::Sum);
+        weights(group).unwrap();
+        let swapped = if group.rank() == 1 { biases(group) } else { weights(group) };
+        let told = swapped.expect_err("they are not the same");
+        biases(group).expect("all call the same again");
+        told
+    });
+    for error in &told {
+        let is_told = matches!(error, Error::Desync(desync) if (desync.field, desync.sequence) == ("call site", 1));
+        assert!(is_told && *error == told[0], "{told:?}");
+    }
+}
+
+/// A message that is not what its receiver expects is told there alone, and seen by nobody.
+pub(crate) fn messages(setting: &Setting) {
+    setting.run(2, |group| {
+        if group.rank() == 0 {
+            group.send(&[1_u32; 50], 1, 1).unwrap();
+            group.send(&[1_u32; 200], 1, 2).unwrap();
+            group.send(&[1_u32; 100], 1, 3).unwrap();
+            return group.barrier().unwrap();
+        }
+        let mut room = [7_u32; 100];
+        let told = |error: Error, text: &str| {
+            assert_eq!(error.scope(), Scope::Call);
+            assert!(error.to_string().ends_with(text), "{error}");
+        };
+        told(group.recv(&mut room, 0, 1).unwrap_err(), "rank 1 called with count 100, rank 0 with count 50");
+        told(group.recv(&mut room, None, 2).unwrap_err(), "rank 1 called with count 100, rank 0 with count 200");
+        assert_eq!(room, [7; 100], "no part of a refused message is seen");
+        let other = group.recv_async(vec![0.0_f32; 100], 0, 3).unwrap().wait().unwrap_err();
+        told(other, "rank 1 called with dtype f32, rank 0 with dtype u32");
+        group.barrier().unwrap();
+    });
+}
+
+/// What a busy machine may take.
+const LATE: Duration = Duration::from_secs(5);

@@ -1,0 +1,116 @@
+//! Ranks that disagree, one mistake after the other: all are told, go on, and lose nothing over it but time.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use phalanx_core::{Error, Group, ReduceOp};
+
+use crate::hard_times::over;
+use crate::play::{belongings, failed, listen, say};
+use crate::times::{self, Times};
+use crate::world::{Ground, World};
+use crate::{LATE, SIZE, mistakes};
+
+/// Rows 25 to 32.
+#[test]
+fn ranks_in_a_segment_are_told_and_go_on() {
+    all_are_told_and_go_on(Ground::Segment, "shared memory");
+}
+
+#[test]
+fn ranks_over_tcp_are_told_and_go_on() {
+    all_are_told_and_go_on(Ground::Tcp, "TCP");
+}
+
+#[test]
+fn ranks_of_several_hosts_are_told_and_go_on() {
+    all_are_told_and_go_on(Ground::Mixed, "both");
+}
+
+fn all_are_told_and_go_on(ground: Ground, transport: &'static str) {
+    let mut told = Times::of("ranks disagree: all are told", transport);
+    let mut back = Times::of("ranks disagreed: the next call is done", transport);
+    for _ in 0..times::slow_runs(1) {
+        let world = World::start_on(ground, "quarrel", SIZE);
+        for planted in mistakes::of(SIZE) {
+            let what: Vec<String> = (0..SIZE).map(|rank| world.hear(rank, "disagreed").1).collect();
+            assert!(what.iter().all(|told| *told == what[0]), "{}: {what:?}", planted.what);
+            planted.check(&what[0]);
+            told.add((0..SIZE).map(|rank| over(&world.hear(rank, "told").1)));
+            back.add((0..SIZE).map(|rank| over(&world.hear(rank, "back").1)));
+        }
+        (0..SIZE).for_each(|rank| assert_eq!(world.hear(rank, "grown by").1, "[]", "rank {rank}"));
+        world.end();
+    }
+    told.hold(Duration::from_millis(250), LATE);
+    back.hold(Duration::from_millis(250), LATE);
+}
+
+/// Those who come back wait for one that never will.
+#[test]
+fn a_rank_that_is_killed_after_a_disagreement_is_named() {
+    for (ground, why) in [(Ground::Segment, "its process ended"), (Ground::Tcp, "connection closed")] {
+        let mut world = World::start_on(ground, "quarrel", SIZE);
+        (0..SIZE).for_each(|rank| world.expect(rank, "ready"));
+        world.tell_all("once more");
+        world.expect(2, "estranged");
+        let killed = world.kill(&[2]);
+        assert_eq!(world.verdict(&[2]), format!("rank 2 is dead: {why}"));
+        assert!(killed.elapsed() < LATE);
+        world.end();
+    }
+}
+
+/// Makes every mistake, says what it is told and how long that and the way back took, and what this process has more than before.
+/// Then makes one more, after which rank 2 does not come back.
+pub(crate) fn quarrel(group: &Group) {
+    let mut before = vec![];
+    for planted in mistakes::of(group.size()) {
+        group.barrier().expect("all are here");
+        let began = Instant::now();
+        let error = planted.make(group).expect_err(planted.what);
+        let (told, again) = (began.elapsed(), Instant::now());
+        let mut sum = [1_usize as u64; 1000];
+        group.all_reduce(&mut sum, ReduceOp::Sum).expect(planted.what);
+        let back = again.elapsed();
+        assert!(sum.iter().all(|sum| *sum == group.size() as u64));
+        say(&format!("disagreed {error}"));
+        say(&format!("told {}", told.as_micros()));
+        say(&format!("back {}", back.as_micros()));
+        if before.is_empty() {
+            before = settled_belongings(usize::MAX);
+        }
+    }
+    let after = settled_belongings(before.len());
+    let count = |thing: &String, all: &[String]| all.iter().filter(|other| *other == thing).count();
+    let grown: Vec<&String> = after.iter().filter(|thing| count(thing, &after) > count(thing, &before)).collect();
+    let is_more = after.len() > before.len();
+    say(&format!("grown by {:?}", if is_more { grown } else { vec![] }));
+    say("ready");
+    if listen().is_empty() {
+        return;
+    }
+    let planted = mistakes::of(group.size()).next().expect("there are some");
+    let error = planted.make(group).expect_err(planted.what);
+    assert!(matches!(error, Error::Desync(_)), "{error}");
+    say("estranged");
+    if group.rank() == 2 {
+        listen();
+    } else if let Err(error) = group.barrier() {
+        failed(&error);
+    }
+}
+
+/// What this process has once what it left behind is gone, down to this number of things.
+fn settled_belongings(len: usize) -> Vec<String> {
+    let began = Instant::now();
+    loop {
+        // An old round is left by a thread of its own.
+        let all = belongings();
+        let is_leaving = all.iter().any(|thing| thing.starts_with("phalanx-part"));
+        if (!is_leaving && all.len() <= len) || began.elapsed() > LATE {
+            return all;
+        }
+        thread::yield_now();
+    }
+}

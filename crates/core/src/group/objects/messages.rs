@@ -1,0 +1,117 @@
+//! Objects and blobs from one rank to another: two messages under one tag, what comes and then the bytes.
+
+use std::any::type_name;
+use std::panic::Location;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::blobs::BLOB;
+use super::exchange::{Verdict, zeroed};
+use super::header::{Given, Header};
+use super::{read, written};
+use crate::group::Group;
+use crate::{DType, Error, Op, OpKind, Result, Scope};
+
+impl Group {
+    /// Sends a value to a rank, which receives it as an object of the same type under the same tag.
+    ///
+    /// It travels as two messages: let only one thread of the receiver ask for objects under one tag at a time.
+    #[track_caller]
+    pub fn send_object<T: Serialize>(&self, value: &T, to: usize, tag: u32) -> Result<()> {
+        self.send_blob(&written(OpKind::Send, value)?, type_name::<T>(), to, tag, Location::caller())
+    }
+
+    /// Receives the next object of `from`, or of whichever rank sends first, under this tag. Returns the sender too.
+    ///
+    /// # Errors
+    ///
+    /// The group goes on, and the object is gone: [`Desync`](Error::Desync) where it is of another type,
+    /// [`Usage`](Error::Usage) where it is longer than
+    /// [`GroupOptions::largest_object`](crate::GroupOptions::largest_object) or cannot be read.
+    #[track_caller]
+    pub fn recv_object<T: DeserializeOwned>(&self, from: impl Into<Option<usize>>, tag: u32) -> Result<(T, usize)> {
+        let (bytes, from) = self.recv_blob(type_name::<T>(), from.into(), tag, Location::caller())?;
+        Ok((read(OpKind::Recv, from, &bytes)?, from))
+    }
+
+    /// Sends bytes to a rank that need not know how many come. As [`send_object`](Group::send_object), for bytes.
+    #[track_caller]
+    pub fn send_bytes(&self, value: &[u8], to: usize, tag: u32) -> Result<()> {
+        self.send_blob(value, BLOB, to, tag, Location::caller())
+    }
+
+    /// Receives bytes that were [sent](Group::send_bytes) as such. As [`recv_object`](Group::recv_object), for bytes.
+    #[track_caller]
+    pub fn recv_bytes(&self, from: impl Into<Option<usize>>, tag: u32) -> Result<(Vec<u8>, usize)> {
+        self.recv_blob(BLOB, from.into(), tag, Location::caller())
+    }
+
+    fn send_blob(
+        &self,
+        bytes: &[u8],
+        type_name: &str,
+        to: usize,
+        tag: u32,
+        site: &'static Location<'static>,
+    ) -> Result<()> {
+        let largest = self.shared.options.largest_object;
+        if bytes.len() > largest {
+            let expected = format!("must be at most {largest}, the largest object of the group");
+            return Err(Error::usage(OpKind::Send, "value", format!("{} bytes long", bytes.len()), expected));
+        }
+        let head = Header::new(OpKind::Send, 0, Given::Bytes(bytes.len() as u64), largest, type_name).encode();
+        for part in [&head, bytes] {
+            let call = self.call(Op::Send { count: part.len(), to, tag }, DType::U8, None, Some(part), &[], site)?;
+            self.play(&call, Some(part), &mut [])?;
+        }
+        Ok(())
+    }
+
+    fn recv_blob(
+        &self,
+        type_name: &str,
+        from: Option<usize>,
+        tag: u32,
+        site: &'static Location<'static>,
+    ) -> Result<(Vec<u8>, usize)> {
+        let mut head = [0; Header::BYTE_LEN];
+        let (sequence, from) = self.recv_part(&mut head, from, tag, site)?;
+        let largest = self.shared.options.largest_object;
+        let own = Header::new(OpKind::Send, 0, Given::Nothing, largest, type_name);
+        let verdict = Verdict { kind: OpKind::Recv, sequence, rank: self.rank(), own: &own };
+        let theirs = verdict.decoded(from, &head)?;
+        let room =
+            verdict.compare(from, &theirs).and_then(|()| verdict.byte_len(from, &theirs, own.largest)).and_then(zeroed);
+        let mut bytes = match room {
+            Ok(room) => room,
+            Err(error) => return Err(self.drop_part(from, tag, site).err().unwrap_or(error)),
+        };
+        self.recv_part(&mut bytes, Some(from), tag, site)?;
+        Ok((bytes, from))
+    }
+
+    /// Receives one of the two messages. Returns its number and the sender.
+    fn recv_part(
+        &self,
+        room: &mut [u8],
+        from: Option<usize>,
+        tag: u32,
+        site: &'static Location<'static>,
+    ) -> Result<(u32, usize)> {
+        let op = Op::Recv { count: room.len(), from, tag };
+        let call = self.call(op, DType::U8, None, Some(&[]), room, site)?;
+        let source = self.play(&call, Some(&[]), room)?.or(from);
+        let unknown = || Error::usage(OpKind::Recv, "from", "any", "must be known once a message came");
+        source.map(|from| (call.sequence, from)).ok_or_else(unknown)
+    }
+
+    /// Lets the bytes of an object go by that cannot be taken: they are the next message under the tag, and one that does
+    /// not fit its room is dropped.
+    fn drop_part(&self, from: usize, tag: u32, site: &'static Location<'static>) -> Result<()> {
+        match self.recv_part(&mut [], Some(from), tag, site) {
+            Err(error) if error.scope() != Scope::Call => Err(error),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! From the groups of a world to an account of them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use phalanx_comm::rendezvous::World;
+use phalanx_comm::{Formed, Registry};
+use phalanx_core::recorder::{Record, State, Total};
+use phalanx_core::{ErrorKind, Group, OpKind};
+
+use super::numbers::{Account, FORMAT, GroupAccount, KindAccount, Underway};
+
+/// What the groups of this world have done on this rank, and what they do now.
+///
+/// ```no_run
+/// let world = phalanx::init()?;
+/// let account = phalanx::account(&world);
+/// for group in &account.groups {
+///     println!("{}: {} operations, {} in flight", group.name, group.ended(), group.in_flight());
+/// }
+/// # Ok::<(), phalanx::Error>(())
+/// ```
+pub fn account(world: &World) -> Account {
+    Accountant::of(world).account()
+}
+
+/// Who takes accounts of one world for as long as it likes. It keeps neither the world nor its groups.
+#[derive(Clone, Debug)]
+pub(crate) struct Accountant {
+    registry: Registry,
+    job: String,
+    local_rank: usize,
+    host_name: String,
+    metrics: Option<SocketAddr>,
+}
+
+impl Accountant {
+    pub(crate) fn of(world: &World) -> Accountant {
+        Accountant {
+            registry: world.registry().clone(),
+            job: world.job().as_str().to_owned(),
+            local_rank: world.local_rank(),
+            host_name: world.members()[world.rank()].host_name().to_owned(),
+            metrics: None,
+        }
+    }
+
+    /// Where the rank answers Prometheus.
+    pub(crate) fn metrics(mut self, address: Option<SocketAddr>) -> Accountant {
+        self.metrics = address;
+        self
+    }
+
+    pub(crate) fn account(&self) -> Account {
+        let (rank, world_size) = self.registry.seat();
+        let groups = self.registry.groups();
+        Account {
+            format: FORMAT,
+            job: self.job.clone(),
+            rank,
+            world_size,
+            local_rank: self.local_rank,
+            host_name: self.host_name.clone(),
+            pid: std::process::id(),
+            metrics: self.metrics,
+            groups: groups.iter().map(|(formed, group)| of_group(formed, group)).collect(),
+        }
+    }
+}
+
+fn of_group(formed: &Formed, group: &Group) -> GroupAccount {
+    let glance = group.recorder().glance();
+    let now = group.now();
+    let underway = |record: Record| underway(&record, now);
+    GroupAccount {
+        name: formed.name.clone(),
+        number: formed.number,
+        epoch: group.epoch(),
+        members: formed.members.clone(),
+        transport: formed.transport.to_string(),
+        now_ns: nanoseconds(now),
+        kinds: glance.totals.used().map(|(kind, total)| of_kind(kind, total)).collect(),
+        last: glance.last.map(underway),
+        last_collective: glance.last_collective.map(underway),
+        pending: glance.pending_collective.or(glance.pending_message).map(underway),
+    }
+}
+
+fn of_kind(kind: OpKind, total: &Total) -> KindAccount {
+    let failed = ErrorKind::ALL.iter().map(|error| (word(error), total.failed(*error)));
+    KindAccount {
+        kind: kind.name().to_owned(),
+        called: total.called,
+        ended: total.ended,
+        failed: failed.filter(|(_, count)| *count > 0).collect(),
+        input_bytes: total.input_bytes,
+        output_bytes: total.output_bytes,
+        queued_ns: total.queued_ns,
+        busy_ns: total.busy_ns,
+        durations: total.durations().to_vec(),
+    }
+}
+
+fn underway(record: &Record, now: Duration) -> Underway {
+    let state = match record.state {
+        State::Queued => "queued",
+        State::Started => "started",
+        State::Done => "done",
+        State::Failed(_) => "failed",
+    };
+    Underway {
+        kind: record.op.name().to_owned(),
+        sequence: record.sequence,
+        is_message: matches!(record.op, OpKind::Send | OpKind::Recv),
+        peer: record.peer,
+        state: state.to_owned(),
+        called_ns: nanoseconds(now.saturating_sub(record.created)),
+        site: record.site.to_string(),
+    }
+}
+
+fn word(error: &ErrorKind) -> String {
+    format!("{error:?}").to_lowercase()
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    time.as_nanos().try_into().unwrap_or(u64::MAX)
+}

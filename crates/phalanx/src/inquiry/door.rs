@@ -1,0 +1,83 @@
+//! The doors: a socket with a name on this host, through which this user and root may come, and a TCP port.
+//!
+//! The host's socket is in the abstract namespace: it needs no directory that all launchers agree on, nobody can read its bytes on a disk,
+//! and the kernel takes it away with its process, however that ends. Its name anybody can see and use, so both sides ask the kernel who
+//! the other is.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{self as unix, UnixListener, UnixStream};
+
+use rustix::net::sockopt::socket_peercred;
+
+/// Where visitors come in.
+#[derive(Debug)]
+pub(crate) enum Door {
+    Host(UnixListener),
+    Network(TcpListener),
+}
+
+/// A connection.
+pub(super) trait Stream: Read + Write + AsFd + Send {}
+
+impl Stream for TcpStream {}
+impl Stream for UnixStream {}
+
+/// Whoever came in, and whether through the door of this host.
+pub(super) type Newcomer = (Box<dyn Stream>, bool);
+
+impl Door {
+    /// A socket of this name.
+    pub(crate) fn host(name: &[u8]) -> io::Result<Door> {
+        let listener = UnixListener::bind_addr(&unix::SocketAddr::from_abstract_name(name)?)?;
+        listener.set_nonblocking(true)?;
+        Ok(Door::Host(listener))
+    }
+
+    /// A port at this address; any, where it is 0.
+    pub(crate) fn network(address: SocketAddr) -> io::Result<Door> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Door::Network(listener))
+    }
+
+    /// The address, where it has one on the network.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Door::Host(_) => None,
+            Door::Network(listener) => listener.local_addr().ok(),
+        }
+    }
+
+    /// The next who waits outside, if anybody does. Who has no business here is sent away.
+    pub(super) fn admit(&self) -> io::Result<Option<Newcomer>> {
+        match self {
+            Door::Host(listener) => {
+                let (stream, _) = listener.accept()?;
+                let uid = socket_peercred(&stream)?.uid;
+                if uid != rustix::process::geteuid() && !uid.is_root() {
+                    log::debug!("user {} asked how this rank stands and was sent away", uid.as_raw());
+                    return Ok(None);
+                }
+                stream.set_nonblocking(true)?;
+                Ok(Some((Box::new(stream), true)))
+            }
+            Door::Network(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nonblocking(true)?;
+                Ok(Some((Box::new(stream), false)))
+            }
+        }
+    }
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Door::Host(listener) => listener.as_fd(),
+            Door::Network(listener) => listener.as_fd(),
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Who asks a rank how it stands is answered, by one thread that sleeps until somebody does. The words are those of HTTP; the doors are
+//! a socket on this host for this user, and TCP for Prometheus where that is asked for.
+
+mod desk;
+mod door;
+mod neighbours;
+mod office;
+mod request;
+mod service;
+mod visitor;
+
+use door::Door;
+pub use neighbours::{Neighbour, neighbours};
+use office::Office;
+pub(crate) use service::Service;

@@ -1,0 +1,61 @@
+//! The first number of each group under which ranks called different things.
+
+use std::collections::BTreeMap;
+
+use super::kind;
+use super::roster::{Company, Roster};
+use super::{Finding, Side};
+use crate::dump::Entry;
+
+pub(super) fn find(roster: &Roster<'_>) -> impl Iterator<Item = Finding> {
+    roster.companies.iter().filter_map(|company| company.sequences().find_map(|sequence| differs(company, sequence)))
+}
+
+fn differs(company: &Company<'_>, sequence: u64) -> Option<Finding> {
+    let called: Vec<(usize, &[&Entry])> = company.at(sequence).collect();
+    let count = |(_, entries): &(usize, &[&Entry])| entries.len();
+    let most = called.iter().map(count).max()?;
+    let (field, sides) = if called.iter().map(count).any(|count| count < most) {
+        let value =
+            called.iter().filter_map(|(rank, entries)| Some((*rank, entries.len().to_string(), *entries.first()?)));
+        ("the number of coalesced operations", sides(value))
+    } else {
+        (0..most).find_map(|at| {
+            let of = called.iter().filter_map(|(rank, entries)| Some((*rank, *entries.get(at)?)));
+            fields(&of.collect::<Vec<_>>())
+        })?
+    };
+    Some(Finding::Divergence { group: company.label(), sequence, field, sides })
+}
+
+/// The first field in which these entries differ, and the values.
+fn fields(entries: &[(usize, &Entry)]) -> Option<(&'static str, Vec<Side>)> {
+    FIELDS.iter().find_map(|(field, value)| {
+        let said = entries.iter().filter_map(|(rank, entry)| Some((*rank, value(entry)?, *entry)));
+        Some((*field, sides(said))).filter(|(_, sides)| sides.len() > 1)
+    })
+}
+
+/// The values, that of most ranks first.
+fn sides<'e>(said: impl Iterator<Item = (usize, String, &'e Entry)>) -> Vec<Side> {
+    let mut sides: BTreeMap<String, Side> = BTreeMap::new();
+    for (rank, value, entry) in said {
+        let new = || Side { value: value.clone(), ranks: Vec::new(), site: entry.site.clone() };
+        sides.entry(value.clone()).or_insert_with(new).ranks.push(rank);
+    }
+    let mut sides: Vec<Side> = sides.into_values().collect();
+    sides.sort_by_key(|side| std::cmp::Reverse(side.ranks.len()));
+    sides
+}
+
+/// What an entry says of a field; none where it says nothing, which differs from nothing.
+type Said = fn(&Entry) -> Option<String>;
+
+/// What all ranks must agree on, in the order in which it is told.
+const FIELDS: [(&str, Said); 5] = [
+    ("operation", |entry| Some(entry.kind.clone())),
+    ("dtype", |entry| entry.dtype.clone()),
+    ("reduction", |entry| entry.reduce.clone()),
+    ("root", |entry| entry.peer.map(|root| root.to_string())),
+    ("elements", |entry| kind::elements(entry).map(|elements| elements.to_string())),
+];

@@ -1,0 +1,309 @@
+//! What can be found, and the one line that tells each.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::dump::{Entry, Site};
+
+/// One thing that was found, most important first in a report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "finding", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Finding {
+    /// Ranks called different things under one number: the first in the group, which makes all that follow meaningless.
+    Divergence {
+        /// The group.
+        group: String,
+        /// The number.
+        sequence: u64,
+        /// What differs.
+        field: &'static str,
+        /// The values, that of most ranks first.
+        sides: Vec<Side>,
+    },
+    /// Ranks wait for each other in a circle.
+    Deadlock {
+        /// Each waits for the next, and the last for the first.
+        circle: Vec<Place>,
+    },
+    /// A rank has not called what others wait in.
+    Absent {
+        /// The group.
+        group: String,
+        /// The number that it did not call.
+        sequence: u64,
+        /// What the others called under it.
+        kind: Option<String>,
+        /// The rank.
+        rank: usize,
+        /// What it called last in the group.
+        last: Option<Place>,
+        /// What it waits in itself, which is why it does not come.
+        busy: Option<Place>,
+        /// Who waits for it, and where.
+        waiting: Vec<Place>,
+    },
+    /// A message waits for a peer that does nothing about it.
+    Unanswered {
+        /// The group.
+        group: String,
+        /// The message.
+        place: Place,
+        /// The peer, by its rank in the world.
+        peer: usize,
+        /// What the peer called last.
+        last: Option<Place>,
+    },
+    /// Ranks have no dump.
+    NoDump {
+        /// The ranks.
+        ranks: Vec<usize>,
+        /// Who waits in an operation of theirs.
+        waiting: Vec<Place>,
+    },
+    /// What a group said of its first failure.
+    Verdict {
+        /// The group.
+        group: String,
+        /// Its words.
+        verdict: String,
+        /// The ranks that say so.
+        ranks: Vec<usize>,
+    },
+    /// Operations ended in an error.
+    Failed {
+        /// The group.
+        group: String,
+        /// The kind of the error.
+        error: String,
+        /// The first such operation of each rank.
+        places: Vec<Place>,
+    },
+    /// Every rank called an operation, and some have not finished it.
+    Unfinished {
+        /// The group.
+        group: String,
+        /// Who has not finished.
+        waiting: Vec<Place>,
+        /// Who has.
+        done: Vec<usize>,
+    },
+    /// A rank comes after all others time and again.
+    Late {
+        /// The rank.
+        rank: usize,
+        /// In how many operations it was the last to come.
+        times: u64,
+        /// Of how many.
+        operations: u64,
+        /// For how long the others waited for it in all.
+        caused_ns: u64,
+        /// The time that all of it spans.
+        span_ns: u64,
+    },
+}
+
+/// One value and who has it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Side {
+    /// The value.
+    pub value: String,
+    /// The ranks, by their ranks in the world.
+    pub ranks: Vec<usize>,
+    /// Where the first of them called.
+    pub site: Option<Site>,
+}
+
+/// One operation of one rank.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Place {
+    /// The rank in the world.
+    pub rank: usize,
+    /// The group.
+    pub group: String,
+    /// The operation.
+    pub kind: String,
+    /// Its number.
+    pub sequence: u64,
+    /// Where it was called.
+    pub site: Option<Site>,
+    /// How it stands.
+    pub state: &'static str,
+    /// How long it had taken when the dump was taken.
+    pub age_ns: Option<u64>,
+}
+
+impl Finding {
+    /// The less, the more important: causes come before what follows from them.
+    pub(super) fn weight(&self) -> u32 {
+        match self {
+            Finding::Divergence { .. } => 0,
+            Finding::Deadlock { .. } => 1,
+            Finding::Absent { busy: None, .. } => 2,
+            Finding::Unanswered { .. } => 3,
+            Finding::NoDump { waiting, .. } if !waiting.is_empty() => 4,
+            Finding::Verdict { .. } => 5,
+            Finding::Absent { .. } => 6,
+            Finding::Failed { .. } => 7,
+            Finding::Unfinished { .. } => 8,
+            Finding::NoDump { .. } => 9,
+            Finding::Late { .. } => 10,
+        }
+    }
+
+    /// Whether this is about an operation of a rank, by the label of its group.
+    pub(crate) fn concerns(&self, rank: usize, group: &str, entry: &Entry) -> bool {
+        let here = |place: &Place| {
+            (place.rank, &*place.group, place.sequence, &place.kind) == (rank, group, entry.sequence, &entry.kind)
+        };
+        match self {
+            Finding::Divergence { group: theirs, sequence, .. } => {
+                theirs == group && *sequence == entry.sequence && !entry.is_message
+            }
+            Finding::Deadlock { circle: places } | Finding::NoDump { waiting: places, .. } => places.iter().any(here),
+            Finding::Absent { last, busy, waiting, .. } => waiting.iter().chain(last).chain(busy).any(here),
+            Finding::Unanswered { place, last, .. } => here(place) || last.as_ref().is_some_and(here),
+            Finding::Failed { places, .. } | Finding::Unfinished { waiting: places, .. } => places.iter().any(here),
+            Finding::Verdict { .. } | Finding::Late { .. } => false,
+        }
+    }
+
+    /// The ranks that are at fault, or most likely so.
+    pub fn culprits(&self) -> Vec<usize> {
+        match self {
+            Finding::Divergence { sides, .. } => sides.iter().skip(1).flat_map(|side| side.ranks.clone()).collect(),
+            Finding::Deadlock { circle } => circle.iter().map(|place| place.rank).collect(),
+            Finding::Absent { rank, .. } | Finding::Late { rank, .. } => vec![*rank],
+            Finding::Unanswered { peer, .. } => vec![*peer],
+            Finding::NoDump { ranks, .. } => ranks.clone(),
+            Finding::Verdict { .. } | Finding::Failed { .. } | Finding::Unfinished { .. } => Vec::new(),
+        }
+    }
+}
+
+impl Place {
+    pub(super) fn of(rank: usize, group: String, entry: &Entry, age_ns: Option<u64>) -> Place {
+        let (kind, sequence, site) = (entry.kind.clone(), entry.sequence, entry.site.clone());
+        Place { rank, group, kind, sequence, site, state: entry.state.name(), age_ns }
+    }
+
+    /// The operation without its rank.
+    fn operation(&self) -> String {
+        format!("{} {}{}", self.kind, self.sequence, at(self.site.as_ref()))
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Finding::Divergence { group, sequence, field, sides } => {
+                let told = |side: &Side| format!("{} {}{}", ranks(&side.ranks), side.value, at(side.site.as_ref()));
+                write!(f, "{group}: operation {sequence} differs in {field}: {}", list(sides.iter().map(told)))
+            }
+            Finding::Deadlock { circle } => {
+                let told = |place: &Place| format!("rank {} in {} of {}", place.rank, place.operation(), place.group);
+                write!(
+                    f,
+                    "deadlock: each waits for the next, the last for the first: {}",
+                    list(circle.iter().map(told))
+                )
+            }
+            Finding::Absent { .. } => self.absent(f),
+            Finding::Unanswered { group, place, peer, last } => {
+                let (rank, operation) = (place.rank, place.operation());
+                write!(f, "{group}: rank {rank} waits for rank {peer} in {operation}{}; ", since([place]))?;
+                write!(f, "rank {peer} {}", last_of(last.as_ref()))
+            }
+            Finding::NoDump { ranks: missing, waiting } => {
+                write!(f, "{} no dump", has(missing))?;
+                match waiting.first() {
+                    Some(place) => write!(f, ", and {} of {} waits for all", place.operation(), place.group),
+                    None => Ok(()),
+                }
+            }
+            Finding::Verdict { group, verdict, ranks: said } => {
+                write!(f, "{group}: {verdict} (said by {})", ranks(said))
+            }
+            Finding::Failed { group, error, places } => {
+                let all: Vec<usize> = places.iter().map(|place| place.rank).collect();
+                let first = places.first().map(Place::operation).unwrap_or_default();
+                write!(f, "{group}: {first} ended in an error of kind {error} on {}", ranks(&all))
+            }
+            Finding::Unfinished { group, waiting, done } => {
+                let all: Vec<usize> = waiting.iter().map(|place| place.rank).collect();
+                let first = waiting.first().map(Place::operation).unwrap_or_default();
+                write!(f, "{group}: every rank called {first}, {} not finished it{}", has(&all), since(waiting))?;
+                if done.is_empty() { Ok(()) } else { write!(f, ", {} finished it", has(done)) }
+            }
+            Finding::Late { rank, times, operations, caused_ns, span_ns } => {
+                let (caused, span) = (seconds(*caused_ns), seconds(*span_ns));
+                write!(f, "rank {rank} is late: the last in {times} of {operations} operations, ")?;
+                write!(f, "the others waited {caused} of {span} for it")
+            }
+        }
+    }
+}
+
+impl Finding {
+    fn absent(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Finding::Absent { group, sequence, kind, rank, last, busy, waiting } = self else { return Ok(()) };
+        let kind = kind.as_deref().unwrap_or("operation");
+        let all: Vec<usize> = waiting.iter().map(|place| place.rank).collect();
+        let site = at(waiting.first().and_then(|place| place.site.as_ref()));
+        write!(f, "{group}: rank {rank} never called {kind} {sequence}; {} there{site}", waits(&all))?;
+        write!(f, "{}; its last was {}", since(waiting), last.as_ref().map_or("nothing".to_owned(), Place::operation))?;
+        match busy {
+            Some(busy) => write!(f, ", and it waits in {} of {}", busy.operation(), busy.group),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Ranks in words: "rank 3", "ranks 0, 2-5".
+pub(super) fn ranks(all: &[usize]) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for &rank in all {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == rank => *last = rank,
+            _ => runs.push((rank, rank)),
+        }
+    }
+    let words = runs.iter().map(|(first, last)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first}-{last}"),
+    });
+    format!("{} {}", if all.len() == 1 { "rank" } else { "ranks" }, words.collect::<Vec<_>>().join(", "))
+}
+
+fn has(all: &[usize]) -> String {
+    format!("{} {}", ranks(all), if all.len() == 1 { "has" } else { "have" })
+}
+
+fn waits(all: &[usize]) -> String {
+    format!("{} {}", ranks(all), if all.len() == 1 { "waits" } else { "wait" })
+}
+
+fn at(site: Option<&Site>) -> String {
+    site.map(|site| format!(" (at {site})")).unwrap_or_default()
+}
+
+/// For how long the one that waits longest had waited.
+fn since<'a>(places: impl IntoIterator<Item = &'a Place>) -> String {
+    let longest = places.into_iter().filter_map(|place| place.age_ns).max();
+    longest.map(|age| format!(" since {}", seconds(age))).unwrap_or_default()
+}
+
+fn last_of(last: Option<&Place>) -> String {
+    let told = |last: &Place| format!("last called {} of {}, which is {}", last.operation(), last.group, last.state);
+    last.map_or("has called nothing".to_owned(), told)
+}
+
+fn seconds(nanoseconds: u64) -> String {
+    format!("{:.3} s", nanoseconds as f64 / 1e9)
+}
+
+fn list(words: impl Iterator<Item = String>) -> String {
+    words.collect::<Vec<_>>().join(", ")
+}

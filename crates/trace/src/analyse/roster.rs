@@ -1,0 +1,150 @@
+//! The groups of all dumps, matched: who is in each, and what each of its ranks called in it, by number.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::dump::{Dump, Entry, State, TracedGroup};
+
+/// Every group, and every dump by its rank.
+#[derive(Debug)]
+pub(super) struct Roster<'d> {
+    pub(super) companies: Vec<Company<'d>>,
+    pub(super) dumps: BTreeMap<usize, &'d Dump>,
+}
+
+/// One group over all dumps.
+#[derive(Debug)]
+pub(super) struct Company<'d> {
+    pub(super) name: &'d str,
+    pub(super) description: &'d str,
+    epoch: u32,
+    /// Ranks in the world, those without a dump too.
+    pub(super) members: Vec<usize>,
+    /// What its members with a dump say, by their ranks in the world.
+    pub(super) seats: BTreeMap<usize, Seat<'d>>,
+}
+
+/// What one rank says of one group.
+#[derive(Debug)]
+pub(super) struct Seat<'d> {
+    pub(super) dump: &'d Dump,
+    pub(super) group: &'d TracedGroup,
+    /// By their numbers; a number stands for several only where they were coalesced.
+    pub(super) collectives: BTreeMap<u64, Vec<&'d Entry>>,
+    pub(super) messages: Vec<&'d Entry>,
+}
+
+/// What makes two ranks' groups the same one. Those of one rank that are alike in this are told apart by their order.
+type Key<'d> = (&'d str, u32, Option<&'d [usize]>);
+
+impl<'d> Roster<'d> {
+    pub(super) fn of(dumps: &'d [Dump]) -> Roster<'d> {
+        let mut roster = Roster { companies: Vec::new(), dumps: BTreeMap::new() };
+        let mut places: HashMap<(Key<'d>, usize), usize> = HashMap::new();
+        for dump in dumps {
+            roster.dumps.insert(dump.rank, dump);
+            let mut turns: HashMap<Key<'d>, usize> = HashMap::new();
+            for (group, seat) in seats(dump) {
+                let key = (&*group.name, group.epoch, group.members.as_deref());
+                let turn = turns.entry(key).or_default();
+                let next = roster.companies.len();
+                let at = *places.entry((key, *turn)).or_insert(next);
+                *turn += 1;
+                roster.seat(at, dump.rank, group, seat);
+            }
+        }
+        roster
+    }
+
+    fn seat(&mut self, at: usize, rank: usize, group: &'d TracedGroup, seat: Seat<'d>) {
+        if at == self.companies.len() {
+            let TracedGroup { name, description, epoch, members, .. } = group;
+            let members = members.clone().unwrap_or_default();
+            self.companies.push(Company { name, description, epoch: *epoch, members, seats: BTreeMap::new() });
+        }
+        let company = &mut self.companies[at];
+        // Where nobody wrote down who is in the group, they are those who called something in it.
+        if !company.members.contains(&rank) {
+            company.members.push(rank);
+        }
+        company.seats.insert(rank, seat);
+    }
+
+    /// How many ranks there are, as far as anybody says.
+    pub(super) fn world_size(&self) -> usize {
+        let said = self.dumps.values().filter_map(|dump| dump.world_size).max().unwrap_or(0);
+        let seen = self.dumps.keys().next_back().map_or(0, |last| last + 1);
+        said.max(seen)
+    }
+}
+
+impl<'d> Company<'d> {
+    /// What the group is called where people read it.
+    pub(super) fn label(&self) -> String {
+        label(self.name, self.description, self.epoch)
+    }
+
+    /// Every number that any rank remembers.
+    pub(super) fn sequences(&self) -> impl Iterator<Item = u64> {
+        let all: std::collections::BTreeSet<u64> =
+            self.seats.values().flat_map(|seat| seat.collectives.keys().copied()).collect();
+        all.into_iter()
+    }
+
+    /// What each rank that remembers it called under a number.
+    pub(super) fn at(&self, sequence: u64) -> impl Iterator<Item = (usize, &[&'d Entry])> {
+        self.seats.iter().filter_map(move |(rank, seat)| Some((*rank, &**seat.collectives.get(&sequence)?)))
+    }
+}
+
+impl<'d> Seat<'d> {
+    /// The last collective that the rank called.
+    pub(super) fn last(&self) -> Option<&'d Entry> {
+        self.collectives.values().next_back()?.last().copied()
+    }
+
+    /// Whether the rank has called the collective of this number.
+    pub(super) fn has_called(&self, sequence: u64) -> bool {
+        self.last().is_some_and(|last| last.sequence >= sequence)
+    }
+
+    /// Whether a collective ended in an error here.
+    pub(super) fn has_failed(&self) -> bool {
+        self.collectives.values().flatten().any(|entry| matches!(entry.state, State::Failed(_)))
+    }
+
+    /// How long an operation had taken when the dump was taken; none where that was not written down.
+    pub(super) fn age(&self, entry: &Entry) -> Option<u64> {
+        Some(self.dump.taken_ns?.saturating_sub(entry.created_ns))
+    }
+}
+
+/// The groups of a dump and what was called in each.
+fn seats(dump: &Dump) -> impl Iterator<Item = (&TracedGroup, Seat<'_>)> {
+    let new = |group| Seat { dump, group, collectives: BTreeMap::new(), messages: Vec::new() };
+    let mut seats: Vec<Seat<'_>> = dump.groups.iter().map(new).collect();
+    for entry in &dump.entries {
+        let seat = &mut seats[entry.group];
+        if entry.is_message {
+            seat.messages.push(entry);
+        } else {
+            seat.collectives.entry(entry.sequence).or_default().push(entry);
+        }
+    }
+    dump.groups.iter().zip(seats)
+}
+
+/// What a group is called where people read it.
+fn label(name: &str, description: &str, epoch: u32) -> String {
+    let life = if epoch == 0 { String::new() } else { format!(" (epoch {epoch})") };
+    match description {
+        "" | "undefined" => format!("{name}{life}"),
+        description => format!("{name} ({description}){life}"),
+    }
+}
+
+impl TracedGroup {
+    /// What the group is called where people read it.
+    pub fn label(&self) -> String {
+        label(&self.name, &self.description, self.epoch)
+    }
+}

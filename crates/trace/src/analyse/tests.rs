@@ -1,0 +1,339 @@
+//! Planted divergences, absences, deadlocks and stragglers: each is found, blamed on the right rank, and nothing else is.
+
+use super::*;
+use crate::dump::{Entry, FORMAT, Site, State, TracedGroup};
+
+const SECOND: u64 = 1_000_000_000;
+const START: u64 = 1_700_000_000 * SECOND;
+
+/// One rank that does what it is told.
+struct Rank(Dump);
+
+impl Rank {
+    fn new(rank: usize, size: usize) -> Rank {
+        let dump = Dump {
+            format: FORMAT,
+            rank,
+            world_size: Some(size),
+            host_name: Some("host".to_owned()),
+            pid: Some(100 + rank as u32),
+            taken_ns: Some(START + 1000 * SECOND),
+            groups: Vec::new(),
+            entries: Vec::new(),
+        };
+        Rank(dump).group("world", (0..size).collect())
+    }
+
+    fn group(mut self, name: &str, members: Vec<usize>) -> Rank {
+        let members = Some(members);
+        self.0.groups.push(TracedGroup { name: name.to_owned(), members, ..TracedGroup::default() });
+        self
+    }
+
+    /// The next operation of a group, called at this time.
+    fn call(&mut self, group: usize, kind: &str, at: u64, state: State) -> &mut Entry {
+        let is_message = matches!(kind, "send" | "recv");
+        let before = self.0.entries.iter().filter(|entry| entry.group == group && entry.is_message == is_message);
+        let sequence = before.count() as u64;
+        let ended_ns = (state == State::Done).then_some(START + at + 1000);
+        self.0.entries.push(Entry {
+            group,
+            record: self.0.entries.len() as u64,
+            sequence,
+            kind: kind.to_owned(),
+            is_message,
+            dtype: Some("f32".to_owned()),
+            reduce: (kind == "all_reduce").then(|| "sum".to_owned()),
+            peer: None,
+            input: 8,
+            output: 8,
+            even: true,
+            site: Some(Site { file: "train.rs".to_owned(), line: 10 + sequence as u32, function: None }),
+            created_ns: START + at,
+            started_ns: Some(START + at),
+            ended_ns,
+            state,
+            timeout_ns: None,
+        });
+        self.0.entries.last_mut().expect("just pushed")
+    }
+
+    fn done(mut self, kind: &str, times: usize) -> Rank {
+        for _ in 0..times {
+            let at = self.0.entries.len() as u64 * SECOND;
+            self.call(0, kind, at, State::Done);
+        }
+        self
+    }
+}
+
+fn world(size: usize, tell: impl Fn(usize, Rank) -> Rank) -> Vec<Dump> {
+    (0..size).map(|rank| tell(rank, Rank::new(rank, size)).0).collect()
+}
+
+fn told(dumps: &[Dump]) -> Vec<String> {
+    analyse(dumps).findings.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn ranks_that_agree_have_nothing_found() {
+    let dumps = world(4, |_, rank| rank.done("all_reduce", 20).done("broadcast", 3).done("barrier", 1));
+    let report = analyse(&dumps);
+    assert_eq!(report.findings, []);
+    assert_eq!((report.ranks, report.world_size), (4, 4));
+    assert!(report.arrivals.iter().all(|arrival| arrival.operations == 21), "{:?}", report.arrivals);
+    assert!(report.to_string().contains("nobody waits"));
+}
+
+#[test]
+fn the_first_divergence_names_the_odd_rank_the_field_and_both_values() {
+    let plant = |change: fn(&mut Entry)| {
+        let dumps = world(3, |number, mut rank| {
+            rank = rank.done("all_reduce", 6);
+            if number == 1 {
+                rank.0.entries[4..].iter_mut().for_each(change);
+            }
+            rank
+        });
+        let [finding] = &analyse(&dumps).findings[..] else { panic!("{:?}", told(&dumps)) };
+        assert_eq!(finding.culprits(), [1]);
+        finding.to_string()
+    };
+    let start = "world: operation 4 differs in ";
+    assert_eq!(
+        plant(|entry| entry.kind = "broadcast".to_owned()),
+        format!("{start}operation: ranks 0, 2 all_reduce (at train.rs:14), rank 1 broadcast (at train.rs:14)")
+    );
+    for (change, field) in [
+        ((|entry| entry.dtype = Some("f64".to_owned())) as fn(&mut Entry), "dtype: ranks 0, 2 f32 (at"),
+        (|entry| entry.reduce = Some("max".to_owned()), "reduction: ranks 0, 2 sum (at"),
+        (|entry| entry.output = 9, "elements: ranks 0, 2 8 (at"),
+    ] {
+        let told = plant(change);
+        assert!(told.starts_with(&format!("{start}{field}")), "{told}");
+    }
+}
+
+#[test]
+fn roots_and_totals_are_compared_and_parts_are_not() {
+    let dumps = world(3, |number, mut rank| {
+        let entry = rank.call(0, "broadcast", 0, State::Done);
+        (entry.input, entry.peer) = (if number == 1 { 8 } else { 0 }, Some(1));
+        let entry = rank.call(0, "reduce", SECOND, State::Done);
+        (entry.output, entry.peer) = (if number == 1 { 8 } else { 0 }, Some(1));
+        let entry = rank.call(0, "all_gather", SECOND, State::Done);
+        (entry.input, entry.even) = (number as u64, false);
+        let entry = rank.call(0, "all_to_all", SECOND, State::Done);
+        (entry.input, entry.output, entry.even) = (number as u64, 9, false);
+        let entry = rank.call(0, "gather", SECOND, State::Done);
+        (entry.input, entry.output) = (8, if number == 0 { 24 } else { 0 });
+        entry.peer = Some(if number == 2 { 2 } else { 0 });
+        rank
+    });
+    let told = told(&dumps);
+    assert_eq!(
+        told,
+        ["world: operation 4 differs in root: ranks 0-1 0 (at train.rs:14), rank 2 2 (at train.rs:14)"
+            .replace("0-1", "0, 1")]
+    );
+}
+
+#[test]
+fn who_never_came_is_told_with_its_last_call_and_who_waits() {
+    let dumps = world(4, |number, rank| {
+        let mut rank = rank.done("all_reduce", 3);
+        if number != 2 {
+            rank.call(0, "barrier", 900 * SECOND, State::Started);
+        }
+        rank
+    });
+    assert_eq!(
+        told(&dumps),
+        ["world: rank 2 never called barrier 3; ranks 0, 1, 3 wait there (at train.rs:13) since 100.000 s; \
+          its last was all_reduce 2 (at train.rs:12)"]
+    );
+    assert_eq!(analyse(&dumps).findings[0].culprits(), [2]);
+}
+
+#[test]
+fn a_rank_that_is_a_moment_behind_is_nobody_absent() {
+    let dumps = world(2, |number, rank| {
+        let mut rank = rank.done("all_reduce", 3);
+        if number == 0 {
+            rank.call(0, "barrier", 1000 * SECOND - 1000, State::Started);
+        }
+        rank
+    });
+    assert_eq!(analyse(&dumps).findings, []);
+    let report = analyse_with(&dumps, &Options::default().patience(Duration::ZERO));
+    assert!(matches!(report.findings[..], [Finding::Absent { rank: 1, sequence: 3, .. }]), "{report}");
+}
+
+/// Rank 2 is the cause: rank 1 waits for it in another group, and rank 0 for rank 1.
+#[test]
+fn what_follows_comes_after_its_cause() {
+    let dumps = world(3, |number, mut rank| {
+        if number > 0 {
+            rank = rank.group("pair", vec![1, 2]);
+        }
+        if number < 2 {
+            rank.call(number, if number == 0 { "all_reduce" } else { "barrier" }, SECOND, State::Started);
+        }
+        rank
+    });
+    let report = analyse(&dumps);
+    let Some(Finding::Absent { rank: 2, busy: None, .. }) = report.findings.first() else { panic!("{report}") };
+    let busy = report.findings.iter().find_map(|finding| match finding {
+        Finding::Absent { rank: 1, busy, .. } => busy.clone(),
+        _ => None,
+    });
+    assert_eq!(busy.map(|place| place.group), Some("pair".to_owned()));
+    assert!(report.findings.is_sorted_by_key(Finding::weight));
+}
+
+#[test]
+fn a_circle_of_waiting_ranks_is_a_deadlock() {
+    let dumps = world(3, |number, rank| {
+        let mut rank = rank.group("other", vec![0, 1, 2]).done("all_reduce", 2);
+        let group = usize::from(number == 0);
+        rank.call(group, "all_reduce", 10 * SECOND, State::Started);
+        rank
+    });
+    let report = analyse(&dumps);
+    let Finding::Deadlock { circle } = &report.findings[0] else { panic!("{report}") };
+    assert_eq!(
+        circle.iter().map(|place| (place.rank, &*place.group)).collect::<Vec<_>>(),
+        [(0, "other"), (1, "world")]
+    );
+}
+
+#[test]
+fn two_ranks_that_both_receive_are_a_deadlock_and_a_pair_that_meets_is_none() {
+    let pair = |kinds: [&'static str; 2]| {
+        world(2, move |number, mut rank| {
+            rank.call(0, kinds[number], SECOND, State::Started).peer = Some(1 - number);
+            rank
+        })
+    };
+    assert!(told(&pair(["recv", "recv"]))[0].starts_with("deadlock"), "{:?}", told(&pair(["recv", "recv"])));
+    assert_eq!(told(&pair(["send", "recv"])), Vec::<String>::new());
+    let lonely = world(2, |number, mut rank| {
+        if number == 0 {
+            rank.call(0, "recv", SECOND, State::Started).peer = Some(1);
+        }
+        rank
+    });
+    assert_eq!(
+        told(&lonely),
+        ["world: rank 0 waits for rank 1 in recv 0 (at train.rs:10) since 999.000 s; rank 1 has called nothing"]
+    );
+}
+
+#[test]
+fn a_deadline_that_passed_blames_who_never_came() {
+    let dumps = world(2, |number, rank| {
+        let mut rank = rank.done("all_reduce", 1);
+        if number == 0 {
+            rank.call(0, "all_reduce", SECOND, State::Failed("timeout".to_owned()));
+            rank.0.groups[0].verdict = Some("all_reduce (operation 1) not finished after 3s".to_owned());
+        }
+        rank
+    });
+    let report = analyse(&dumps);
+    let kinds: Vec<u32> = report.findings.iter().map(Finding::weight).collect();
+    assert!(matches!(report.findings[0], Finding::Absent { rank: 1, .. }), "{report}");
+    assert!(kinds.is_sorted() && kinds.len() == 3, "{report}");
+}
+
+/// Rank 3 died in operation 1. Rank 2 heard of it in its own operation 1 and went no further: nobody waited for rank 2.
+#[test]
+fn who_stopped_at_an_error_is_not_blamed_for_what_it_did_not_call() {
+    let mut dumps = world(4, |number, rank| {
+        let mut rank = rank.done("all_reduce", 1);
+        rank.call(0, "all_reduce", SECOND, if number < 2 { State::Done } else { State::Failed("peer".to_owned()) });
+        if number < 2 {
+            rank.call(0, "barrier", 2 * SECOND, State::Failed("aborted".to_owned()));
+        }
+        rank
+    });
+    dumps.pop();
+    let report = analyse(&dumps);
+    assert!(matches!(&report.findings[0], Finding::NoDump { ranks, .. } if ranks[..] == [3]), "{report}");
+    assert!(!report.findings.iter().any(|finding| matches!(finding, Finding::Absent { .. })), "{report}");
+}
+
+#[test]
+fn ranks_without_a_dump_are_told_and_suspected_where_others_wait() {
+    let mut dumps = world(4, |_, rank| {
+        let mut rank = rank.done("all_reduce", 1);
+        rank.call(0, "barrier", SECOND, State::Started);
+        rank
+    });
+    dumps.remove(2);
+    assert_eq!(told(&dumps), ["rank 2 has no dump, and barrier 1 (at train.rs:11) of world waits for all"]);
+    dumps.iter_mut().for_each(|dump| dump.entries.truncate(1));
+    assert_eq!(told(&dumps), ["rank 2 has no dump"]);
+}
+
+#[test]
+fn an_operation_that_all_called_and_some_never_finished_is_told() {
+    let dumps = world(3, |number, rank| {
+        let mut rank = rank.done("all_reduce", 1);
+        rank.call(0, "all_reduce", SECOND, if number == 0 { State::Done } else { State::Started });
+        rank
+    });
+    let all = told(&dumps);
+    let expected = "world: every rank called all_reduce 1 (at train.rs:11), ranks 1, 2 have not finished it";
+    assert_eq!(all, [format!("{expected} since 999.000 s, rank 0 has finished it")]);
+}
+
+#[test]
+fn the_straggler_is_found_although_the_clocks_of_hosts_differ() {
+    let late = |number: usize| {
+        let mut dumps = world(3, |rank_number, mut rank| {
+            for turn in 0..20 {
+                let begin = turn * SECOND;
+                let at = begin + if rank_number == number { SECOND / 3 } else { rank_number as u64 * 1000 };
+                rank.call(0, "all_reduce", at, State::Done).ended_ns = Some(START + begin + SECOND / 2);
+            }
+            rank.0.host_name = Some(format!("host{rank_number}"));
+            rank
+        });
+        // Rank 0's clock is two hours ahead.
+        for entry in &mut dumps[0].entries {
+            entry.created_ns += 7200 * SECOND;
+            entry.ended_ns = entry.ended_ns.map(|time| time + 7200 * SECOND);
+        }
+        analyse(&dumps).findings
+    };
+    for number in 0..3 {
+        let found = late(number);
+        let [Finding::Late { rank, times: 20, operations: 20, .. }] = found[..] else { panic!("{found:?}") };
+        assert_eq!(rank, number);
+    }
+}
+
+#[test]
+fn groups_of_one_name_and_other_members_are_others() {
+    let dumps = world(4, |number, rank| {
+        let members = if number < 2 { vec![0, 1] } else { vec![2, 3] };
+        let mut rank = rank.group("tensor", members);
+        for turn in 0..3 {
+            rank.call(1, if number < 2 { "all_reduce" } else { "barrier" }, turn, State::Done);
+        }
+        rank
+    });
+    assert_eq!(analyse(&dumps).findings, []);
+}
+
+#[test]
+fn what_a_rank_no_longer_remembers_is_no_absence() {
+    let mut dumps = world(2, |_, rank| rank.done("all_reduce", 10));
+    dumps[0].entries.drain(..7);
+    assert_eq!(analyse(&dumps).findings, []);
+    // The slow one still remembers what the fast one has forgotten.
+    dumps[1].entries.truncate(4);
+    dumps[0].entries[2].state = State::Started;
+    let report = analyse(&dumps);
+    assert!(matches!(report.findings[..], [Finding::Absent { rank: 1, sequence: 4, .. }]), "{report}");
+}

@@ -1,0 +1,111 @@
+//! A dump taken from recorders. The clocks are read by whoever takes it: "now" by the wall, and by each group's own clock.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use phalanx_core::recorder::{Record, Recorder, State as Recorded};
+use phalanx_core::{Group, OpKind};
+
+use super::{Dump, Entry, FORMAT, Site, State, TracedGroup};
+
+/// Whose dump it is.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The rank in the world.
+    pub rank: usize,
+    /// How many ranks the world has.
+    pub world_size: usize,
+    /// The name of its host.
+    pub host_name: String,
+    /// Its process.
+    pub pid: u32,
+}
+
+impl Dump {
+    /// A dump without groups, taken `now`.
+    pub fn new(identity: Identity, now: SystemTime) -> Dump {
+        Dump {
+            format: FORMAT,
+            rank: identity.rank,
+            world_size: Some(identity.world_size),
+            host_name: Some(identity.host_name),
+            pid: Some(identity.pid),
+            taken_ns: Some(nanoseconds(now.duration_since(UNIX_EPOCH).unwrap_or_default())),
+            groups: Vec::new(),
+            entries: Vec::new(),
+        }
+    }
+
+    /// Adds what `group` remembers. The verdict is the group's first failure, where its caller has seen one.
+    pub fn add(&mut self, group: &Group, description: &str, verdict: Option<String>) {
+        let traced = TracedGroup {
+            name: group.name().to_owned(),
+            description: description.to_owned(),
+            epoch: group.epoch(),
+            members: Some(group.members().to_vec()),
+            forgotten: 0,
+            verdict,
+        };
+        self.add_recorder(traced, group.recorder(), group.now());
+    }
+
+    /// Adds what `recorder` remembers of a group, where `now` is the time by the recorder's clock at the moment of the dump.
+    pub fn add_recorder(&mut self, group: TracedGroup, recorder: &Recorder, now: Duration) {
+        let records = recorder.records();
+        let clock = Clock { wall: self.taken_ns.unwrap_or_default(), now };
+        let forgotten = records.first().map_or(0, |oldest| oldest.number);
+        let at = self.groups.len();
+        self.groups.push(TracedGroup { forgotten, ..group });
+        self.entries.extend(records.iter().map(|record| clock.entry(at, record)));
+    }
+}
+
+/// One moment on two clocks.
+struct Clock {
+    wall: u64,
+    now: Duration,
+}
+
+impl Clock {
+    fn entry(&self, group: usize, record: &Record) -> Entry {
+        Entry {
+            group,
+            record: record.number,
+            sequence: record.sequence.into(),
+            kind: record.op.name().to_owned(),
+            is_message: matches!(record.op, OpKind::Send | OpKind::Recv),
+            dtype: Some(record.dtype.name().to_owned()),
+            reduce: record.reduce.map(|reduce| reduce.name().to_owned()),
+            peer: record.peer,
+            input: record.input as u64,
+            output: record.output as u64,
+            even: record.even,
+            site: Some(Site { file: record.site.file().to_owned(), line: record.site.line(), function: None }),
+            created_ns: self.on_the_wall(record.created),
+            started_ns: record.started.map(|time| self.on_the_wall(time)),
+            ended_ns: record.ended.map(|time| self.on_the_wall(time)),
+            state: state(record.state),
+            timeout_ns: Some(nanoseconds(record.timeout)),
+        }
+    }
+
+    /// What ended while the dump was taken is later than the dump.
+    fn on_the_wall(&self, time: Duration) -> u64 {
+        match self.now.checked_sub(time) {
+            Some(ago) => self.wall.saturating_sub(nanoseconds(ago)),
+            None => self.wall.saturating_add(nanoseconds(time - self.now)),
+        }
+    }
+}
+
+fn state(recorded: Recorded) -> State {
+    match recorded {
+        Recorded::Queued => State::Queued,
+        Recorded::Started => State::Started,
+        Recorded::Done => State::Done,
+        Recorded::Failed(kind) => State::Failed(format!("{kind:?}").to_lowercase()),
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    time.as_nanos().try_into().unwrap_or(u64::MAX)
+}
