@@ -1,0 +1,39 @@
+"""Phalanx: distributed training communication whose errors name the guilty rank.
+
+With PyTorch this is a backend of ``torch.distributed``::
+
+    import phalanx
+    import torch.distributed as dist
+
+    dist.init_process_group("phalanx")
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+from ._native import Error
+from .worlds import Group, World, init
+
+try:
+    __version__ = version("phalanx")
+except PackageNotFoundError:  # used where it lies, without having been installed
+    __version__ = "0"
+
+__all__ = ["Error", "Group", "World", "init"]
+
+if find_spec("torch") is not None:
+    # First, because at its end it may load our backend, which needs a PyTorch that is there.
+    import torch  # noqa: F401
+
+    from . import rendezvous
+    from .backend import ProcessGroup, init_process_group, monitored_barrier, register
+    from .failures import BackendError
+    from .joining import Options
+    from .store import StoreFailure, TCPStore, WorldStore
+
+    register()
+    rendezvous.register()
+    __all__ += ["BackendError", "Options", "ProcessGroup", "StoreFailure", "TCPStore", "WorldStore"]
+    __all__ += ["init_process_group", "monitored_barrier"]

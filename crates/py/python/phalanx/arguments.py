@@ -1,0 +1,52 @@
+"""What calls of PyTorch may be given, checked before anything is sent, in words that name the call and the argument."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+
+def single(call: str, argument: str, tensors: Sequence[Any]) -> Any:
+    if len(tensors) != 1:
+        raise ValueError(f"phalanx: {call}: {argument} are a list of {len(tensors)}, must be a single one")
+    return tensors[0]
+
+
+def check_some(call: str, argument: str, tensors: Sequence[Any]) -> None:
+    if not tensors:
+        raise ValueError(f"phalanx: {call}: {argument} are an empty list, must be one at least")
+
+
+def check_pairs(call: str, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+    if len(outputs) != len(inputs) or not outputs:
+        raise ValueError(
+            f"phalanx: {call}: {len(outputs)} outputs and {len(inputs)} inputs, must be as many and one at least"
+        )
+
+
+def check_same_dtype(call: str, tensors: Sequence[Tensor]) -> None:
+    first = tensors[0].dtype
+    for tensor in tensors:
+        if tensor.dtype != first:
+            raise TypeError(f"phalanx: {call}: tensors have dtypes {first} and {tensor.dtype}, must have one")
+
+
+def tag_number(call: str, tag: int) -> int:
+    if not 0 <= tag < _OWN_TAGS:
+        raise ValueError(f"phalanx: {call}: tag is {tag}, must be 0 to {_OWN_TAGS - 1}")
+    return tag
+
+
+def counts_of(parts: Sequence[Tensor]) -> int | list[int]:
+    counts = count_of_each(parts)
+    return counts[0] if counts.count(counts[0]) == len(counts) else counts
+
+
+def count_of_each(parts: Sequence[Tensor]) -> list[int]:
+    return [part.numel() for part in parts]
+
+
+# Tags from here on are the group's own.
+_OWN_TAGS = 0xFFFE_0000

@@ -1,0 +1,469 @@
+"""The backend "phalanx" of torch.distributed: every operation of a process group, over our native group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import _profiler_enabled
+from torch.autograd.profiler import record_function
+
+from . import _native, sparse
+from ._native import Op
+from .arguments import check_pairs, check_same_dtype, check_some, count_of_each, counts_of, single, tag_number
+from .failures import translated
+from .joining import Options, meet, next_of, underneath
+from .reductions import reduction
+from .store import WorldStore
+from .tensors import DTYPES, apart, contiguous, copy_into, dtype_number, is_plain, joined, part_into, room_for
+from .works import Work, milliseconds
+from .worlds import World
+
+Finish = Callable[[], None]
+
+
+class ProcessGroup(dist.ProcessGroup):
+    """A process group whose operations end with the right result, or with an error that says which rank is to blame.
+
+    A call with ``async_op=False`` is played by the calling thread; any other returns a `Work` at once.
+    """
+
+    def __init__(self, group: _native.Group, timeout: timedelta, store: dist.Store | None = None) -> None:
+        super().__init__(group.rank, group.size)
+        self._group = group
+        self._timeout = timeout
+        # PyTorch keeps the C++ half of a store alone, which can do nothing once the Python half is gone.
+        self._store = store
+        self._name = self._description = ""
+
+    # Collectives of every rank's data.
+
+    def allreduce(self, tensors: Sequence[Tensor], opts: Any = None) -> Work | None:
+        if len(tensors) == 1:
+            tensor = tensors[0]
+            if opts is not None and not opts.asyncOp and is_plain(tensor) and not _profiler_enabled():
+                return self._all_reduce_at_once(tensor, opts)
+            if tensor.is_sparse:
+                sparse.all_reduce(self, tensor, opts)
+                return Work([], list(tensors)) if getattr(opts, "asyncOp", True) else None
+        reduce, factor = reduction(opts)
+        works = []
+        for tensor in tensors:
+            flat = contiguous("all_reduce", tensor)
+            op = Op.all_reduce(flat.numel(), reduce)
+            works.append(self._call(op, opts, flat, None, _back(tensor, flat), factor))
+        return self._together(works, tensors)
+
+    def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> Work | None:
+        check_some("all_reduce_coalesced", "tensors", tensors)
+        return self.allreduce(tensors, opts)
+
+    def reduce(self, tensors: Sequence[Tensor], opts: Any) -> Work | None:
+        reduce, factor = reduction(opts)
+        tensor, root = single("reduce", "tensors", tensors), opts.rootRank
+        flat = contiguous("reduce", tensor)
+        back = _back(tensor, flat) if self._group.rank == root else None
+        return self._together(
+            [self._call(Op.reduce(flat.numel(), reduce, root), opts, flat, None, back, factor)], tensors
+        )
+
+    def broadcast(self, tensors: Sequence[Tensor], opts: Any) -> Work | None:
+        works = []
+        for tensor in tensors:
+            flat = contiguous("broadcast", tensor)
+            back = _back(tensor, flat) if self._group.rank != opts.rootRank else None
+            works.append(self._call(Op.broadcast(flat.numel(), opts.rootRank), opts, flat, None, back))
+        return self._together(works, tensors)
+
+    # Gathering and scattering.
+
+    def allgather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any = None) -> Work | None:
+        if len(outputs) != len(inputs):
+            raise ValueError(
+                f"phalanx: all_gather: output has {len(outputs)} lists, must have one for each of {len(inputs)} inputs"
+            )
+        works = [
+            self._gather_into("all_gather", list(parts), tensor, opts, None) for parts, tensor in zip(outputs, inputs)
+        ]
+        return self._together(works, outputs)
+
+    def allgather_coalesced(
+        self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any = None
+    ) -> Work | None:
+        self._listed("all_gather_coalesced", "output lists", outputs)
+        for parts in outputs:
+            if len(parts) != len(inputs):
+                raise ValueError(
+                    f"phalanx: all_gather_coalesced: a list of {len(parts)} outputs, must be one for each of {len(inputs)} inputs"
+                )
+        parts_of = [[parts[at] for parts in outputs] for at in range(len(inputs))]
+        works = [self._gather_into("all_gather", parts, tensor, opts, None) for parts, tensor in zip(parts_of, inputs)]
+        return self._together(works, outputs)
+
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work | None:
+        size = self._group.size
+        if output.numel() != input.numel() * size:
+            raise ValueError(
+                f"phalanx: all_gather_into_tensor: output has {output.numel()} elements, "
+                f"must have {size} times the {input.numel()} of the input"
+            )
+        flat, source = contiguous("all_gather", output), contiguous("all_gather", input)
+        return self._together([self._gathered(flat, source, source.numel(), opts, _back(output, flat))], [output])
+
+    def all_gather_single_coalesced(
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
+    ) -> Work | None:
+        check_pairs("all_gather_into_tensor", outputs, inputs)
+        works = [self.all_gather_single(output, tensor, opts) for output, tensor in zip(outputs, inputs)]
+        return self._together(works, outputs)
+
+    def gather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any) -> Work | None:
+        tensor, root = single("gather", "inputs", inputs), opts.rootRank
+        if self._group.rank == root:
+            parts = self._listed("gather", "outputs", single("gather", "output lists", outputs))
+            return self._together([self._gather_into("gather", parts, tensor, opts, root)], outputs)
+        if outputs and outputs[0]:
+            raise ValueError(
+                f"phalanx: gather: outputs are a list of {len(outputs[0])}, must be empty on ranks other than root {root}"
+            )
+        source = contiguous("gather", tensor)
+        return self._together([self._call(Op.gather(source.numel(), root), opts, None, source)], outputs)
+
+    def scatter(self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], opts: Any) -> Work | None:
+        output, root = single("scatter", "outputs", outputs), opts.rootRank
+        flat, source = contiguous("scatter", output), None
+        counts: int | list[int] = flat.numel()
+        if self._group.rank == root:
+            parts = self._listed("scatter", "inputs", single("scatter", "input lists", inputs))
+            check_same_dtype("scatter", [output, *parts])
+            counts, source = counts_of(parts), apart(joined("scatter", parts), flat)
+        elif inputs and inputs[0]:
+            raise ValueError(
+                f"phalanx: scatter: inputs are a list of {len(inputs[0])}, must be empty on ranks other than root {root}"
+            )
+        source = _NOTHING if source is None else source
+        return self._together([self._call(Op.scatter(counts, root), opts, flat, source, _back(output, flat))], outputs)
+
+    # Reducing and scattering.
+
+    def reduce_scatter(
+        self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], opts: Any = None
+    ) -> Work | None:
+        if len(outputs) != len(inputs):
+            raise ValueError(
+                f"phalanx: reduce_scatter: inputs are {len(inputs)} lists, must be one for each of {len(outputs)} outputs"
+            )
+        works = []
+        for output, listed in zip(outputs, inputs):
+            parts = self._listed("reduce_scatter", "inputs", listed)
+            check_same_dtype("reduce_scatter", [output, *parts])
+            works.append(self._reduce_scattered(output, joined("reduce_scatter", parts), counts_of(parts), opts))
+        return self._together(works, outputs)
+
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work | None:
+        size = self._group.size
+        if input.numel() != output.numel() * size:
+            raise ValueError(
+                f"phalanx: reduce_scatter_tensor: input has {input.numel()} elements, "
+                f"must have {size} times the {output.numel()} of the output"
+            )
+        source = contiguous("reduce_scatter", input)
+        return self._together([self._reduce_scattered(output, source, output.numel(), opts)], [output])
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
+    ) -> Work | None:
+        check_pairs("reduce_scatter_tensor", outputs, inputs)
+        works = [self.reduce_scatter_single(output, tensor, opts) for output, tensor in zip(outputs, inputs)]
+        return self._together(works, outputs)
+
+    # All to all.
+
+    def alltoall(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None) -> Work | None:
+        takers = self._listed("all_to_all", "outputs", outputs)
+        givers = self._listed("all_to_all", "inputs", inputs)
+        check_same_dtype("all_to_all", [*takers, *givers])
+        flat = room_for("all_to_all", takers)
+        source = apart(joined("all_to_all", givers), flat)
+        op = Op.all_to_all(count_of_each(givers), count_of_each(takers))
+        return self._together([self._call(op, opts, flat, source, lambda: part_into(takers, flat))], outputs)
+
+    def all_to_all_single(
+        self,
+        output: Tensor,
+        input: Tensor,
+        output_split_sizes: Sequence[int] = (),
+        input_split_sizes: Sequence[int] = (),
+        opts: Any = None,
+    ) -> Work | None:
+        give = self._split("input", input, input_split_sizes)
+        take = self._split("output", output, output_split_sizes)
+        flat = contiguous("all_to_all", output)
+        source = apart(contiguous("all_to_all", input), flat)
+        check_same_dtype("all_to_all", [output, input])
+        return self._together(
+            [self._call(Op.all_to_all(give, take), opts, flat, source, _back(output, flat))], [output]
+        )
+
+    # Messages.
+
+    def send(self, tensors: Sequence[Tensor], dst: int, tag: int = 0) -> Work:
+        source = contiguous("send", single("send", "tensors", tensors))
+        return self._begin(Op.send(source.numel(), dst, tag_number("send", tag)), None, source, tensors)
+
+    def recv(self, tensors: Sequence[Tensor], src: int, tag: int = 0) -> Work:
+        return self._receive(tensors, src, tag)
+
+    def recv_anysource(self, tensors: Sequence[Tensor], tag: int = 0) -> Work:
+        return self._receive(tensors, None, tag)
+
+    # Meeting.
+
+    def barrier(self, opts: Any = None) -> Work | None:
+        return self._together([self._call(Op.barrier(), opts)], [])
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """Waits for every rank; on rank 0, an error names the first that did not come, or all of them."""
+        try:
+            self._group.monitored_barrier(wait_all_ranks, milliseconds(timeout))
+        except _native.Error as error:
+            raise translated(error) from None
+
+    # The names that these have in other versions of PyTorch.
+
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+
+    # Identity and lifecycle.
+
+    def getBackendName(self) -> str:
+        return "phalanx"
+
+    def name(self) -> str:
+        return "phalanx"
+
+    def setGroupName(self, name: str) -> None:
+        self._name = name
+
+    def getGroupName(self) -> str:
+        return self._name
+
+    def setGroupDesc(self, description: str) -> None:
+        self._description = description
+
+    def getGroupDesc(self) -> str:
+        return self._description
+
+    def _set_sequence_number_for_group(self) -> None:
+        """All ranks count from 0 already."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._group.called
+
+    def abort(self) -> None:
+        """Ends what is under way on every rank with an error."""
+        self._group.abort("the program aborted the process group")
+        self._group.leave()
+
+    def shutdown(self) -> None:
+        """Leaves the group; nobody is waited for."""
+        self._group.leave()
+
+    # The way down.
+
+    def _call(
+        self,
+        op: Op,
+        opts: Any,
+        output: Tensor | None = None,
+        source: Tensor | None = None,
+        finish: Finish | None = None,
+        factor: float | tuple[float, float] | None = None,
+    ) -> Work | None:
+        """Carries out one operation of the native half: at once where `opts` say that the caller waits, else as a work."""
+        if getattr(opts, "asyncOp", True):
+            return self._begin(op, output, source, None, opts, finish, factor)
+        if _profiler_enabled():
+            with record_function(f"phalanx:{op.name}"):
+                self._play(op, opts, output, source, factor)
+        else:
+            self._play(op, opts, output, source, factor)
+        if finish is not None:
+            finish()
+        return None
+
+    def _all_reduce_at_once(self, tensor: Tensor, opts: Any) -> None:
+        """The shortest way of the operation that is called most: a small one takes less time than what it passes through."""
+        reduce, factor = reduction(opts)
+        dtype = DTYPES.get(tensor.dtype) or dtype_number("all_reduce", tensor)
+        try:
+            self._group.all_reduce(dtype, reduce, tensor.data_ptr(), tensor.nbytes, milliseconds(opts.timeout), factor)
+        except _native.Error as error:
+            raise translated(error) from None
+
+    def _play(self, op: Op, opts: Any, output: Tensor | None, source: Tensor | None, factor: Any) -> None:
+        dtype, given, taken = _spans(op, output, source)
+        try:
+            self._group.run(op, dtype, taken, given, milliseconds(opts.timeout), factor)
+        except _native.Error as error:
+            raise translated(error) from None
+
+    def _begin(
+        self,
+        op: Op,
+        output: Tensor | None,
+        source: Tensor | None,
+        outputs: Sequence[Any] | None,
+        opts: Any = None,
+        finish: Finish | None = None,
+        factor: Any = None,
+    ) -> Work:
+        dtype, given, taken = _spans(op, output, source)
+        millis = None if opts is None else milliseconds(opts.timeout)
+        event = record_function(f"phalanx:{op.name}") if _profiler_enabled() else nullcontext()
+        try:
+            with event:
+                work = self._group.submit(op, dtype, taken, (output, source), given, millis, factor)
+        except _native.Error as error:
+            raise translated(error) from None
+        return Work([work], list(outputs or []), finish)
+
+    def _together(self, works: Sequence[Work | None], outputs: Sequence[Any]) -> Work | None:
+        """One work of those that were called together, none where they have all ended."""
+        begun = [work for work in works if work is not None]
+        if len(begun) < len(works):
+            return None
+        return Work.of(begun, list(outputs))
+
+    def _gather_into(
+        self, call: str, parts: Sequence[Tensor], tensor: Tensor, opts: Any, root: int | None
+    ) -> Work | None:
+        """Gathers every rank's tensor into these parts, on all ranks or on `root`."""
+        self._listed(call, "outputs", parts)
+        check_same_dtype(call, [tensor, *parts])
+        flat, source = room_for(call, parts), contiguous(call, tensor)
+        finish = lambda: part_into(parts, flat)
+        if root is None:
+            return self._gathered(flat, source, counts_of(parts), opts, finish)
+        return self._call(Op.gather(counts_of(parts), root), opts, flat, apart(source, flat), finish)
+
+    def _gathered(
+        self, flat: Tensor, source: Tensor, counts: int | list[int], opts: Any, finish: Finish | None
+    ) -> Work | None:
+        """Gathers into flat memory; where the input lies at its place in it already, it is not given."""
+        rank = self._group.rank
+        before = counts * rank if isinstance(counts, int) else sum(counts[:rank])
+        if source.data_ptr() == flat.data_ptr() + before * flat.itemsize and source.numel():
+            return self._call(Op.all_gather(counts), opts, flat, None, finish)
+        return self._call(Op.all_gather(counts), opts, flat, apart(source, flat), finish)
+
+    def _reduce_scattered(self, output: Tensor, source: Tensor, counts: int | list[int], opts: Any) -> Work | None:
+        reduce, factor = reduction(opts)
+        flat = contiguous("reduce_scatter", output)
+        op = Op.reduce_scatter(counts, reduce)
+        return self._call(op, opts, flat, apart(source, flat), _back(output, flat), factor)
+
+    def _receive(self, tensors: Sequence[Tensor], src: int | None, tag: int) -> Work:
+        tensor = single("recv", "tensors", tensors)
+        flat = contiguous("recv", tensor)
+        op = Op.recv(flat.numel(), src, tag_number("recv", tag))
+        return self._begin(op, flat, _NOTHING, tensors, None, _back(tensor, flat))
+
+    def _listed(self, call: str, argument: str, parts: Sequence[Any]) -> list[Any]:
+        if len(parts) != self._group.size:
+            raise ValueError(
+                f"phalanx: {call}: {argument} are a list of {len(parts)}, must be one for each of the {self._group.size} ranks"
+            )
+        return list(parts)
+
+    def _split(self, argument: str, tensor: Tensor, sizes: Sequence[int]) -> int | list[int]:
+        """How many elements go to, or come from, each rank when the first dimension is split like this."""
+        rows = tensor.size(0) if tensor.dim() else 0
+        row = tensor.numel() // rows if rows else 0
+        if not sizes:
+            if rows % self._group.size:
+                raise ValueError(
+                    f"phalanx: all_to_all_single: {argument} has {rows} rows, must be a multiple of the {self._group.size} ranks"
+                )
+            return tensor.numel() // self._group.size
+        self._listed("all_to_all_single", f"{argument}_split_sizes", sizes)
+        if sum(sizes) != rows or min(sizes) < 0:
+            raise ValueError(
+                f"phalanx: all_to_all_single: {argument}_split_sizes are {list(sizes)}, must add up to its {rows} rows"
+            )
+        return [size * row for size in sizes]
+
+
+def register() -> None:
+    """Makes the backend "phalanx" known to torch.distributed; a second time changes nothing."""
+    if "phalanx" not in dist.Backend.backend_list:
+        dist.Backend.register_backend("phalanx", create, extended_api=True, devices=["cpu"])
+
+
+def init_process_group(world: World, timeout: timedelta = timedelta(minutes=30)) -> None:
+    """``dist.init_process_group`` for a world that `phalanx.init` joined: its ranks may be programs in Rust.
+
+    The default group of PyTorch is the world's next group. Groups of some of these ranks, ``dist.new_group``, form among those that call it.
+    """
+    dist.init_process_group(
+        "phalanx",
+        store=WorldStore(world, timeout),
+        rank=world.rank,
+        world_size=world.size,
+        timeout=timeout,
+        pg_options=Options(world=world),
+    )
+
+
+def monitored_barrier(
+    group: dist.ProcessGroup | None = None, timeout: timedelta | None = None, wait_all_ranks: bool = False
+) -> None:
+    """`dist.monitored_barrier` for groups of this backend, which PyTorch keeps for another one."""
+    group = group if group is not None else dist.group.WORLD
+    if not isinstance(group, ProcessGroup):
+        raise TypeError(f"phalanx: monitored_barrier: group is {group}, must be one of the backend phalanx")
+    group.monitored_barrier(timeout, wait_all_ranks)
+
+
+def create(options: Any, group_options: Options | None = None) -> ProcessGroup:
+    """The process group of these ranks, which all call this and meet on the store of `options`."""
+    chosen = group_options or Options()
+    rank, size, timeout = options.group_rank, options.group_size, options.timeout
+    try:
+        if chosen.world is not None:
+            group = next_of(chosen.world, rank, size, timeout)
+        else:
+            group = meet(options.store, rank, size, str(options.group_id) or "world", timeout, chosen)
+    except _native.Error as error:
+        raise translated(error) from None
+    return ProcessGroup(group, timeout, underneath(options.store))
+
+
+def _spans(op: Op, output: Tensor | None, source: Tensor | None) -> tuple[int, tuple[int, int] | None, tuple[int, int]]:
+    """The dtype's number, and where input and output are; without an input the operation works in place."""
+    tensor = output if output is not None else source
+    if tensor is None:
+        return _BYTES, None, _NOWHERE
+    dtype = DTYPES.get(tensor.dtype) or dtype_number(op.name, tensor)
+    given = None if source is None else (source.data_ptr(), source.nbytes)
+    return dtype, given, _NOWHERE if output is None else (output.data_ptr(), output.nbytes)
+
+
+def _back(tensor: Tensor, flat: Tensor) -> Finish | None:
+    """What brings the result back to a tensor that could not be worked on where it is."""
+    return None if tensor is flat else lambda: copy_into(tensor, flat)
+
+
+# The dtype of operations without data: bytes.
+_BYTES = 10
+_NOWHERE = (0, 0)
+# The input of operations that are given none.
+_NOTHING = torch.empty(0)

@@ -1,0 +1,97 @@
+"""How ranks that share a store of PyTorch's find each other: rank 0 opens a door, and says on the store where it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from . import _native
+from .worlds import World
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a group is formed, given as ``pg_options``; all ranks of the group say the same.
+
+    ``transport`` is "automatic" (shared memory inside a host, TCP between hosts), "shared_memory" or "tcp". ``protection`` is what is done
+    for bytes that travel over TCP: "encrypted", "authenticated", or "handshake" alone.
+
+    With a `world`, the group is the next one of that world, as `world.group()` makes it, whatever language its other ranks are written in;
+    the rest is the world's to say then.
+    """
+
+    transport: str = "automatic"
+    protection: str = "encrypted"
+    world: World | None = None
+
+
+def next_of(world: World, rank: int, size: int, timeout: timedelta) -> _native.Group:
+    """The world's next group of all its ranks, which PyTorch takes for one of `size` ranks with this one as `rank`."""
+    if (rank, size) != (world.rank, world.size):
+        raise ValueError(
+            f"phalanx: world: this process is rank {world.rank} of {world.size}, must be rank {rank} of {size} as in the group"
+        )
+    return world._native.group(None, timeout.total_seconds())
+
+
+def meet(store: dist.Store, rank: int, size: int, name: str, timeout: timedelta, options: Options) -> _native.Group:
+    """The group of `size` ranks that all call this with a store of their own group."""
+    seconds = timeout.total_seconds()
+    arguments = (rank, size, name, seconds, options.transport, options.protection)
+    if size == 1:
+        return _native.join(None, *arguments)
+    store.set(f"host/{rank}", _native.host_identity())
+    if rank:
+        return _native.join(tuple(json.loads(store.get("door"))), *arguments)
+    hosts = {_host_of(store, other, size) for other in range(size)}
+    door = _native.Door(size, len(hosts) > 1)
+    try:
+        address = ("127.0.0.1" if len(hosts) == 1 else _own_address(), door.port, door.key)
+        store.set("door", json.dumps(address))
+        return _native.join(("127.0.0.1", door.port, door.key), *arguments)
+    finally:
+        # All have come in, or nobody is to come any more; the key is of no more use to anybody.
+        door.close()
+        _forget(store, "door")
+
+
+def underneath(store: dist.Store) -> dist.Store:
+    """The store that the prefixes were put before."""
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    return store
+
+
+def _host_of(store: dist.Store, rank: int, size: int) -> bytes:
+    try:
+        return store.get(f"host/{rank}")
+    except RuntimeError as error:
+        raise dist.DistStoreError(f"phalanx: joining: rank {rank} of {size} did not come: {error}") from error
+
+
+def _own_address() -> str:
+    """Where other hosts reach this one: as they reach the master, if that is here, else by the interface that leads to it."""
+    master = os.environ.get("MASTER_ADDR")
+    if not master:
+        return socket.gethostbyname(socket.getfqdn())
+    family, kind, _, _, address = socket.getaddrinfo(
+        master, int(os.environ.get("MASTER_PORT", "1")), type=socket.SOCK_DGRAM
+    )[0]
+    with socket.socket(family, kind) as probe:
+        # Nothing is sent: the system only says which of its addresses it would use.
+        probe.connect(address)
+        own = probe.getsockname()[0]
+    return master if own.startswith("127.") or own in ("::1", address[0]) else own
+
+
+def _forget(store: dist.Store, key: str) -> None:
+    try:
+        store.delete_key(key)
+    except (RuntimeError, NotImplementedError):
+        # Some stores cannot; a key that opens nothing any more may stay.
+        pass

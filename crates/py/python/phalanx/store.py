@@ -1,0 +1,146 @@
+"""PyTorch's ``TCPStore`` over our client and our server. What is stored where is not decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from . import _native
+from .works import milliseconds
+from .worlds import World
+
+
+class StoreFailure(dist.DistStoreError, _native.Error):
+    """A store that did not answer as asked: both ``dist.DistStoreError`` and ``phalanx.Error``."""
+
+    def __init__(self, error: _native.Error) -> None:
+        super().__init__(f"phalanx: {error}")
+        self.__dict__.update(error.__dict__)
+
+
+class ClientStore(dist.Store):
+    """What PyTorch asks of a store, asked of a client of ours."""
+
+    def __init__(self, client: _native.Store, timeout: timedelta) -> None:
+        super().__init__()
+        self._client = client
+        self._millis = milliseconds(timeout) or 0
+
+    @property
+    def timeout(self) -> timedelta:
+        return timedelta(milliseconds=self._millis)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._millis = milliseconds(timeout) or 0
+
+    def set(self, key: str, value: str | bytes) -> None:
+        _asked(self._client.set, key, _bytes(value), self._millis)
+
+    def get(self, key: str) -> bytes:
+        return _asked(self._client.get, key, self._millis)
+
+    def add(self, key: str, amount: int) -> int:
+        return _asked(self._client.add, key, amount, self._millis)
+
+    def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
+        return _asked(self._client.compare_set, key, _bytes(expected), _bytes(desired), self._millis)
+
+    def delete_key(self, key: str) -> bool:
+        return _asked(self._client.delete, key, self._millis)
+
+    def append(self, key: str, value: str | bytes) -> None:
+        _asked(self._client.append, key, _bytes(value), self._millis)
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return _asked(self._client.check, list(keys), self._millis)
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        _asked(self._client.wait, list(keys), milliseconds(timeout) or self._millis)
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        return _asked(self._client.multi_get, list(keys), self._millis)
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
+        if len(keys) != len(values):
+            raise ValueError(f"phalanx: multi_set: {len(keys)} keys and {len(values)} values, must be as many")
+        _asked(self._client.multi_set, list(keys), [_bytes(value) for value in values], self._millis)
+
+    def num_keys(self) -> int:
+        return _asked(self._client.num_keys, self._millis)
+
+    def has_extended_api(self) -> bool:
+        return True
+
+    # The names under which PyTorch's C++ looks for them.
+    getNumKeys = num_keys
+    deleteKey = delete_key
+
+
+class TCPStore(ClientStore):
+    """A store at `host_name` and `port`, which the rank with `is_master` serves: PyTorch's ``TCPStore`` to PyTorch.
+
+    Ranks with this class and ranks with PyTorch's own may share one store, whoever serves it. With a `key` of 64 hexadecimal digits, which
+    only this class knows, everything is encrypted and strangers are kept out.
+    """
+
+    def __init__(
+        self,
+        host_name: str,
+        port: int,
+        world_size: int | None = None,
+        is_master: bool = False,
+        timeout: timedelta = timedelta(seconds=300),
+        wait_for_workers: bool = True,
+        *,
+        key: str | None = None,
+    ) -> None:
+        self._host_name = host_name
+        self._server = None
+        if is_master:
+            self._server = _asked(_native.StoreHost, host_name, port, key)
+            port = self._server.port
+        self._port = port
+        super().__init__(_asked(_native.Store, host_name, port, milliseconds(timeout) or 0, key), timeout)
+        if wait_for_workers and world_size:
+            self._await_workers(world_size)
+
+    @property
+    def host(self) -> str:
+        return self._host_name
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    def _await_workers(self, world_size: int) -> None:
+        """Counts this rank, where PyTorch's stores count theirs; the one that serves waits for the others."""
+        count = self.add(_WORKERS, 1)
+        if self._server is None or count >= world_size:
+            if count >= world_size:
+                self.set(_ALL_WORKERS, b"1")
+            return
+        self.wait([_ALL_WORKERS])
+
+
+class WorldStore(ClientStore):
+    """The store of a world that `phalanx.init` joined, for what PyTorch's ranks tell each other."""
+
+    def __init__(self, world: World, timeout: timedelta = timedelta(seconds=300)) -> None:
+        super().__init__(_asked(world._native.store), timeout)
+
+
+def _asked(call, *arguments):
+    try:
+        return call(*arguments)
+    except _native.Error as error:
+        raise StoreFailure(error) from None
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+_WORKERS = "phalanx/workers"
+_ALL_WORKERS = "phalanx/workers/all"

@@ -1,0 +1,143 @@
+"""Operations under way as PyTorch's ``Work``: waited for, or turned into a future."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from . import _native
+from .failures import translated
+
+
+class Work(dist.Work):
+    """One or several operations that were called together.
+
+    ``wait`` and ``get_future`` are what C++ calls; the rest is for Python, which gets this very object.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[_native.Work],
+        outputs: list,
+        finish: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self._parts = parts
+        self._outputs = outputs
+        # What is still to be done with the outputs once all parts have ended, and who may do it.
+        self._finish = finish
+        self._lock = threading.Lock() if finish else None
+        self._future: torch.futures.Future | None = None
+        self._failure: BaseException | None = None
+
+    @staticmethod
+    def of(works: Sequence[Work], outputs: list) -> Work:
+        """One work for several that were called together."""
+        if len(works) == 1:
+            works[0]._outputs = outputs
+            return works[0]
+        finishes = [work._finish for work in works if work._finish is not None]
+
+        def finish() -> None:
+            for each in finishes:
+                each()
+
+        return Work([part for work in works for part in work._parts], outputs, finish if finishes else None)
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        millis = milliseconds(timeout)
+        try:
+            for part in self._parts:
+                if not part.wait(millis):
+                    raise dist.DistBackendError(f"phalanx: Timed out waiting {millis}ms for an operation under way")
+        except _native.Error as error:
+            self._failure = translated(error)
+            raise self._failure from None
+        self._settle()
+        return True
+
+    def get_future(self) -> torch.futures.Future:
+        if self._future is None:
+            self._future = torch.futures.Future()
+            left = len(self._parts)
+
+            def ended(error: _native.Error | None) -> None:
+                nonlocal left
+                left -= 1
+                if error is not None and self._failure is None:
+                    self._failure = translated(error)
+                if left == 0:
+                    self._fulfil()
+
+            for part in self._parts:
+                part.then(ended)
+            if not self._parts:
+                self._fulfil()
+        return self._future
+
+    def is_completed(self) -> bool:
+        return all(part.is_done() for part in self._parts)
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> BaseException | None:
+        if self._failure is None and self.is_completed():
+            try:
+                self.wait()
+            except dist.DistBackendError as error:
+                self._failure = error
+        return self._failure
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        self.wait()
+
+    def result(self) -> list:
+        self.wait()
+        return self._outputs
+
+    def source_rank(self) -> int:
+        self.wait()
+        source = self._parts[0].source() if self._parts else None
+        if source is None:
+            raise ValueError("phalanx: source_rank: work is no message that was received")
+        return source
+
+    _source_rank = source_rank
+
+    def _fulfil(self) -> None:
+        """Ends the future, on the thread that tells of ends."""
+        try:
+            if self._failure is None:
+                self._settle()
+        except Exception as error:
+            self._failure = error
+        if self._failure is None:
+            self._future.set_result(self._outputs)
+        else:
+            self._future.set_exception(self._failure)
+
+    def _settle(self) -> None:
+        """Does what is left to do, once."""
+        if self._lock is not None:
+            with self._lock:
+                finish, self._finish = self._finish, None
+                if finish is not None:
+                    finish()
+
+
+def milliseconds(timeout: timedelta | None) -> int | None:
+    """A timeout as the native half takes it; PyTorch says with zero or less that there is none."""
+    if timeout is None or timeout <= _NONE:
+        return None
+    return max(1, round(timeout.total_seconds() * 1000))
+
+
+_NONE = timedelta(0)

@@ -1,0 +1,118 @@
+//! Errors of Rust as an exception of Python, with what they say as attributes. Which of PyTorch's exceptions it becomes is not decided here.
+
+use phalanx::{Error as Failure, ErrorKind, Scope, StoreError};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::types::PyAnyMethods;
+use pyo3::{PyErr, Python, create_exception};
+
+create_exception!(
+    phalanx._native,
+    Error,
+    PyRuntimeError,
+    "Why a call did not give its result.\n\n\
+     kind: usage, desync, peer, timeout, aborted, device or setup; scope: call, group or process, what is no longer usable;\n\
+     ranks: those who are dead, missing or disagree; epoch: of the group; sequence: of the operation where the error has one;\n\
+     after: the seconds that were waited, where the time was up."
+);
+
+/// What Python is raised for `failure` of a group in this epoch.
+pub(crate) fn raised(py: Python<'_>, failure: &Failure, epoch: u32) -> PyErr {
+    let said = Said {
+        kind: kind(failure.kind()),
+        scope: scope(failure.scope()),
+        ranks: ranks(failure),
+        epoch: Some(epoch),
+        sequence: sequence(failure),
+        after: after(failure),
+    };
+    said.aloud(py, failure.to_string())
+}
+
+/// What Python is raised for a store that did not answer as asked.
+pub(crate) fn raised_by_store(py: Python<'_>, failure: &StoreError) -> PyErr {
+    let (kind, scope, after) = match failure {
+        StoreError::Timeout { after, .. } => ("timeout", "call", Some(after.as_secs_f64())),
+        StoreError::Refused { .. } => ("usage", "call", None),
+        _ => ("setup", "process", None),
+    };
+    Said { kind, scope, ranks: Vec::new(), epoch: None, sequence: None, after }.aloud(py, failure.to_string())
+}
+
+/// What an exception has for attributes.
+struct Said {
+    kind: &'static str,
+    scope: &'static str,
+    ranks: Vec<usize>,
+    epoch: Option<u32>,
+    sequence: Option<u32>,
+    after: Option<f64>,
+}
+
+impl Said {
+    fn aloud(self, py: Python<'_>, message: String) -> PyErr {
+        let error = Error::new_err(message);
+        let value = error.value(py);
+        let named = [
+            value.setattr("kind", self.kind),
+            value.setattr("scope", self.scope),
+            value.setattr("ranks", self.ranks),
+            value.setattr("epoch", self.epoch),
+            value.setattr("sequence", self.sequence),
+            value.setattr("after", self.after),
+        ];
+        // What could not be said is told instead.
+        named.into_iter().find_map(Result::err).unwrap_or(error)
+    }
+}
+
+fn kind(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Usage => "usage",
+        ErrorKind::Desync => "desync",
+        ErrorKind::Peer => "peer",
+        ErrorKind::Timeout => "timeout",
+        ErrorKind::Aborted => "aborted",
+        ErrorKind::Device => "device",
+        ErrorKind::Setup => "setup",
+        _ => "unknown",
+    }
+}
+
+fn scope(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Call => "call",
+        Scope::Group => "group",
+        Scope::Process => "process",
+    }
+}
+
+/// The ranks to go on without, or the two that disagree.
+fn ranks(failure: &Failure) -> Vec<usize> {
+    match first(failure) {
+        Failure::Desync(desync) => vec![desync.rank.min(desync.peer), desync.rank.max(desync.peer)],
+        cause => cause.culprits(),
+    }
+}
+
+fn sequence(failure: &Failure) -> Option<u32> {
+    match first(failure) {
+        Failure::Desync(desync) => Some(desync.sequence),
+        Failure::Timeout(timeout) => Some(timeout.sequence),
+        _ => None,
+    }
+}
+
+fn after(failure: &Failure) -> Option<f64> {
+    match failure {
+        Failure::Timeout(timeout) => Some(timeout.after.as_secs_f64()),
+        _ => None,
+    }
+}
+
+/// The first failure, in whose wake this one is.
+fn first(failure: &Failure) -> &Failure {
+    match failure {
+        Failure::Aborted(aborted) => aborted.cause.as_deref().map_or(failure, first),
+        own => own,
+    }
+}

@@ -1,0 +1,203 @@
+//! A group as Python sees it: operations over memory that Python lends, at once on the calling thread or under way as a work.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+use phalanx::reduce::Factor;
+use phalanx::{DType, Error, Group as Ranks, Op as Operation, Result};
+use pyo3::{Bound, FromPyObject, Py, PyAny, PyResult, Python, pyclass, pymethods};
+
+use crate::failure::raised;
+use crate::memory::{Loan, Span};
+use crate::operation::{Op, known};
+use crate::work::Work;
+
+/// A group of ranks and this process's place in it. It is left when [`leave`](Group::leave) was called and nothing is under way any more.
+#[pyclass(frozen, module = "phalanx._native")]
+pub(crate) struct Group {
+    /// Absent once the group was left.
+    ranks: RwLock<Option<Ranks>>,
+    rank: usize,
+    size: usize,
+    epoch: u32,
+    /// How many collectives were called.
+    called: AtomicU64,
+}
+
+/// This rank's factor, for the reduction that has one.
+#[derive(FromPyObject)]
+enum Scale {
+    Real(f64),
+    #[pyo3(annotation = "tuple[float, float]")]
+    Complex((f64, f64)),
+}
+
+impl Group {
+    pub(crate) fn new(ranks: Ranks) -> Group {
+        let (rank, size, epoch) = (ranks.rank(), ranks.size(), ranks.epoch());
+        Group { ranks: RwLock::new(Some(ranks)), rank, size, epoch, called: AtomicU64::new(0) }
+    }
+
+    /// A handle whose calls may take this many milliseconds, or as long as the group says.
+    fn handle(&self, millis: Option<u64>) -> Result<Ranks> {
+        let ranks = self.ranks.read().unwrap_or_else(PoisonError::into_inner);
+        let ranks = ranks.as_ref().ok_or_else(|| Error::aborted(format!("rank {} has left it", self.rank)))?;
+        Ok(match millis {
+            Some(millis) => ranks.within(Duration::from_millis(millis)),
+            None => ranks.clone(),
+        })
+    }
+
+    fn play(&self, op: Operation, asked: &Asked, factor: Option<Scale>) -> Result<Option<usize>> {
+        let (ranks, dtype, loan) = self.prepare(&op, asked)?;
+        loan.lend(|input, output| ranks.run_bytes(op, dtype, factor.map(Factor::from), input, output))
+    }
+
+    /// What the arguments of `run` and `submit` have in common, checked.
+    fn prepare(&self, op: &Operation, asked: &Asked) -> Result<(Ranks, DType, Loan)> {
+        let name = op.kind().name();
+        let dtype = DType::from_wire(asked.dtype)
+            .ok_or_else(|| Error::usage(name, "dtype", asked.dtype, "must be the number of a dtype"))?;
+        let loan = Loan::new(name, asked.input, asked.output)?;
+        let ranks = self.handle(asked.millis)?;
+        if !op.is_message() {
+            self.called.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok((ranks, dtype, loan))
+    }
+}
+
+/// The numbers of a call.
+struct Asked {
+    dtype: u8,
+    output: Span,
+    input: Option<Span>,
+    millis: Option<u64>,
+}
+
+#[pymethods]
+impl Group {
+    /// Carries `op` out on this thread: its peers are waited for. Returns the sender of a message that was received.
+    ///
+    /// `output` and `input` are addresses with their lengths in bytes; see the promise of the room `memory`.
+    #[pyo3(signature = (op, dtype, output, input=None, millis=None, factor=None))]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of Python's call, by position because it is short")]
+    fn run(
+        &self,
+        py: Python<'_>,
+        op: &Bound<'_, Op>,
+        dtype: u8,
+        output: Span,
+        input: Option<Span>,
+        millis: Option<u64>,
+        factor: Option<Scale>,
+    ) -> PyResult<Option<usize>> {
+        let op = &op.get().0;
+        let asked = Asked { dtype, output, input, millis };
+        py.detach(|| self.play(op.clone(), &asked, factor)).map_err(|error| raised(py, &error, self.epoch))
+    }
+
+    /// All-reduces the elements at `address` in place, on this thread: what `run` does with that operation, in fewer steps of Python.
+    #[pyo3(signature = (dtype, reduce, address, byte_len, millis=None, factor=None))]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of Python's call, by position because it is short")]
+    fn all_reduce(
+        &self,
+        py: Python<'_>,
+        dtype: u8,
+        reduce: u8,
+        address: usize,
+        byte_len: usize,
+        millis: Option<u64>,
+        factor: Option<Scale>,
+    ) -> PyResult<()> {
+        let asked = Asked { dtype, output: (address, byte_len), input: None, millis };
+        let played = py.detach(|| {
+            let element = DType::from_wire(dtype).map_or(1, DType::byte_len);
+            let op = Operation::AllReduce { count: byte_len / element, reduce: known(reduce)? };
+            self.play(op, &asked, factor)
+        });
+        played.map(drop).map_err(|error| raised(py, &error, self.epoch))
+    }
+
+    /// Begins `op` and returns at once. `owner` is kept until the operation has ended: it is what the memory belongs to.
+    #[pyo3(signature = (op, dtype, output, owner, input=None, millis=None, factor=None))]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of Python's call, by position because it is short")]
+    fn submit(
+        &self,
+        py: Python<'_>,
+        op: &Bound<'_, Op>,
+        dtype: u8,
+        output: Span,
+        owner: Py<PyAny>,
+        input: Option<Span>,
+        millis: Option<u64>,
+        factor: Option<Scale>,
+    ) -> PyResult<Work> {
+        let op = &op.get().0;
+        let asked = Asked { dtype, output, input, millis };
+        let owner_of_input = owner.clone_ref(py);
+        let submitted = py.detach(|| {
+            let (ranks, dtype, loan) = self.prepare(op, &asked)?;
+            let buffers = loan.buffers(owner, owner_of_input);
+            ranks.submit_bytes(op.clone(), dtype, factor.map(Factor::from), buffers)
+        });
+        submitted.map(|pending| Work::new(pending, self.epoch)).map_err(|error| raised(py, &error, self.epoch))
+    }
+
+    /// Waits for every rank, and says who does not come, all of them if so asked.
+    #[pyo3(signature = (wait_all, millis=None))]
+    fn monitored_barrier(&self, py: Python<'_>, wait_all: bool, millis: Option<u64>) -> PyResult<()> {
+        py.detach(|| self.handle(millis)?.monitored_barrier(wait_all)).map_err(|error| raised(py, &error, self.epoch))
+    }
+
+    /// Ends the group: what is under way and to come fails on every rank, with these words.
+    fn abort(&self, py: Python<'_>, why: &str) {
+        py.detach(|| {
+            if let Ok(ranks) = self.handle(None) {
+                ranks.abort(why);
+            }
+        });
+    }
+
+    /// Leaves the group. What is under way ends as it would have; calls after it fail.
+    fn leave(&self, py: Python<'_>) {
+        py.detach(|| drop(self.ranks.write().unwrap_or_else(PoisonError::into_inner).take()));
+    }
+
+    #[getter]
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    #[getter]
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    #[getter]
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// How many collectives this rank has called.
+    #[getter]
+    fn called(&self) -> u64 {
+        self.called.load(Ordering::Relaxed)
+    }
+
+    /// Who shares a host with whom: the number of each rank's host.
+    #[getter]
+    fn hosts(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
+        self.handle(None).map(|ranks| ranks.layout().hosts().to_vec()).map_err(|error| raised(py, &error, self.epoch))
+    }
+}
+
+impl From<Scale> for Factor {
+    fn from(scale: Scale) -> Factor {
+        match scale {
+            Scale::Real(factor) => Factor::Real(factor),
+            Scale::Complex((real, imaginary)) => Factor::Complex(num_complex::Complex::new(real, imaginary)),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! From addresses that were exchanged elsewhere to a group: one rank opens a door, a store with a key of its own, and all meet there.
+
+use std::time::{Duration, Instant};
+
+use phalanx::{
+    Error, GroupOptions, JobKey, JobName, Protection, Result, Store, Transport, Wiring, World, WorldOptions,
+};
+use phalanx_comm::rendezvous;
+use phalanx_comm::secure::{Claim, Session};
+use phalanx_comm::store::{ClientOptions, LocalStore, ServerOptions, StoreAddress, StoreServer, TcpStore};
+use pyo3::{PyResult, Python, pyclass, pyfunction, pymethods};
+
+use crate::failure::raised;
+use crate::group::Group;
+use crate::served::Served;
+use crate::world::seconds;
+
+/// Where the ranks of one group meet. It is needed until all of them have.
+#[pyclass(frozen, module = "phalanx._native")]
+pub(crate) struct Door {
+    server: Served,
+    port: u16,
+    key: String,
+}
+
+#[pymethods]
+impl Door {
+    /// A door for `size` ranks on a free port of this host, for its own processes only unless `is_public`.
+    #[new]
+    fn new(py: Python<'_>, size: usize, is_public: bool) -> PyResult<Door> {
+        py.detach(|| open(size, is_public)).map_err(|error| raised(py, &error, 0))
+    }
+
+    #[getter]
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The key as 64 hexadecimal digits, for those who are to come in.
+    #[getter]
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.server.close());
+    }
+}
+
+/// Meets the other ranks at `door` (host, port, key) and forms a group with them: all are there when this returns. A rank that is alone
+/// needs no door.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "one call from one place in Python")]
+pub(crate) fn join(
+    py: Python<'_>,
+    door: Option<(String, u16, String)>,
+    rank: usize,
+    size: usize,
+    name: String,
+    timeout: f64,
+    transport: &str,
+    protection: &str,
+) -> PyResult<Group> {
+    let group = Meeting { door, rank, size, name, timeout: seconds(timeout), began: Instant::now() };
+    let group = py.detach(|| group.hold(way(transport)?, shield(protection)?));
+    group.map(Group::new).map_err(|error| raised(py, &error, 0))
+}
+
+/// Which host this is: equal for two processes exactly where they can share memory.
+#[pyfunction]
+pub(crate) fn host_identity() -> String {
+    rendezvous::host_identity()
+}
+
+struct Meeting {
+    door: Option<(String, u16, String)>,
+    rank: usize,
+    size: usize,
+    name: String,
+    timeout: Duration,
+    began: Instant,
+}
+
+impl Meeting {
+    /// The world is left again at once: a group does without it once it stands.
+    fn hold(self, transport: Transport, protection: Protection) -> Result<phalanx::Group> {
+        let options = WorldOptions::new(self.rank, self.size).timeout(self.timeout).began(self.began).job(job()?);
+        let world = match &self.door {
+            Some((host, port, digits)) => {
+                let key = JobKey::from_hex(digits).map_err(|error| Error::setup("key of the door", error))?;
+                let store = self.reach(StoreAddress::tcp(host.as_str(), *port), key.clone())?;
+                World::join(store, &options.key(key))?
+            }
+            None => World::join(Store::new(LocalStore::default()), &options)?,
+        };
+        let group = GroupOptions::default().name(self.name.as_str()).timeout(self.timeout);
+        let wiring = Wiring::default().options(group).transport(transport).protection(protection);
+        let group = world.wire(&wiring.timeout(self.left()))?;
+        // Whoever comes out of it knows that nobody needs the door any more.
+        group.within(self.left()).barrier()?;
+        Ok(group)
+    }
+
+    fn reach(&self, address: StoreAddress, key: JobKey) -> Result<Store> {
+        let session = Session::mint().map_err(|error| Error::setup("session", error))?;
+        let claim = Claim::new(job()?, 0, session).member(number(self.rank)?, number(self.size)?);
+        let claim = claim.map_err(|error| Error::setup("joining the group", error))?;
+        let options = ClientOptions::new(address).key(key).claim(claim).timeout(self.left());
+        Ok(Store::new(TcpStore::connect(options)?))
+    }
+
+    fn left(&self) -> Duration {
+        self.timeout.saturating_sub(self.began.elapsed())
+    }
+}
+
+fn open(size: usize, is_public: bool) -> Result<Door> {
+    let key = JobKey::mint().map_err(|error| Error::setup("key of the door", error))?;
+    let digits = key.to_hex().to_string();
+    let host = if is_public { "0.0.0.0" } else { "127.0.0.1" };
+    let options = ServerOptions::new(StoreAddress::tcp(host, 0)).key(key).job(job()?).world(number(size)?);
+    let server = StoreServer::start(options)?;
+    let StoreAddress::Tcp { port, .. } = *server.address() else {
+        return Err(Error::setup("door", format!("{} has no port", server.address())));
+    };
+    Ok(Door { server: Served::new(server), port, key: digits })
+}
+
+fn job() -> Result<JobName> {
+    JobName::new("torch").map_err(|error| Error::setup("job name", error))
+}
+
+fn way(transport: &str) -> Result<Transport> {
+    match transport {
+        "automatic" => Ok(Transport::Automatic),
+        "shared_memory" => Ok(Transport::SharedMemory),
+        "tcp" => Ok(Transport::Tcp),
+        other => Err(Error::usage("join", "transport", other, "must be automatic, shared_memory or tcp")),
+    }
+}
+
+fn shield(protection: &str) -> Result<Protection> {
+    match protection {
+        "encrypted" => Ok(Protection::Encrypted),
+        "authenticated" => Ok(Protection::Authenticated),
+        "handshake" => Ok(Protection::Handshake),
+        other => Err(Error::usage("join", "protection", other, "must be encrypted, authenticated or handshake")),
+    }
+}
+
+/// Ranks and sizes travel as 32-bit numbers.
+fn number(index: usize) -> Result<u32> {
+    u32::try_from(index).map_err(|_| Error::setup("world size", format!("{index} is above any that is supported")))
+}

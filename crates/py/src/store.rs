@@ -1,0 +1,132 @@
+//! Stores as Python sees them: a client of any server that speaks PyTorch's words or ours, and a server of our own.
+
+use std::time::Duration;
+
+use phalanx::{JobKey, Store as Handle, StoreError};
+use phalanx_comm::store::{ClientOptions, ServerOptions, StoreAddress, StoreServer, TcpStore};
+use pyo3::types::PyBytes;
+use pyo3::{Bound, Py, PyErr, PyResult, Python, pyclass, pymethods};
+
+use crate::failure::{raised, raised_by_store};
+use crate::served::Served;
+
+/// A client of a store. Calls from several threads do not wait for each other.
+#[pyclass(frozen, module = "phalanx._native")]
+pub(crate) struct Store(pub(crate) Handle);
+
+/// A store that this process serves to others, until it is closed.
+#[pyclass(frozen, module = "phalanx._native")]
+pub(crate) struct StoreHost {
+    server: Served,
+    port: u16,
+}
+
+#[pymethods]
+impl Store {
+    /// Reaches the server at `host` and `port`, which may come up later than this call as long as its time allows.
+    #[new]
+    #[pyo3(signature = (host, port, millis, key=None))]
+    fn new(py: Python<'_>, host: &str, port: u16, millis: u64, key: Option<&str>) -> PyResult<Store> {
+        // PyTorch's stores have no keys, and whoever asks for one knows it.
+        let options = ClientOptions::new(StoreAddress::tcp(host, port)).insecure(key.is_none());
+        let options = options.timeout(Duration::from_millis(millis));
+        let options = job_key(py, key)?.into_iter().fold(options, ClientOptions::key);
+        answered(py, || TcpStore::connect(options)).map(|home| Store(Handle::new(home)))
+    }
+
+    fn set(&self, py: Python<'_>, key: &str, value: &[u8], millis: u64) -> PyResult<()> {
+        answered(py, || self.within(millis).set(key, value))
+    }
+
+    fn get<'py>(&self, py: Python<'py>, key: &str, millis: u64) -> PyResult<Bound<'py, PyBytes>> {
+        answered(py, || self.within(millis).get(key)).map(|value| PyBytes::new(py, &value))
+    }
+
+    fn add(&self, py: Python<'_>, key: &str, delta: i64, millis: u64) -> PyResult<i64> {
+        answered(py, || self.within(millis).add(key, delta))
+    }
+
+    fn compare_set<'py>(
+        &self,
+        py: Python<'py>,
+        key: &str,
+        expected: &[u8],
+        desired: &[u8],
+        millis: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        answered(py, || self.within(millis).compare_set(key, expected, desired)).map(|value| PyBytes::new(py, &value))
+    }
+
+    fn delete(&self, py: Python<'_>, key: &str, millis: u64) -> PyResult<bool> {
+        answered(py, || self.within(millis).delete(key))
+    }
+
+    fn append(&self, py: Python<'_>, key: &str, value: &[u8], millis: u64) -> PyResult<()> {
+        answered(py, || self.within(millis).append(key, value))
+    }
+
+    fn check(&self, py: Python<'_>, keys: Vec<String>, millis: u64) -> PyResult<bool> {
+        answered(py, || self.within(millis).check(&names(&keys)))
+    }
+
+    fn wait(&self, py: Python<'_>, keys: Vec<String>, millis: u64) -> PyResult<()> {
+        answered(py, || self.within(millis).wait(&names(&keys)))
+    }
+
+    fn multi_get(&self, py: Python<'_>, keys: Vec<String>, millis: u64) -> PyResult<Vec<Py<PyBytes>>> {
+        let values = answered(py, || self.within(millis).multi_get(&names(&keys)))?;
+        Ok(values.iter().map(|value| PyBytes::new(py, value).unbind()).collect())
+    }
+
+    fn multi_set(&self, py: Python<'_>, keys: Vec<String>, values: Vec<Vec<u8>>, millis: u64) -> PyResult<()> {
+        let pairs: Vec<_> = keys.iter().map(String::as_str).zip(values.iter().map(Vec::as_slice)).collect();
+        answered(py, || self.within(millis).multi_set(&pairs))
+    }
+
+    fn num_keys(&self, py: Python<'_>, millis: u64) -> PyResult<u64> {
+        answered(py, || self.within(millis).num_keys())
+    }
+}
+
+impl Store {
+    fn within(&self, millis: u64) -> Handle {
+        self.0.with_timeout(Duration::from_millis(millis))
+    }
+}
+
+#[pymethods]
+impl StoreHost {
+    /// Serves a store at `host` and `port`; port 0 takes a free one. With a key only those who prove it are served, without one everybody who
+    /// reaches the address.
+    #[new]
+    #[pyo3(signature = (host, port, key=None))]
+    fn new(py: Python<'_>, host: &str, port: u16, key: Option<&str>) -> PyResult<StoreHost> {
+        let options = ServerOptions::new(StoreAddress::tcp(host, port)).insecure(key.is_none());
+        let options = job_key(py, key)?.into_iter().fold(options, ServerOptions::key);
+        let server = py.detach(|| StoreServer::start(options)).map_err(|error| raised(py, &error, 0))?;
+        let port = if let StoreAddress::Tcp { port, .. } = server.address() { *port } else { port };
+        Ok(StoreHost { server: Served::new(server), port })
+    }
+
+    #[getter]
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.server.close());
+    }
+}
+
+fn answered<T: Send>(py: Python<'_>, ask: impl FnOnce() -> Result<T, StoreError> + Send) -> PyResult<T> {
+    py.detach(ask).map_err(|error| raised_by_store(py, &error))
+}
+
+fn job_key(py: Python<'_>, digits: Option<&str>) -> PyResult<Option<JobKey>> {
+    let key = digits.map(JobKey::from_hex).transpose();
+    key.map_err(|error| -> PyErr { raised(py, &phalanx::Error::setup("key of the store", error), 0) })
+}
+
+fn names(keys: &[String]) -> Vec<&str> {
+    keys.iter().map(String::as_str).collect()
+}

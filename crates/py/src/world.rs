@@ -1,0 +1,100 @@
+//! Worlds as Python sees them, for programs without PyTorch: joined as their launcher says, and divided into groups.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use phalanx::{Error, GroupOptions, Joining, Result, Wiring, World as Ranks};
+use pyo3::{PyResult, Python, pyclass, pyfunction, pymethods};
+
+use crate::failure::raised;
+use crate::group::Group;
+use crate::store::Store;
+
+/// All ranks of a job, and this process's place among them.
+#[pyclass(frozen, module = "phalanx._native")]
+pub(crate) struct World {
+    /// Absent once it was left.
+    ranks: Mutex<Option<Ranks>>,
+    rank: usize,
+    size: usize,
+    local_rank: usize,
+    local_size: usize,
+}
+
+/// Joins the world that `url` names, or that the launcher's environment does.
+#[pyfunction]
+#[pyo3(signature = (url=None, timeout=None))]
+pub(crate) fn init(py: Python<'_>, url: Option<&str>, timeout: Option<f64>) -> PyResult<World> {
+    let join = || {
+        let joining = url.map_or_else(Joining::environment, Joining::url)?;
+        timeout.map(seconds).into_iter().fold(joining, Joining::timeout).join()
+    };
+    let ranks = py.detach(join).map_err(|error| raised(py, &error, 0))?;
+    let (rank, size) = (ranks.rank(), ranks.size());
+    let (local_rank, local_size) = (ranks.local_rank(), ranks.local_size());
+    Ok(World { ranks: Mutex::new(Some(ranks)), rank, size, local_rank, local_size })
+}
+
+#[pymethods]
+impl World {
+    /// The group of all ranks. Every rank calls this, and as often as the others.
+    #[pyo3(signature = (name=None, timeout=None))]
+    fn group(&self, py: Python<'_>, name: Option<String>, timeout: Option<f64>) -> PyResult<Group> {
+        let options = name.into_iter().fold(GroupOptions::default(), GroupOptions::name);
+        let options = timeout.map(seconds).into_iter().fold(options, GroupOptions::timeout);
+        let formed = self.of_ranks(py, |ranks| ranks.wire(&Wiring::default().options(options)));
+        formed.map(Group::new)
+    }
+
+    /// The world's store, which ranks in any language share.
+    fn store(&self, py: Python<'_>) -> PyResult<Store> {
+        self.of_ranks(py, |ranks| Ok(Store(ranks.store())))
+    }
+
+    /// Leaves the world. Where its store lives in this process, waits until all have left, at most this long.
+    fn leave(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+        let left = py.detach(|| {
+            let ranks = self.ranks.lock().unwrap_or_else(PoisonError::into_inner).take();
+            ranks.map_or(Ok(()), |ranks| ranks.leave(seconds(timeout)))
+        });
+        left.map_err(|error| raised(py, &error, 0))
+    }
+
+    #[getter]
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    #[getter]
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    #[getter]
+    fn local_rank(&self) -> usize {
+        self.local_rank
+    }
+
+    #[getter]
+    fn local_size(&self) -> usize {
+        self.local_size
+    }
+}
+
+impl World {
+    fn of_ranks<T: Send>(&self, py: Python<'_>, ask: impl FnOnce(&Ranks) -> Result<T> + Send) -> PyResult<T> {
+        let asked = py.detach(|| {
+            let ranks = self.ranks.lock().unwrap_or_else(PoisonError::into_inner);
+            ranks.as_ref().ok_or_else(|| Error::aborted(format!("rank {} has left the world", self.rank))).and_then(ask)
+        });
+        asked.map_err(|error| raised(py, &error, 0))
+    }
+}
+
+/// What Python says in seconds.
+pub(crate) fn seconds(timeout: f64) -> Duration {
+    Duration::try_from_secs_f64(timeout.max(0.0)).unwrap_or(FOREVER)
+}
+
+/// A century, which can still be added to a moment.
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

@@ -1,0 +1,93 @@
+"""The store as PyTorch uses it, and between our ends and PyTorch's."""
+
+from __future__ import annotations
+
+import threading
+import time
+import unittest
+from datetime import timedelta
+from multiprocessing import get_context
+
+import torch
+import torch.distributed as dist
+
+import phalanx
+
+
+class Stores(unittest.TestCase):
+    def setUp(self):
+        self.store = phalanx.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=20))
+
+    def test_it_does_what_a_store_does(self):
+        store = self.store
+        store.set("a", "one")
+        self.assertEqual(store.get("a"), b"one")
+        self.assertEqual((store.add("n", 5), store.add("n", -2), store.get("n")), (5, 3, b"3"))
+        self.assertEqual(store.compare_set("a", "one", "two"), b"two")
+        self.assertEqual(store.compare_set("a", "one", "three"), b"two")
+        store.append("a", "!")
+        store.multi_set(["x", "y"], ["1", b"\x00\xff"])
+        self.assertEqual(store.multi_get(["x", "y", "a"]), [b"1", b"\x00\xff", b"two!"])
+        self.assertTrue(store.check(["x", "y"]))
+        self.assertTrue(store.delete_key("x"))
+        self.assertFalse(store.delete_key("x") or store.check(["x"]))
+        self.assertEqual(store.num_keys(), 3)
+
+    def test_a_wait_that_is_in_vain_ends_with_pytorchs_error(self):
+        with self.assertRaises(dist.DistStoreError) as caught:
+            self.store.wait(["never"], timedelta(milliseconds=100))
+        self.assertEqual(caught.exception.kind, "timeout")
+        self.assertIn("never", str(caught.exception))
+
+    def test_pytorchs_prefixes_and_its_clients_see_the_same_keys(self):
+        theirs = dist.TCPStore("127.0.0.1", self.store.port, is_master=False, wait_for_workers=False)
+        dist.PrefixStore("p", self.store).set("key", "value")
+        self.assertEqual(theirs.get("p/key"), b"value")
+        late = threading.Thread(target=theirs.set, args=("late", "now"))
+        late.start()
+        self.assertEqual(self.store.get("late"), b"now")
+        late.join()
+        server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        ours = phalanx.TCPStore("127.0.0.1", server.port)
+        server.set("theirs", "1")
+        self.assertEqual(ours.get("theirs"), b"1")
+
+    def test_a_key_keeps_strangers_out(self):
+        secret = "5a" * 32
+        store = phalanx.TCPStore("127.0.0.1", 0, is_master=True, key=secret)
+        friend = phalanx.TCPStore("127.0.0.1", store.port, key=secret)
+        store.set("a", "1")
+        self.assertEqual(friend.get("a"), b"1")
+        with self.assertRaises(dist.DistStoreError) as caught:
+            phalanx.TCPStore("127.0.0.1", store.port, key="a5" * 32, timeout=timedelta(seconds=5))
+        self.assertIn("store connect", str(caught.exception))
+
+    def test_a_forked_child_leaves_the_server_alone(self):
+        child = get_context("fork").Process(target=self.store._server.close)
+        began = time.monotonic()
+        child.start()
+        child.join(30)
+        self.assertEqual(child.exitcode, 0)
+        self.assertLess(time.monotonic() - began, 4, "the child waited for a thread that it does not have")
+        self.store.set("still", "here")
+        self.assertEqual(self.store.get("still"), b"here")
+
+    def test_groups_of_gloo_form_on_it(self):
+        def rank(number: int, told: list) -> None:
+            store = phalanx.TCPStore("127.0.0.1", self.store.port)
+            group = dist.ProcessGroupGloo(dist.PrefixStore("g", store), number, 2, timedelta(seconds=30))
+            data = torch.full((3,), number + 1.0)
+            group.allreduce([data]).wait()
+            told.append(data.tolist())
+
+        told: list = []
+        threads = [threading.Thread(target=rank, args=(number, told)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        self.assertEqual(told, [[3.0] * 3] * 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

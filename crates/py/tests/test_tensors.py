@@ -1,0 +1,239 @@
+"""Tensors that are not plain memory, works and futures, and what is refused."""
+
+from __future__ import annotations
+
+import unittest
+
+import torch
+import torch.distributed as dist
+
+from ranks import on_ranks
+
+
+class Tensors(unittest.TestCase):
+    def test_tensors_with_gaps_are_worked_on_through_copies(self):
+        on_ranks(2, strided)
+
+    def test_inference_tensors_and_parameters_may_be_written(self):
+        on_ranks(2, inference)
+
+    def test_sparse_tensors_are_added_up(self):
+        on_ranks(3, sparse_sum)
+
+    def test_a_conjugate_view_is_sent_as_what_it_shows(self):
+        on_ranks(2, conjugate)
+
+    def test_tensors_that_lie_together_are_gathered_where_they_are(self):
+        on_ranks(2, together)
+
+    def test_an_output_that_is_also_the_input_is_right(self):
+        on_ranks(2, overlapping)
+
+    def test_factors_of_a_rank_are_multiplied_in(self):
+        on_ranks(2, scaled)
+
+
+class Works(unittest.TestCase):
+    def test_a_future_ends_with_the_tensors(self):
+        on_ranks(2, futures)
+
+    def test_a_future_of_a_mistake_ends_with_its_error(self):
+        on_ranks(2, failed_future)
+
+    def test_many_works_end_in_any_order_of_waiting(self):
+        on_ranks(2, many)
+
+    def test_a_message_from_anybody_says_from_whom(self):
+        on_ranks(3, anybody)
+
+    def test_operations_are_seen_by_the_profiler(self):
+        on_ranks(2, profiled)
+
+
+class Refusals(unittest.TestCase):
+    def test_what_cannot_be_done_is_said_and_the_group_goes_on(self):
+        on_ranks(2, refusals)
+
+
+def strided(rank: int, size: int) -> None:
+    whole = torch.zeros(4, 6)
+    column = whole[:, 1::2]
+    column.fill_(rank + 1)
+    dist.all_reduce(column)
+    assert (column == 3).all() and (whole[:, ::2] == 0).all()
+    work = dist.broadcast(whole.t(), 1, async_op=True)
+    work.wait()
+    assert (whole[:, 1::2] == 3).all()
+    output = torch.zeros(size, 6, 4).transpose(1, 2)
+    work = dist.all_gather_single(output, torch.full((4, 6), float(rank)), async_op=True)
+    assert work.get_future().wait()[0] is output
+    # Rows of the output are ranks, whatever the strides are.
+    assert all((output[each] == each).all() for each in range(size))
+    taken = torch.zeros(4, 6)[:, ::2]
+    if rank == 0:
+        dist.send(torch.arange(24.0).view(4, 6)[:, ::2], 1)
+    else:
+        dist.recv(taken, 0)
+        assert torch.equal(taken, torch.arange(24.0).view(4, 6)[:, ::2])
+
+
+def inference(rank: int, size: int) -> None:
+    with torch.inference_mode():
+        data = torch.full((5,), float(rank))
+        outputs = [torch.zeros(5) for _ in range(size)]
+    dist.all_reduce(data)
+    assert (data == 1).all()
+    dist.all_gather(outputs, data)
+    assert all((output == 1).all() for output in outputs)
+    parameter = torch.nn.Parameter(torch.full((3, 3), float(rank)).t())
+    dist.broadcast(parameter, 1)
+    assert (parameter == 1).all() and parameter.grad_fn is None
+
+
+def sparse_sum(rank: int, size: int) -> None:
+    def entry(each: int) -> torch.Tensor:
+        # Ranks share row 0, and have another one of their own; the last has nothing else.
+        rows = [0] if each == size - 1 else [0, each + 1]
+        values = torch.arange(2.0 * len(rows)).view(len(rows), 2) + each
+        return torch.sparse_coo_tensor(torch.tensor([rows]), values, (size + 1, 2))
+
+    data = entry(rank)
+    dist.all_reduce(data)
+    assert data.is_sparse and torch.equal(data.to_dense(), sum(entry(each).to_dense() for each in range(size)))
+    work = dist.all_reduce(entry(rank), async_op=True)
+    assert work.wait() and work.get_future().wait()
+
+
+def conjugate(rank: int, size: int) -> None:
+    data = torch.complex(torch.arange(4.0), torch.arange(4.0) + rank)
+    outputs = [torch.empty(4, dtype=torch.complex64) for _ in range(size)]
+    dist.group.WORLD.allgather([outputs], [data.conj()]).wait()
+    for each in range(size):
+        assert torch.equal(outputs[each], torch.complex(torch.arange(4.0), -(torch.arange(4.0) + each)))
+
+
+def together(rank: int, size: int) -> None:
+    whole = torch.zeros(size * 8)
+    place = whole.data_ptr()
+    dist.all_gather(list(whole.chunk(size)), torch.full((8,), rank + 1.0))
+    assert whole.data_ptr() == place and whole.tolist() == [1.0] * 8 + [2.0] * 8
+    # The same memory twice is not a piece that follows itself.
+    one = torch.zeros(8)
+    dist.all_to_all([torch.empty(8), torch.empty(8)], [one, one])
+
+
+def overlapping(rank: int, size: int) -> None:
+    data = torch.arange(8.0) + 100 * rank
+    dist.all_to_all_single(data, data)
+    assert data.tolist() == [*range(4 * rank, 4 * rank + 4), *range(100 + 4 * rank, 104 + 4 * rank)]
+    data = torch.arange(8.0)
+    dist.all_gather_single(data, data[2:6])
+    assert data.tolist() == [2, 3, 4, 5, 2, 3, 4, 5]
+
+
+def scaled(rank: int, size: int) -> None:
+    data = torch.ones(3)
+    dist.all_reduce(data, dist._make_nccl_premul_sum(rank + 2.0))
+    assert data.tolist() == [5.0] * 3
+
+
+def futures(rank: int, size: int) -> None:
+    data = torch.full((100,), rank + 1.0)
+    future = dist.all_reduce(data, async_op=True).get_future()
+    doubled = future.then(lambda ended: ended.value()[0] * 2)
+    assert (doubled.wait() == 6).all()
+    outputs = [torch.zeros(2) for _ in range(size)]
+    work = dist.all_gather(outputs, torch.full((2,), float(rank)), async_op=True)
+    assert work.get_future() is work.get_future()
+    work.get_future().wait()
+    assert work.wait() and work.is_completed() and work.is_success()
+    assert [output.tolist() for output in outputs] == [[0, 0], [1, 1]]
+
+
+def failed_future(rank: int, size: int) -> None:
+    work = dist.all_reduce(torch.ones(4 + rank), async_op=True)
+    try:
+        work.get_future().wait()
+    except Exception as error:
+        assert "count" in str(error), error
+    else:
+        raise AssertionError("a mistake without an error")
+    assert isinstance(work.exception(), dist.DistBackendError) and not work.is_success()
+
+
+def many(rank: int, size: int) -> None:
+    data = [torch.full((1 + each,), rank + 1.0) for each in range(200)]
+    works = [dist.all_reduce(each, async_op=True) for each in data]
+    told = [works[each].get_future() for each in range(0, 200, 3)]
+    for work in reversed(works):
+        work.wait()
+    for future in told:
+        future.wait()
+    assert all((each == 3).all() for each in data)
+
+
+def anybody(rank: int, size: int) -> None:
+    if rank:
+        dist.send(torch.full((3,), float(rank)), 0, tag=5)
+        return
+    heard = set()
+    for _ in range(2):
+        data = torch.zeros(3)
+        work = dist.irecv(data, tag=5)
+        work.wait()
+        assert data.tolist() == [work.source_rank()] * 3
+        heard.add(work.source_rank())
+    assert heard == {1, 2}
+
+
+def profiled(rank: int, size: int) -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        dist.all_reduce(torch.ones(4))
+        dist.all_gather([torch.ones(2)] * size, torch.ones(2), async_op=True).wait()
+    seen = {event.name for event in profile.events()}
+    assert {"phalanx:all_reduce", "phalanx:all_gather"} <= seen, seen
+
+
+def refusals(rank: int, size: int) -> None:
+    group = dist.group.WORLD
+    for call, words in [
+        (lambda: dist.all_reduce(torch.ones(2, device="meta")), "tensor is on meta, must be on the cpu"),
+        (lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e5m2)), "which is not defined for f8e5m2"),
+        (
+            lambda: dist.all_gather_single(torch.ones(5), torch.ones(2)),
+            "output has 5 elements, must have 2 times the 2",
+        ),
+        (
+            lambda: dist.reduce_scatter_single(torch.ones(2), torch.ones(5)),
+            "input has 5 elements, must have 2 times the 2",
+        ),
+        (
+            lambda: dist.all_gather([torch.ones(2)], torch.ones(2)),
+            "outputs are a list of 1, must be one for each of the 2",
+        ),
+        (lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3)), "input has 3 rows, must be a multiple of the 2"),
+        (lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4), [1, 2], [2, 2]), "must add up to its 4 rows"),
+        (lambda: group.broadcast([torch.ones(2)], root(9)), "root is 9, must be below the group size 2"),
+        (lambda: dist.send(torch.ones(1), 1 - rank, tag=-1), "tag is -1, must be 0 to"),
+        (lambda: dist.all_reduce(torch.ones(2).to_sparse(), dist.ReduceOp.MAX), "op is not SUM"),
+        (lambda: group.scatter([torch.ones(1)], [[torch.ones(1)]], root(rank)), "must be one for each of the 2 ranks"),
+    ]:
+        try:
+            call()
+        except (dist.DistBackendError, ValueError, TypeError) as error:
+            assert words in str(error) and str(error).startswith("phalanx: "), f"{error}, not: {words}"
+        else:
+            raise AssertionError(f"nothing was refused: {words}")
+    data = torch.ones(2)
+    dist.all_reduce(data)
+    assert data.tolist() == [2.0, 2.0]
+
+
+def root(rank: int) -> dist.BroadcastOptions:
+    options = dist.BroadcastOptions()
+    options.rootRank = rank
+    return options
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,119 @@
+"""Worlds and groups of `phalanx.init`: NumPy arrays, plain buffers and tensors, and PyTorch's process groups over them."""
+
+from __future__ import annotations
+
+import array
+import os
+import tempfile
+import unittest
+from collections.abc import Callable
+from datetime import timedelta
+from multiprocessing import get_context
+
+import numpy
+import torch
+import torch.distributed as dist
+
+import phalanx
+from phalanx import dlpack
+from phalanx.tensors import DTYPES
+
+
+class Worlds(unittest.TestCase):
+    def test_arrays_are_reduced_gathered_and_sent(self):
+        self.on_three_ranks(live)
+
+    def test_tensors_lend_their_memory_where_there_is_no_buffer_protocol(self):
+        for dtype, number in DTYPES.items():
+            tensor = torch.zeros(2, 3, dtype=torch.uint8).to(dtype)
+            with self.subTest(dtype):
+                lent = dlpack.lent("all_reduce", tensor[1:])
+                self.assertEqual(lent, (number, 3, (tensor[1:].data_ptr(), 3 * tensor.itemsize)))
+        self.assertEqual(dlpack.lent("all_reduce", torch.zeros(0, 3))[1:], (0, (0, 0)))
+        self.assertEqual(dlpack.lent("all_reduce", torch.tensor(1.0))[1], 1)
+        with self.assertRaisesRegex(ValueError, "array has gaps"):
+            dlpack.lent("broadcast", torch.zeros(4, 4)[:, ::2])
+
+    def test_a_world_of_pytorch_has_groups_of_its_ranks_and_is_no_other_size(self):
+        self.on_three_ranks(torch_live)
+
+    def on_three_ranks(self, target: Callable[[str], None]) -> None:
+        size = 3
+        with tempfile.TemporaryDirectory() as scratch:
+            url = f"file://{os.path.join(scratch, 'store')}"
+            context = get_context("fork")
+            ranks = [
+                context.Process(target=target, args=(f"{url}?rank={rank}&world_size={size}",)) for rank in range(size)
+            ]
+            for rank in ranks:
+                rank.start()
+            for rank in ranks:
+                rank.join(60)
+            self.assertEqual([rank.exitcode for rank in ranks], [0] * size)
+
+
+def torch_live(url: str) -> None:
+    with phalanx.init(url, timeout=30.0) as world:
+        phalanx.init_process_group(world, timedelta(seconds=30))
+        data = torch.ones(3)
+        dist.all_reduce(data)
+        assert data.tolist() == [3, 3, 3]
+        pair = dist.new_group([0, 2], timeout=timedelta(seconds=30))
+        if world.rank != 1:
+            dist.all_reduce(data, group=pair)
+            assert data.tolist() == [6, 6, 6]
+        try:
+            phalanx.joining.next_of(world, 0, 2, timedelta(seconds=30))
+        except ValueError as error:
+            assert f"rank {world.rank} of 3, must be rank 0 of 2" in str(error), error
+        else:
+            raise AssertionError("nothing was refused")
+        dist.destroy_process_group()
+
+
+def live(url: str) -> None:
+    with phalanx.init(url, timeout=30.0) as world:
+        group = world.group(timeout=30.0)
+        rank, size = group.rank, group.size
+        data = numpy.arange(6, dtype=numpy.float32).reshape(2, 3) + rank
+        group.all_reduce(data)
+        assert (data == size * numpy.arange(6).reshape(2, 3) + 3).all()
+        numbers = array.array("q", [rank, -rank])
+        group.all_reduce(numbers, "max")
+        assert list(numbers) == [2, 0]
+        everything = numpy.zeros(2 * size, dtype=numpy.int16)
+        group.all_gather(everything, numpy.array([rank, 7], dtype=numpy.int16))
+        assert everything.tolist() == [0, 7, 1, 7, 2, 7]
+        part = numpy.zeros(1, dtype=numpy.complex128)
+        group.reduce_scatter(part, numpy.full(size, 1j * rank))
+        assert part[0] == 3j
+        taken = numpy.zeros(size, dtype=numpy.uint8)
+        group.all_to_all(taken, numpy.arange(size, dtype=numpy.uint8) + 10 * rank)
+        assert taken.tolist() == [rank, 10 + rank, 20 + rank]
+        word = bytearray(b"hello" if rank == 1 else b".....")
+        group.broadcast(word, 1)
+        assert word == b"hello"
+        if rank == 0:
+            heard = numpy.zeros(2)
+            assert {group.recv(heard) for _ in range(size - 1)} == {1, 2}
+        else:
+            group.send(numpy.ones(2), 0)
+        for wrong, words in [
+            (lambda: group.all_reduce(b"constant"), "read-only"),
+            (lambda: group.all_reduce(numpy.zeros((4, 4))[:, ::2]), "gaps"),
+            (lambda: group.all_reduce(numpy.zeros(2), "median"), "op is 'median'"),
+            (lambda: group.all_gather(numpy.zeros(5), numpy.zeros(2)), "must be 6"),
+            (lambda: group.broadcast(numpy.zeros(2), 9), "root is 9"),
+        ]:
+            try:
+                wrong()
+            except (ValueError, TypeError, phalanx.Error) as error:
+                assert words in str(error), error
+            else:
+                raise AssertionError(f"nothing was refused: {words}")
+        group.monitored_barrier(timeout=10.0)
+        group.leave()
+
+
+if __name__ == "__main__":
+    unittest.main()
