@@ -1,0 +1,106 @@
+//! What is asked of all gradients at once: their norm, whether they are numbers at all. Each is one small reduction over the shards.
+
+use phalanx_core::{Error, ReduceOp, Result};
+
+use crate::cast::{Real, slice, slice_mut, with_real};
+use crate::sharded::Sharded;
+
+impl Sharded {
+    /// The `p`-norm of all gradients as one vector, `p` at least 1 or infinite; the same on every rank. A tied parameter counts once.
+    /// All ranks of the shard group call this; replicas have the same gradients and need not be asked.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for another `p`, and those of the reduction.
+    pub fn gradient_norm(&mut self, p: f64) -> Result<f64> {
+        if p.is_nan() || p < 1.0 {
+            return Err(Error::usage("gradient_norm", "p", p, "must be at least 1, or infinite"));
+        }
+        let powers = self
+            .gradient_parts()
+            .map(|(bytes, dtype)| with_real!(dtype, T => power(slice::<T>(bytes).iter().map(|x| x.widen().abs()), p)));
+        let own = if p.is_infinite() { powers.fold(0.0, largest) } else { powers.sum() };
+        let joined = self.join(own, if p.is_infinite() { ReduceOp::Max } else { ReduceOp::Sum })?;
+        Ok(match p {
+            _ if p.is_infinite() => joined,
+            1.0 => joined,
+            2.0 => joined.sqrt(),
+            _ => joined.powf(p.recip()),
+        })
+    }
+
+    /// Scales all gradients down so that their `p`-norm is at most `max_norm`, unless it is already. Returns the norm before.
+    ///
+    /// # Errors
+    ///
+    /// As [`gradient_norm`](Sharded::gradient_norm), and for a `max_norm` that is not positive.
+    pub fn clip_gradients(&mut self, max_norm: f64, p: f64) -> Result<f64> {
+        if max_norm.is_nan() || max_norm <= 0.0 {
+            return Err(Error::usage("clip_gradients", "max_norm", max_norm, "must be above zero"));
+        }
+        let norm = self.gradient_norm(p)?;
+        let factor = max_norm / (norm + LEAST);
+        if factor < 1.0 {
+            self.scale_gradients(factor);
+        }
+        Ok(norm)
+    }
+
+    /// Multiplies every gradient on this rank. A loss that was scaled up is undone by this.
+    pub fn scale_gradients(&mut self, factor: f64) {
+        for param in self.trained().collect::<Vec<_>>() {
+            let unit = &mut self.units[param.unit];
+            let dtype = unit.spec.params[param.index].dtype;
+            let Some(bytes) = unit.gradient_mut(param.index) else { continue };
+            with_real!(dtype, T => {
+                slice_mut::<T>(bytes).iter_mut().for_each(|x| *x = <T as Real>::narrow(x.widen() * factor));
+            });
+        }
+    }
+
+    /// Whether any gradient of any rank is infinite or no number, so that the step should be left out. All ranks of the shard group
+    /// call this.
+    ///
+    /// # Errors
+    ///
+    /// Those of the reduction.
+    pub fn gradients_overflowed(&mut self) -> Result<bool> {
+        let is_odd = self
+            .gradient_parts()
+            .any(|(bytes, dtype)| with_real!(dtype, T => slice::<T>(bytes).iter().any(|x| !x.widen().is_finite())));
+        Ok(self.join(if is_odd { 1.0 } else { 0.0 }, ReduceOp::Max)? > 0.0)
+    }
+
+    /// The gradients of this rank's shards, each once.
+    fn gradient_parts(&self) -> impl Iterator<Item = (&[u8], phalanx_core::DType)> {
+        self.trained().filter_map(|param| {
+            let unit = &self.units[param.unit];
+            Some((unit.gradient(param.index)?, unit.spec.params[param.index].dtype))
+        })
+    }
+
+    fn join(&mut self, own: f64, op: ReduceOp) -> Result<f64> {
+        let mut joined = [own];
+        let group = &self.groups.shard;
+        self.trace.wait(|| group.all_reduce(&mut joined, op))?;
+        Ok(joined[0])
+    }
+}
+
+/// The sum of the powers, or the largest.
+fn power(values: impl Iterator<Item = f64>, p: f64) -> f64 {
+    match p {
+        1.0 => values.sum(),
+        2.0 => values.map(|x| x * x).sum(),
+        _ if p.is_infinite() => values.fold(0.0, largest),
+        _ => values.map(|x| x.powf(p)).sum(),
+    }
+}
+
+/// The larger of two; what is no number stays.
+fn largest(most: f64, one: f64) -> f64 {
+    if one > most || one.is_nan() { one } else { most }
+}
+
+/// Keeps the factor finite where all gradients are zero.
+const LEAST: f64 = 1e-6;

@@ -1,0 +1,308 @@
+//! Every rank holds the whole model: gradients are averaged in buckets while backward goes on. Nothing is sharded here.
+
+mod buckets;
+
+use std::time::Duration;
+
+use phalanx_core::{Class, DType, Element, Error, Group, Op, ReduceOp, Result};
+use phalanx_mem::Buffer;
+
+use crate::Memory;
+use crate::arena::Arena;
+use crate::cast::{add, convert, slice, slice_mut};
+use crate::flight::Flight;
+use crate::hooks::{self, GradientHook, Size};
+use crate::memory;
+use crate::trace::Trace;
+use buckets::{Bucket, Place, plan};
+
+/// How gradients are averaged.
+#[derive(Clone, Debug)]
+pub struct DdpOptions {
+    bucket_byte_len: usize,
+    first_byte_len: usize,
+    allows_unused: bool,
+}
+
+impl Default for DdpOptions {
+    /// Buckets of up to 25 MiB, the first of up to 1 MiB so that it is soon on its way, and no parameter without a gradient.
+    fn default() -> DdpOptions {
+        DdpOptions { bucket_byte_len: 25 << 20, first_byte_len: 1 << 20, allows_unused: false }
+    }
+}
+
+impl DdpOptions {
+    /// How many bytes of gradients travel together.
+    pub fn bucket_byte_len(mut self, byte_len: usize) -> DdpOptions {
+        self.bucket_byte_len = byte_len;
+        self
+    }
+
+    /// The same for the bucket that is full first.
+    pub fn first_byte_len(mut self, byte_len: usize) -> DdpOptions {
+        self.first_byte_len = byte_len;
+        self
+    }
+
+    /// Whether a parameter may have no gradient in a backward, which counts as zero.
+    pub fn allow_unused(mut self, allow: bool) -> DdpOptions {
+        self.allows_unused = allow;
+        self
+    }
+}
+
+/// The gradients of a model that every rank holds.
+///
+/// Parameters are numbered in the order of forward; their gradients are expected the other way round. Once an operation has failed, so
+/// does every later one.
+#[derive(Debug)]
+pub struct Ddp {
+    group: Group,
+    options: DdpOptions,
+    names: Vec<String>,
+    places: Vec<Place>,
+    buckets: Vec<Bucket>,
+    /// The bucket that has to travel next: all ranks send them in one order.
+    next: usize,
+    syncs: bool,
+    hook: Option<Box<dyn GradientHook>>,
+    arena: Arena,
+    trace: Trace,
+    failed: Option<Error>,
+}
+
+impl Ddp {
+    /// A model of trained parameters: their names, elements and types.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a type that gradients do not have.
+    pub fn new(group: Group, params: &[(&str, usize, DType)], options: DdpOptions) -> Result<Ddp> {
+        for (name, len, dtype) in params {
+            if len.checked_mul(dtype.byte_len()).is_none_or(|byte_len| isize::try_from(byte_len).is_err()) {
+                let value = format!("{len} for {name:?}");
+                return Err(Error::usage("Ddp::new", "len", value, "must fit into memory"));
+            }
+            if dtype.class() != Class::Float {
+                let value = format!("{dtype} for {name:?}");
+                return Err(Error::usage("Ddp::new", "dtype", value, "must be f64, f32, f16 or bf16"));
+            }
+        }
+        let sizes: Vec<_> = params.iter().map(|(_, len, dtype)| (*len, *dtype)).collect();
+        let (places, buckets) = plan(&sizes, options.first_byte_len, options.bucket_byte_len);
+        let names = params.iter().map(|(name, ..)| (*name).to_owned()).collect();
+        let (arena, trace) = (Arena::new(group.clone()), Trace::new(false));
+        Ok(Ddp { group, options, names, places, buckets, next: 0, syncs: true, hook: None, arena, trace, failed: None })
+    }
+
+    /// Makes a parameter the same on all ranks: the first rank's. All ranks call this for each.
+    ///
+    /// # Errors
+    ///
+    /// Those of the broadcast.
+    pub fn broadcast<T: Element>(&mut self, values: &mut [T]) -> Result<()> {
+        self.group.broadcast(values, 0)
+    }
+
+    /// Takes the gradient of one parameter, once a backward. When those of a bucket are complete, they begin to travel.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a parameter that there is not, another length, and one that came already.
+    pub fn gradient<T: Element>(&mut self, param: usize, gradient: &[T]) -> Result<()> {
+        self.check_failed()?;
+        let place = self.place("gradient", param)?;
+        if gradient.len() != place.len {
+            let expected = format!("must be {} elements, those of {:?}", place.len, self.names[param]);
+            return Err(Error::usage("gradient", "gradient", format!("{} elements", gradient.len()), expected));
+        }
+        if T::DTYPE.class() != Class::Float {
+            return Err(Error::usage("gradient", "dtype", T::DTYPE, "must be f64, f32, f16 or bf16"));
+        }
+        if self.buckets[place.bucket].came.contains(&param) {
+            let value = format!("{:?} once more", self.names[param]);
+            return Err(Error::usage("gradient", "param", value, "must come once a backward"));
+        }
+        self.take(param, place, bytemuck::cast_slice(gradient), T::DTYPE)?;
+        self.send_complete().inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    /// Backward is over: waits until all gradients are averaged. Without sync they wait on this rank for the next backward.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) that names the parameters without gradient where that is not
+    /// [allowed](DdpOptions::allow_unused): no rank would know what the others do. Those of the reductions.
+    pub fn finish_backward(&mut self) -> Result<()> {
+        self.check_failed()?;
+        if self.syncs {
+            let unused: Vec<&str> = self.unused().iter().map(|param| self.names[*param].as_str()).collect();
+            if !self.options.allows_unused && !unused.is_empty() {
+                let error = Error::usage("finish_backward", "params", unused.join(", "), "must have gradients");
+                return Err(error);
+            }
+            self.finish().inspect_err(|error| self.failed = Some(error.clone()))?;
+        }
+        self.buckets.iter_mut().for_each(|bucket| bucket.came.clear());
+        Ok(())
+    }
+
+    /// Parameters of which this backward, or one whose gradients still wait, brought no gradient so far.
+    pub fn unused(&self) -> Vec<usize> {
+        let is_unused = |param: &usize| {
+            let bucket = &self.buckets[self.places[*param].bucket];
+            !bucket.came.contains(param) && !bucket.waits.contains(param)
+        };
+        (0..self.places.len()).filter(is_unused).collect()
+    }
+
+    /// The averaged gradient of a parameter, until the next backward begins; none before there was one.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a parameter that there is not, and another type than its own.
+    pub fn averaged<T: Element>(&self, param: usize) -> Result<Option<&[T]>> {
+        let place = self.place("averaged", param)?;
+        let bucket = &self.buckets[place.bucket];
+        if bucket.dtype != T::DTYPE {
+            let expected = format!("must be {}, that of {:?}", bucket.dtype, self.names[param]);
+            return Err(Error::usage("averaged", "dtype", T::DTYPE, expected));
+        }
+        let bytes = bucket.rows.as_ref().filter(|_| bucket.is_averaged).map(Buffer::as_bytes);
+        Ok(bytes.map(|bytes| slice(&bytes[place.range(bucket.dtype)])))
+    }
+
+    /// Whether the gradients of this backward travel. While they do not, they are summed up on this rank, and the next that travel take the
+    /// sum along. It is set between backwards.
+    pub fn set_sync(&mut self, syncs: bool) {
+        self.syncs = syncs;
+    }
+
+    /// Has gradients travel as a hook says, in place of their average.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) where gradients are not `f32`, which a hook takes.
+    pub fn set_hook(&mut self, hook: Option<Box<dyn GradientHook>>) -> Result<()> {
+        let other = self.buckets.iter().map(|bucket| bucket.dtype).find(|dtype| *dtype != DType::F32);
+        if let Some(dtype) = other.filter(|_| hook.is_some()) {
+            return Err(Error::usage("set_hook", "gradients", dtype, "must be f32"));
+        }
+        self.hook = hook;
+        Ok(())
+    }
+
+    /// How many buckets there are.
+    pub fn bucket_count(&self) -> usize {
+        self.buckets.len()
+    }
+
+    /// The bytes that the buckets hold.
+    pub fn memory(&self) -> Memory {
+        self.arena.memory()
+    }
+
+    /// How long this rank has waited for others.
+    pub fn waited(&self) -> Duration {
+        self.trace.waited()
+    }
+
+    /// Adds a gradient to its bucket.
+    fn take(&mut self, param: usize, place: Place, gradient: &[u8], dtype: DType) -> Result<()> {
+        let bucket = &mut self.buckets[place.bucket];
+        if std::mem::take(&mut bucket.is_averaged) || bucket.rows.is_none() {
+            let rows = match bucket.rows.take() {
+                Some(rows) => rows,
+                None => self.arena.take(memory::Class::Gradients, bucket.byte_len())?,
+            };
+            bucket.rows.insert(rows).as_bytes_mut().fill(0);
+        }
+        let to = bucket.dtype;
+        if let Some(rows) = &mut bucket.rows {
+            let own = &mut rows.as_bytes_mut()[place.range(to)];
+            match bucket.waits.contains(&param) {
+                true => add(gradient, dtype, own, to),
+                false => convert(gradient, dtype, own, to),
+            }
+        }
+        bucket.came.insert(param);
+        if !self.syncs {
+            bucket.waits.insert(param);
+        }
+        Ok(())
+    }
+
+    /// Sends buckets that are complete, in order.
+    fn send_complete(&mut self) -> Result<()> {
+        while self.syncs && self.buckets.get(self.next).is_some_and(Bucket::is_complete) {
+            self.send(self.next)?;
+            self.next += 1;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, number: usize) -> Result<()> {
+        let size = self.size(number);
+        let bucket = &mut self.buckets[number];
+        let rows = match bucket.rows.take() {
+            Some(rows) => rows,
+            None => self.arena.take(memory::Class::Gradients, bucket.byte_len())?,
+        };
+        bucket.flight = Some(match &mut self.hook {
+            Some(hook) => {
+                let packed =
+                    hooks::send(&mut **hook, number, size, slice(rows.as_bytes()), &self.group, &mut self.arena)?;
+                bucket.rows = Some(rows);
+                packed
+            }
+            None => {
+                let op = Op::AllReduce { count: bucket.len, reduce: ReduceOp::Avg };
+                Flight::begin(&self.group, op, bucket.dtype, rows)?
+            }
+        });
+        Ok(())
+    }
+
+    /// Sends what is left, and waits for everything.
+    fn finish(&mut self) -> Result<()> {
+        for number in self.next..self.buckets.len() {
+            let bucket = &mut self.buckets[number];
+            if std::mem::take(&mut bucket.is_averaged) {
+                // Nothing came for any of it.
+                bucket.rows.iter_mut().for_each(|rows| rows.as_bytes_mut().fill(0));
+            }
+            self.send(number)?;
+        }
+        self.next = 0;
+        for number in 0..self.buckets.len() {
+            let size = self.size(number);
+            let bucket = &mut self.buckets[number];
+            let Some(flight) = bucket.flight.take() else { continue };
+            let buffers = flight.end_with(&mut self.trace)?;
+            match (&mut self.hook, &mut bucket.rows) {
+                (Some(hook), Some(rows)) => {
+                    let reduced = slice_mut(rows.as_bytes_mut());
+                    hooks::receive(&mut **hook, number, size, buffers, reduced, &mut self.arena);
+                }
+                _ => bucket.rows = Some(buffers.output),
+            }
+            bucket.is_averaged = true;
+            bucket.waits.clear();
+        }
+        Ok(())
+    }
+
+    fn size(&self, number: usize) -> Size {
+        let (ranks, rank) = (self.group.size(), self.group.rank());
+        Size { ranks, rank, len: self.buckets[number].len, is_sharded: false }
+    }
+
+    fn place(&self, call: &'static str, param: usize) -> Result<Place> {
+        let expected = || format!("must be below {}, the number of parameters", self.places.len());
+        self.places.get(param).copied().ok_or_else(|| Error::usage(call, "param", param, expected()))
+    }
+
+    fn check_failed(&self) -> Result<()> {
+        self.failed.as_ref().map_or(Ok(()), |error| Err(error.clone().in_its_wake()))
+    }
+}

@@ -1,0 +1,271 @@
+//! A sharded model over time: what its owner says goes to the machine, and what the machine asks for is done over the groups.
+
+use phalanx_core::{DType, Element, Error, Result};
+
+use crate::cast::slice_mut;
+use crate::event::{Action, Event};
+use crate::gather::{self, Gathered};
+use crate::hooks::GradientHook;
+use crate::reduce::{self, Gradient, Means};
+use crate::sharded::Sharded;
+use crate::spec::Param;
+use crate::trace::Step;
+use crate::unit::{Reducing, Then};
+
+impl Sharded {
+    /// A unit is about to be used in forward: lends its full parameters, which stay until [`after_forward`](Sharded::after_forward).
+    /// Units that come next are gathered meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Those of the gather; [`Usage`](phalanx_core::ErrorKind::Usage) for a unit that there is not.
+    pub fn before_forward(&mut self, unit: usize) -> Result<Gathered<'_>> {
+        self.happen(Event::BeforeForward(unit), &[])?;
+        self.lend(unit)
+    }
+
+    /// A unit is not used any more until backward.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) where it was not used.
+    pub fn after_forward(&mut self, unit: usize) -> Result<()> {
+        self.happen(Event::AfterForward(unit), &[])
+    }
+
+    /// A unit is about to be used in backward: lends its full parameters, which stay until its [`gradients`](Sharded::gradients) come.
+    /// Those that came before it in forward are gathered meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As [`before_forward`](Sharded::before_forward).
+    pub fn before_backward(&mut self, unit: usize) -> Result<Gathered<'_>> {
+        self.happen(Event::BeforeBackward(unit), &[])?;
+        self.lend(unit)
+    }
+
+    /// A unit has been through its backward: begins to reduce its gradients, which may be dropped at once. A trained parameter without one
+    /// counts as zero; a tied one may bring its own. Gradients are averaged over all ranks of the shard and the replicate group.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for gradients of different types or lengths, and of what has none; those of an earlier
+    /// reduction that is awaited here.
+    pub fn gradients(&mut self, unit: usize, gradients: &[Gradient<'_>]) -> Result<()> {
+        let held = self.unit("gradients", unit)?;
+        reduce::check(held, gradients)?;
+        let has_any = held.layout.reduce.spans().next().is_some();
+        let reduces = has_any && held.syncs;
+        self.happen(Event::AfterBackward { unit, reduces }, gradients)?;
+        let held = &mut self.units[unit];
+        if has_any && !reduces {
+            reduce::accumulate_full(held, gradients, &mut self.arena)?;
+        }
+        for gradient in gradients {
+            let (_, owner) = held.owner("gradients", gradient.index)?;
+            held.note_used(owner);
+        }
+        Ok(())
+    }
+
+    /// Backward is over: waits for all reductions, after which the gradients of the shards are there, and frees what is left of full
+    /// parameters.
+    ///
+    /// # Errors
+    ///
+    /// Those of the reductions.
+    pub fn finish_backward(&mut self) -> Result<()> {
+        self.happen(Event::BackwardEnd, &[])
+    }
+
+    /// Everything of a unit that is used was copied out: its buffer is free for the next at once, where it would be after its use anyway.
+    /// The copies are the caller's memory, and not counted here.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a unit that there is not.
+    pub fn copied(&mut self, unit: usize) -> Result<()> {
+        self.happen(Event::Copied(unit), &[])
+    }
+
+    /// Has `done` run for each reduced gradient of a parameter, with its shard and its gradient, both to write: a step of an optimizer
+    /// that needs no other gradient, say, after which this one may be freed.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a parameter that is not trained, and where it is of another type.
+    pub fn after_accumulate<T: Element>(
+        &mut self,
+        param: Param,
+        mut done: impl FnMut(&mut [T], &mut [T]) -> Then + Send + 'static,
+    ) -> Result<()> {
+        let unit = self.unit("after_accumulate", param.unit)?;
+        let owner = unit.owner_of::<T>("after_accumulate", param.index)?;
+        if !unit.is_trained(owner) {
+            let name = format!("{:?}", unit.spec.params[owner].name);
+            return Err(Error::usage("after_accumulate", "param", name, "must be a trained one"));
+        }
+        let bytes = move |shard: &mut [u8], gradient: &mut [u8]| done(slice_mut(shard), slice_mut(gradient));
+        self.units[param.unit].after_accumulate(owner, Box::new(bytes));
+        Ok(())
+    }
+
+    /// Gathers a unit and keeps it until it is [resharded](Sharded::reshard), or its backward is over.
+    ///
+    /// # Errors
+    ///
+    /// As [`before_forward`](Sharded::before_forward).
+    pub fn unshard(&mut self, unit: usize) -> Result<Gathered<'_>> {
+        self.happen(Event::Unshard(unit), &[])?;
+        self.lend(unit)
+    }
+
+    /// Frees a unit's full parameters, once nobody is in it.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a unit that there is not.
+    pub fn reshard(&mut self, unit: usize) -> Result<()> {
+        self.happen(Event::Reshard(unit), &[])
+    }
+
+    /// Whether gradients are reduced as they come. While they are not, they are summed up in full on this rank, in the type in which they
+    /// are reduced; the next that are reduced take the sum along.
+    pub fn set_sync(&mut self, syncs: bool) {
+        self.units.iter_mut().for_each(|unit| unit.syncs = syncs);
+    }
+
+    /// The same for one unit.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a unit that there is not.
+    pub fn set_unit_sync(&mut self, unit: usize, syncs: bool) -> Result<()> {
+        self.unit("set_unit_sync", unit)?;
+        self.units[unit].syncs = syncs;
+        Ok(())
+    }
+
+    /// Whether replicas come together. While they do not, reduced rows are kept on this rank; the next that replicas join takes them along.
+    pub fn set_all_reduce(&mut self, all_reduces: bool) {
+        self.machine.settings_mut().all_reduces = all_reduces;
+    }
+
+    /// Whether a backward follows on what comes next; without one, nothing is kept for it.
+    pub fn set_training(&mut self, trains: bool) {
+        self.machine.settings_mut().trains = trains;
+    }
+
+    /// Whether full parameters are freed after backward. Between micro-batches of one step they may as well stay.
+    pub fn set_reshard_after_backward(&mut self, reshards: bool) {
+        self.machine.settings_mut().reshards_after_backward = reshards;
+    }
+
+    /// Whether the end of backward waits for its reductions, as it must before an optimizer's step.
+    pub fn set_last_backward(&mut self, is_last: bool) {
+        self.machine.settings_mut().is_last_backward = is_last;
+    }
+
+    /// What the sum of all ranks' gradients is divided by, in place of the number of ranks that bring them.
+    pub fn set_gradient_divisor(&mut self, divisor: Option<f64>) {
+        self.divisor = divisor;
+    }
+
+    /// Has gradients travel as a hook says, in place of the engine's own reduction, its type and its divisor. Replicas then join in `f32`.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) where gradients are not reduced in `f32`, which a hook takes, or some are on their way.
+    pub fn set_hook(&mut self, hook: Option<Box<dyn GradientHook>>) -> Result<()> {
+        for unit in &self.units {
+            let other = unit.layout.reduce.dtype.filter(|dtype| *dtype != DType::F32);
+            if let Some(dtype) = other.filter(|_| hook.is_some()) {
+                let value = format!("{dtype} in unit {:?}", unit.spec.name);
+                return Err(Error::usage("set_hook", "reduce", value, "must be f32, set by the policy"));
+            }
+            if !matches!(unit.reducing, Reducing::Nothing) {
+                let value = format!("being reduced in unit {:?}", unit.spec.name);
+                return Err(Error::usage("set_hook", "gradients", value, "must be awaited first"));
+            }
+        }
+        self.hook = hook;
+        Ok(())
+    }
+
+    /// Has these units gathered when `unit` begins its forward, in place of those that followed it last time.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a unit that there is not.
+    pub fn prefetch_in_forward(&mut self, unit: usize, targets: &[usize]) -> Result<()> {
+        self.machine.prefetch_in_forward(unit, targets)
+    }
+
+    /// The same in backward, in place of those that came before it in forward.
+    ///
+    /// # Errors
+    ///
+    /// As [`prefetch_in_forward`](Sharded::prefetch_in_forward).
+    pub fn prefetch_in_backward(&mut self, unit: usize, targets: &[usize]) -> Result<()> {
+        self.machine.prefetch_in_backward(unit, targets)
+    }
+
+    /// That a parameter's shard is about to be written; its owner.
+    pub(crate) fn changed<T: Element>(&mut self, call: &'static str, param: Param) -> Result<usize> {
+        let owner = self.unit(call, param.unit)?.owner_of::<T>(call, param.index)?;
+        self.note_changed(param.unit)?;
+        Ok(owner)
+    }
+
+    /// That a shard of this unit is about to be written.
+    pub(crate) fn note_changed(&mut self, unit: usize) -> Result<()> {
+        self.happen(Event::Changed(unit), &[])
+    }
+
+    fn happen(&mut self, event: Event, gradients: &[Gradient<'_>]) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone().in_its_wake());
+        }
+        let actions = self.machine.on(event)?;
+        if !matches!(event, Event::Changed(_)) || !actions.is_empty() {
+            self.trace.note(Step::Came(event));
+        }
+        for action in actions {
+            self.perform(action, gradients).inspect_err(|error| self.failed = Some(error.clone()))?;
+            self.trace.note(Step::Did(action));
+            if let Action::Accumulate(unit) = action
+                && self.units[unit].writes_shards()
+            {
+                self.note_changed(unit)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, action: Action, gradients: &[Gradient<'_>]) -> Result<()> {
+        let Sharded { groups, units, arena, trace, divisor, hook, .. } = self;
+        let hook = hook.as_deref_mut().map(|hook| hook as &mut dyn GradientHook);
+        let mut means = Means { groups, arena, trace, divisor: *divisor, hook };
+        match action {
+            Action::Gather(unit) => gather::begin(&mut units[unit], means.groups, means.arena),
+            Action::GatherNarrow(unit) => gather::begin_narrow(&mut units[unit], means.groups, means.arena),
+            Action::AwaitGather(unit) => gather::end(&mut units[unit], means.trace),
+            Action::Narrow(unit) => gather::narrow(&mut units[unit], means.groups, means.arena),
+            Action::Release(unit) => {
+                gather::release(&mut units[unit], means.arena);
+                Ok(())
+            }
+            Action::ReduceScatter(unit) => reduce::begin(&mut units[unit], unit, gradients, &mut means),
+            Action::AwaitReduceScatter(unit) => reduce::end_scatter(&mut units[unit], unit, &mut means),
+            Action::KeepPartial(unit) => reduce::keep_partial(&mut units[unit], &mut means),
+            Action::AllReduce(unit) => reduce::begin_all_reduce(&mut units[unit], &mut means),
+            Action::AwaitAllReduce(unit) => reduce::end_all_reduce(&mut units[unit], &mut means),
+            Action::Accumulate(unit) => reduce::finish(&mut units[unit], &mut means),
+        }
+    }
+
+    fn lend(&self, unit: usize) -> Result<Gathered<'_>> {
+        let absent = || Error::setup("unit", format!("{unit} is not gathered"));
+        self.gathered(unit).ok_or_else(absent)
+    }
+}

@@ -1,0 +1,77 @@
+//! Norms and clipping over shards: as of the whole gradient, in one small reduction.
+
+use phalanx_core::OpKind;
+use phalanx_fsdp::{Policy, Sharded};
+
+use crate::company::Company;
+use crate::model::mixed;
+use crate::train::Task;
+
+fn norm(gradients: &[Vec<Vec<f64>>], p: f64) -> f64 {
+    let all = gradients.iter().flatten().flatten().map(|g| g.abs());
+    if p.is_infinite() { all.fold(0.0, f64::max) } else { all.map(|g| g.powf(p)).sum::<f64>().powf(1.0 / p) }
+}
+
+/// A model after one backward.
+fn trained(task: &Task, groups: phalanx_fsdp::Groups, rank: usize, ranks: usize) -> Sharded {
+    let mut model = task.shard(groups, Policy::default()).expect("a model");
+    task.pass(&mut model, 0, rank, ranks).expect("a pass");
+    model
+}
+
+#[test]
+fn norms_are_those_of_the_whole_gradient() {
+    let task = Task::new(mixed(), 1);
+    let (_, full) = task.full_gradients(&task.initial(), 0);
+    for company in [Company::of(1), Company::of(2), Company::of(4), Company::of(2).replicas(2)] {
+        company.run(|groups, rank| {
+            let mut model = trained(&task, groups.clone(), rank, company.size());
+            for p in [1.0, 2.0, 3.0, f64::INFINITY] {
+                let (got, wanted) = (model.gradient_norm(p).expect("a norm"), norm(&full, p));
+                assert!((got / wanted - 1.0).abs() < 1e-6, "p {p}, {company:?}: {got} for {wanted}");
+                let most = wanted / 3.0;
+                assert_eq!(model.clip_gradients(most, p).expect("a norm"), got);
+                let clipped = model.gradient_norm(p).expect("a norm");
+                assert!(clipped <= most && clipped > most * 0.99, "p {p}: {clipped} of {most}");
+                assert_eq!(model.clip_gradients(wanted, p).expect("a norm"), clipped);
+                assert_eq!(model.gradient_norm(p).expect("a norm"), clipped);
+                model.scale_gradients(got / clipped);
+            }
+            let records = groups.shard().recorder().records();
+            let small = records.iter().filter(|record| record.op == OpKind::AllReduce);
+            assert!(small.clone().all(|record| record.input == 1));
+            assert_eq!(small.count(), 4 * 5);
+        });
+    }
+}
+
+#[test]
+fn one_rank_that_overflows_is_known_to_all() {
+    let task = Task::new(mixed(), 1);
+    Company::of(3).run(|groups, rank| {
+        let mut model = trained(&task, groups, rank, 3);
+        assert_eq!(model.gradients_overflowed(), Ok(false));
+        let param = model.param("block 0", "weight").expect("a name");
+        let gradient = model.gradient_mut::<f32>(param).expect("a type").expect("a gradient");
+        if rank == 2 {
+            gradient[0] = f32::INFINITY;
+        }
+        assert_eq!(model.gradients_overflowed(), Ok(true));
+        assert!(!model.gradient_norm(2.0).expect("a norm").is_finite());
+    });
+}
+
+#[test]
+fn bounds_that_mean_nothing_are_refused() {
+    let task = Task::new(mixed(), 1);
+    Company::of(1).run(|groups, _| {
+        let mut model = task.shard(groups, Policy::default()).expect("a model");
+        for p in [0.0, 0.5, -1.0, f64::NAN] {
+            assert!(model.gradient_norm(p).expect_err("no norm").to_string().contains(&format!("p is {p}")));
+        }
+        for most in [0.0, -1.0, f64::NAN] {
+            assert!(model.clip_gradients(most, 2.0).is_err());
+        }
+        assert_eq!(model.gradient_norm(2.0), Ok(0.0));
+    });
+}

@@ -1,0 +1,108 @@
+//! What is done with gradients as they come, and buffers that go back early.
+
+use phalanx_core::DType;
+use phalanx_fsdp::{Class, Gradient, Offload, ParamSpec, Policy, Sharded, Then, UnitSpec};
+
+use crate::company::Company;
+use crate::model::mixed;
+use crate::train::Task;
+
+#[test]
+fn a_step_inside_backward_trains_as_one_after_it() {
+    let task = Task::new(mixed(), 20);
+    let after = Company::of(3).run(|groups, rank| {
+        let mut model = task.shard(groups, Policy::default()).expect("a model");
+        let mut losses = Vec::new();
+        for step in 0..task.steps {
+            losses.push(task.pass(&mut model, step, rank, 3).expect("a pass"));
+            for param in model.trained().collect::<Vec<_>>() {
+                let (shard, gradient) = model.update::<f32>(param).expect("a type");
+                shard.iter_mut().zip(gradient.expect("a gradient")).for_each(|(x, g)| *x -= 0.1 * g);
+            }
+            model.zero_gradients();
+        }
+        (losses, task.collect(&model).expect("full parameters"))
+    });
+    let inside = Company::of(3).run(|groups, rank| {
+        let mut model = task.shard(groups, Policy::default().offload(Offload::Host)).expect("a model");
+        for param in model.trained().collect::<Vec<_>>() {
+            let step = |shard: &mut [f32], gradient: &mut [f32]| {
+                shard.iter_mut().zip(gradient).for_each(|(x, g)| *x -= 0.1 * *g);
+                Then::Free
+            };
+            model.after_accumulate(param, step).expect("a trained one");
+        }
+        let pass = |step| {
+            let loss = task.pass(&mut model, step, rank, 3).expect("a pass");
+            assert_eq!(model.memory().of(Class::Gradients).current, 0);
+            loss
+        };
+        let losses: Vec<f64> = (0..task.steps).map(pass).collect();
+        let most = model.memory().of(Class::Gradients).peak;
+        assert!(most > 0 && most < model.memory().of(Class::Sharded).current, "{most}");
+        (losses, task.collect(&model).expect("full parameters"))
+    });
+    assert_eq!(after, inside);
+}
+
+#[test]
+fn what_is_not_trained_has_nothing_done() {
+    Company::of(1).run(|groups, _| {
+        let params = vec![
+            ParamSpec::new("frozen", &[2], DType::F32).trainable(false),
+            ParamSpec::new("trained", &[2], DType::F32),
+            ParamSpec::new("ignored", &[2], DType::F32).ignored(),
+        ];
+        let mut model = Sharded::new(groups, vec![UnitSpec::new("unit", params)], Policy::default()).expect("a model");
+        let [frozen, trained, ignored] =
+            ["frozen", "trained", "ignored"].map(|name| model.param("unit", name).expect("a name"));
+        let error = model.after_accumulate::<f32>(frozen, |_, _| Then::Keep).expect_err("frozen");
+        assert_eq!(error.to_string(), "after_accumulate: param is \"frozen\", must be a trained one");
+        assert!(model.after_accumulate::<f64>(trained, |_, _| Then::Keep).is_err());
+        assert!(model.after_accumulate::<f32>(ignored, |_, _| Then::Keep).is_err());
+        assert!(model.shard::<f32>(ignored).is_err() && model.shard::<f64>(trained).is_err());
+        assert_eq!(model.owned().collect::<Vec<_>>(), [frozen, trained]);
+        assert_eq!(model.trained().collect::<Vec<_>>(), [trained]);
+    });
+}
+
+#[test]
+fn a_copied_unit_gives_its_buffer_to_the_next() {
+    let task = Task::new(mixed(), 1);
+    let peaks = [false, true].map(|copies| {
+        let peaks = Company::of(2).run(|groups, _| {
+            let mut model = task.shard(groups, Policy::default()).expect("a model");
+            let mut out = [0.0_f32; 35];
+            for unit in 0..task.blocks.len() {
+                let len = task.blocks[unit].lens()[0];
+                model.before_forward(unit).expect("a unit").copy_out(0, &mut out[..len]).expect("its length");
+                if copies {
+                    model.copied(unit).expect("a unit in use");
+                    assert!(model.gathered(unit).is_none());
+                }
+                model.after_forward(unit).expect("its end");
+            }
+            for unit in (0..task.blocks.len()).rev() {
+                model.before_backward(unit).expect("a unit");
+                if copies {
+                    model.copied(unit).expect("a unit in use");
+                }
+                let gain = Gradient::new(2, &[1.0_f32]);
+                model.gradients(unit, &[gain]).expect("its gradients");
+            }
+            model.finish_backward().expect("the end");
+            assert_eq!(model.memory().of(Class::Gathered).current, 0);
+            assert_eq!(model.unused().len(), model.trained().count() - task.blocks.len());
+            model.memory().of(Class::Gathered).peak
+        });
+        peaks[0]
+    });
+    assert!(peaks[1] <= peaks[0], "{peaks:?}");
+}
+
+#[test]
+fn a_model_may_change_threads() {
+    fn moves<T: Send + 'static>() {}
+    moves::<Sharded>();
+    moves::<phalanx_fsdp::Ddp>();
+}

@@ -1,0 +1,91 @@
+//! The memory of a rank: its share of everything, and a stated number of full units.
+
+use phalanx_fsdp::{Bytes, Class, Policy, Reshard, Sharded};
+
+use crate::company::Company;
+use crate::model::{Block, mixed};
+use crate::train::Task;
+
+/// Bytes that a rank has of a model's parameters, rounded up to whole rows.
+fn share(blocks: &[Block], world: usize) -> usize {
+    let of = |block: &Block| {
+        let rows = block.outputs.div_ceil(world);
+        4 * (rows * block.inputs + rows + 1)
+    };
+    blocks.iter().map(of).sum()
+}
+
+/// Bytes of the largest unit's buffer.
+fn largest(blocks: &[Block], world: usize) -> usize {
+    blocks.iter().map(|block| share(std::slice::from_ref(block), world) * world).max().unwrap_or_default()
+}
+
+#[test]
+fn a_rank_holds_its_share_and_the_units_in_use() {
+    for (world, ahead) in (2..=8).flat_map(|world| [0, 1, 2].map(|ahead| (world, ahead))) {
+        let task = Task { seed: world as u64, ..Task::new(mixed(), 1) };
+        let policy = Policy::default().forward_prefetch(ahead).backward_prefetch(ahead);
+        let most = (1 + ahead) * largest(&task.blocks, world);
+        Company::of(world).run(|groups, rank| {
+            let mut model = task.shard(groups, policy.clone()).expect("a model");
+            let held = |model: &Sharded, class| model.memory().of(class);
+            let watch = |model: &Sharded| {
+                let Bytes { current, peak, idle } = held(model, Class::Gathered);
+                assert!(current + idle <= most && peak <= most, "world {world}, {ahead} ahead: {peak} of {most}");
+                let mine = held(model, Class::Sharded).current + held(model, Class::Gradients).current;
+                assert!(mine <= 2 * share(&task.blocks, world), "world {world}: {mine}");
+                assert!(held(model, Class::Reducing).peak <= largest(&task.blocks, world));
+                assert_eq!(held(model, Class::Accumulated), Bytes::default());
+                assert!(model.memory().total() <= 2 * share(&task.blocks, world) + most + largest(&task.blocks, world));
+            };
+            for unit in 0..task.blocks.len() {
+                model.before_forward(unit).expect("a unit");
+                watch(&model);
+                model.after_forward(unit).expect("its end");
+                watch(&model);
+            }
+            for unit in (0..task.blocks.len()).rev() {
+                model.before_backward(unit).expect("a unit");
+                watch(&model);
+                model.gradients(unit, &[]).expect("its end");
+                watch(&model);
+            }
+            model.finish_backward().expect("the end");
+            watch(&model);
+            assert_eq!(held(&model, Class::Gathered).current, 0);
+            assert_eq!(held(&model, Class::Reducing).current, 0);
+            assert!(held(&model, Class::Gathered).peak > 0 && rank < world);
+            model.zero_gradients();
+            assert_eq!(held(&model, Class::Gradients).current, 0);
+        });
+    }
+}
+
+#[test]
+fn shares_of_all_ranks_are_the_whole() {
+    let task = Task::new(mixed(), 1);
+    let whole: usize = task.blocks.iter().map(|block| 4 * block.lens().iter().sum::<usize>()).sum();
+    for world in 1..=8 {
+        let shares = Company::of(world).run(|groups, _| {
+            let model = task.shard(groups, Policy::default()).expect("a model");
+            model.memory().of(Class::Sharded).current
+        });
+        assert_eq!(shares.iter().sum::<usize>(), whole, "world {world}");
+    }
+}
+
+#[test]
+fn what_waits_to_be_reduced_is_counted_apart() {
+    let task = Task::new(mixed(), 1).micros(2);
+    Company::of(2).run(|groups, rank| {
+        let mut model = task.shard(groups, Policy::default().reshard_after_forward(Reshard::No)).expect("a model");
+        model.set_sync(false);
+        task.pass(&mut model, 0, rank, 4).expect("a pass");
+        let waiting = model.memory().of(Class::Accumulated).current;
+        assert!(waiting > 0 && model.memory().of(Class::Gradients).current == 0, "{waiting}");
+        model.set_sync(true);
+        task.pass(&mut model, 0, 2 + rank, 4).expect("a pass");
+        assert_eq!(model.memory().of(Class::Accumulated).current, 0);
+        assert!(model.memory().of(Class::Gradients).current > 0);
+    });
+}

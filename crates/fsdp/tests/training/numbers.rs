@@ -1,0 +1,174 @@
+//! What gathers and reductions give, to the last bit.
+
+use half::f16;
+use phalanx_core::DType;
+use phalanx_fsdp::{Factors, Gradient, ParamSpec, Policy, Sharded, UnitSpec};
+
+use crate::company::Company;
+
+/// Odd shapes, some of them smaller than any world, and a scalar.
+const SHAPES: [&[usize]; 9] = [&[17, 57], &[17], &[64, 12], &[1, 8], &[5, 1, 3], &[2], &[], &[0, 4], &[13]];
+
+fn unit(dtype: DType) -> UnitSpec {
+    let param = |(index, shape): (usize, &&[usize])| ParamSpec::new(format!("p{index}"), shape, dtype);
+    UnitSpec::new("unit", SHAPES.iter().enumerate().map(param).collect())
+}
+
+/// Small whole numbers, whose sums and halves are exact in every type.
+fn values(rank: usize, index: usize) -> Vec<f32> {
+    let mut random = fastrand::Rng::with_seed((rank * 100 + index) as u64);
+    (0..SHAPES[index].iter().product()).map(|_| random.i32(-64..=64) as f32).collect()
+}
+
+#[test]
+fn gathered_is_what_was_loaded() {
+    for (world, dtype) in (1..=5).flat_map(|world| [DType::F32, DType::BF16, DType::F16].map(|dtype| (world, dtype))) {
+        Company::of(world).run(|groups, _| {
+            let mut model =
+                Sharded::new(groups, vec![unit(DType::F32)], Policy::default().compute(dtype)).expect("a model");
+            let params: Vec<_> = model.params().collect();
+            for param in &params {
+                model.load_full(*param, &values(9, param.index)).expect("its values");
+            }
+            for _again in 0..2 {
+                let full = model.before_forward(0).expect("a unit");
+                for param in &params {
+                    let mut out = vec![-1.0_f32; values(9, param.index).len()];
+                    full.copy_out(param.index, &mut out).expect("its length");
+                    assert_eq!(out, values(9, param.index), "{dtype}, world {world}: {param:?}");
+                }
+                model.after_forward(0).expect("its end");
+            }
+            for param in params {
+                let mut out = vec![0.0_f64; values(9, param.index).len()];
+                model.copy_full(param, &mut out).expect("its length");
+                assert!(out.iter().zip(values(9, param.index)).all(|(x, y)| *x == f64::from(y)));
+            }
+        });
+    }
+}
+
+#[test]
+fn views_are_given_where_a_parameter_lies_in_one_piece() {
+    Company::of(2).run(|groups, _| {
+        let one = UnitSpec::new("one", vec![ParamSpec::new("weight", &[3, 2], DType::F32)]);
+        let two = vec![ParamSpec::new("weight", &[3, 2], DType::F32), ParamSpec::new("gain", &[], DType::F32)];
+        let units = vec![one, UnitSpec::new("two", two)];
+        let mut model = Sharded::new(groups, units, Policy::default()).expect("a model");
+        let values = [1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+        for (unit, name) in [("one", "weight"), ("two", "weight")] {
+            model.load_full(model.param(unit, name).expect("a name"), &values).expect("its values");
+        }
+        model.load_full(model.param("two", "gain").expect("a name"), &[7.0_f32]).expect("its value");
+        let full = model.unshard(0).expect("a unit");
+        assert_eq!((full.view::<f32>(0), full.view::<f64>(0)), (Some(&values[..]), None));
+        let full = model.unshard(1).expect("a unit");
+        assert_eq!((full.view::<f32>(0), full.view::<f32>(1)), (None, Some(&[7.0][..])));
+        model.reshard(1).expect("a unit");
+        assert!(model.gathered(1).is_none() && model.gathered(0).is_some());
+    });
+}
+
+/// The gradients of one backward, of whole numbers that depend on the rank.
+fn reduced(company: Company, policy: &Policy, divisor: Option<f64>) -> Vec<Vec<Vec<f32>>> {
+    company.run(|groups, rank| {
+        let mut model = Sharded::new(groups, vec![unit(DType::F32)], policy.clone()).expect("a model");
+        model.set_gradient_divisor(divisor);
+        model.before_backward(0).expect("a unit");
+        let gradients: Vec<_> = (0..SHAPES.len()).map(|index| values(rank, index)).collect();
+        let gradients: Vec<_> = gradients.iter().enumerate().map(|(index, g)| Gradient::new(index, g)).collect();
+        model.gradients(0, &gradients).expect("gradients");
+        model.finish_backward().expect("the end");
+        let own = |param| model.gradient::<f32>(param).expect("a type").expect("a gradient").to_vec();
+        model.params().map(own).collect()
+    })
+}
+
+/// That every rank has its rows of `wanted`.
+fn check(company: Company, got: &[Vec<Vec<f32>>], wanted: impl Fn(f32) -> f32, what: &str) {
+    for index in 0..SHAPES.len() {
+        let mut sum = vec![0.0_f32; SHAPES[index].iter().product()];
+        for rank in 0..company.size() {
+            sum.iter_mut().zip(values(rank, index)).for_each(|(sum, x)| *sum += x);
+        }
+        for replica in got.chunks(company.shards) {
+            let full: Vec<f32> = replica.iter().flat_map(|rank| rank[index].clone()).collect();
+            let wanted: Vec<f32> = sum.iter().map(|x| wanted(*x)).collect();
+            assert_eq!(full, wanted, "{what}: parameter {index} of {company:?}");
+        }
+    }
+}
+
+#[test]
+fn reductions_are_the_average_or_their_formula() {
+    let companies = [Company::of(1), Company::of(2), Company::of(3), Company::of(4), Company::of(2).replicas(2)];
+    for company in companies {
+        let size = company.size() as f32;
+        check(company, &reduced(company, &Policy::default(), None), |sum| sum / size, "f32");
+        let policy = Policy::default().reduce(DType::F16);
+        // The first division is by a power of two, and exact here; the second is rounded once, in f16.
+        let Factors { before, after, .. } = Factors::two_steps(company.size() as f64);
+        let halved = |sum: f32| f16::from_f32(sum / before as f32 / after as f32).to_f32();
+        check(company, &reduced(company, &policy, None), halved, "f16");
+    }
+}
+
+#[test]
+fn a_divisor_takes_the_place_of_the_number_of_ranks() {
+    for company in [Company::of(2), Company::of(4), Company::of(2).replicas(2)] {
+        for times in [1.0, 2.0] {
+            let divisor = times * company.size() as f64;
+            for policy in [Policy::default(), Policy::default().reduce(DType::F16)] {
+                let got = reduced(company, &policy, Some(divisor));
+                check(company, &got, |sum| sum / divisor as f32, &format!("{policy:?} by {divisor}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_sharded_is_refused_by_name() {
+    Company::of(1).run(|groups, _| {
+        let refused = |params: Vec<ParamSpec>, policy: Policy| {
+            let unit = UnitSpec::new("block", params);
+            Sharded::new(groups.clone(), vec![unit], policy).expect_err("a refusal").to_string()
+        };
+        let f32 = |name: &str| ParamSpec::new(name, &[2], DType::F32);
+        let own = Policy::default;
+        assert_eq!(
+            refused(vec![f32("a"), f32("a")], own()),
+            "Sharded::new: param is \"a\" twice in unit \"block\", must have a name of its own"
+        );
+        assert!(refused(vec![f32("a").tied_to("b")], own()).contains("\"a\" tied to \"b\" in unit \"block\""));
+        let other = ParamSpec::new("b", &[3], DType::F32).tied_to("a");
+        assert!(refused(vec![f32("a"), other], own()).contains("must have the shape and dtype"));
+        assert!(refused(vec![f32("a").ignored(), f32("b").tied_to("a")], own()).contains("not ignored"));
+        assert!(refused(vec![ParamSpec::new("a", &[2], DType::I32)], own()).contains("i32 for \"a\""));
+        assert!(refused(vec![ParamSpec::new("a", &[usize::MAX, 2], DType::F32)], own()).contains("fits into memory"));
+        assert!(refused(vec![f32("a")], own().reduce(DType::U8)).contains("u8"));
+        let mixed = vec![f32("a"), ParamSpec::new("b", &[2], DType::BF16)];
+        assert!(refused(mixed.clone(), own()).contains("\"a\" f32, \"b\" bf16"));
+        let unit = UnitSpec::new("block", mixed);
+        Sharded::new(groups.clone(), vec![unit], own().reduce(DType::F32)).expect("one type for gradients");
+        let smaller = own().reshard_after_forward(phalanx_fsdp::Reshard::Smaller);
+        assert!(refused(vec![f32("a")], smaller).contains("divided after forward"));
+    });
+}
+
+#[test]
+fn gradients_of_two_types_are_refused_by_name() {
+    Company::of(1).run(|groups, _| {
+        let params = vec![ParamSpec::new("a", &[1], DType::F32), ParamSpec::new("b", &[1], DType::F32)];
+        let mut model = Sharded::new(groups, vec![UnitSpec::new("block", params)], Policy::default()).expect("a model");
+        model.before_backward(0).expect("a unit");
+        let both = [Gradient::new(0, &[1.0_f32]), Gradient::new(1, &[f16::ONE])];
+        let error = model.gradients(0, &both).expect_err("two types");
+        assert_eq!(error.to_string(), "gradients: dtype is \"a\" f32, \"b\" f16, must be one in unit \"block\"");
+        // Nothing has happened: the right ones may still come.
+        model.gradients(0, &both[..1]).expect("one type");
+        model.finish_backward().expect("the end");
+        assert_eq!(model.unused(), [model.param("block", "b").expect("a name")]);
+        let gradient = model.gradient::<f32>(model.param("block", "b").expect("a name")).expect("a type");
+        assert_eq!(gradient, Some(&[0.0][..]));
+    });
+}
