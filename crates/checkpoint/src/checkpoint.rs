@@ -1,0 +1,213 @@
+//! A checkpoint to load from: any elements of any tensor, whoever has written them.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use safetensors::Dtype;
+
+use crate::disk::{Disk, SystemDisk};
+use crate::error::{Error, Result};
+use crate::file::{self, Contents, Entry, Seal};
+use crate::index::{Index, Span, Tensor};
+use crate::names;
+use crate::piece::{Progress, element_count, element_len};
+
+/// A checkpoint that is whole, or one plain safetensors file. Files are read and checked when an element of theirs is asked for.
+pub struct Checkpoint {
+    disk: Arc<dyn Disk>,
+    /// The directory, or the file.
+    path: PathBuf,
+    index: Index,
+    read: HashMap<String, Contents>,
+}
+
+impl Checkpoint {
+    /// The newest checkpoint in a directory; none where there is none that is whole.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Checkpoint::open), and where the directory cannot be read. One that is not there holds none.
+    pub fn latest(root: &Path) -> Result<Option<Checkpoint>> {
+        Checkpoint::latest_on(Arc::new(SystemDisk), root)
+    }
+
+    /// The same on another disk than the file system.
+    ///
+    /// # Errors
+    ///
+    /// As [`latest`](Checkpoint::latest).
+    pub fn latest_on(disk: Arc<dyn Disk>, root: &Path) -> Result<Option<Checkpoint>> {
+        let names = match disk.list(root) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            listed => listed.map_err(Error::disk(root))?,
+        };
+        let steps = names.iter().filter_map(|name| names::step(name));
+        let is_whole = |step: &u64| disk.has(&names::directory(root, *step).join(names::INDEX));
+        let newest = steps.filter(is_whole).max();
+        newest.map(|step| Checkpoint::open_on(disk.clone(), &names::directory(root, step))).transpose()
+    }
+
+    /// The checkpoint of one step by its directory, or a plain safetensors file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Disk`] and [`Error::Damaged`], which name the file.
+    pub fn open(path: &Path) -> Result<Checkpoint> {
+        Checkpoint::open_on(Arc::new(SystemDisk), path)
+    }
+
+    /// The same on another disk than the file system.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Checkpoint::open).
+    pub fn open_on(disk: Arc<dyn Disk>, path: &Path) -> Result<Checkpoint> {
+        if disk.has(path) {
+            return Checkpoint::open_whole(disk, path);
+        }
+        let file = path.join(names::INDEX);
+        let bytes = disk.read(&file).map_err(Error::disk(&file))?;
+        let index = Index::read(&file, &bytes)?;
+        Ok(Checkpoint { disk, path: path.to_owned(), index, read: HashMap::new() })
+    }
+
+    fn open_whole(disk: Arc<dyn Disk>, path: &Path) -> Result<Checkpoint> {
+        let contents = Contents::read(&*disk, path, None)?;
+        let mut tensors = BTreeMap::new();
+        for (name, place) in contents.tensors() {
+            let len = element_count(&place.shape).unwrap_or_default();
+            let span = Span { file: String::new(), start: 0, len };
+            let tensor = Tensor { dtype: place.dtype, shape: place.shape.clone(), pieces: vec![span] };
+            tensors.insert(name.to_owned(), tensor);
+        }
+        let mut progress: Progress = contents.metadata.clone().into_iter().collect();
+        let step = progress.remove(STEP).and_then(|step| step.parse().ok()).unwrap_or_default();
+        let index = Index::of_whole(step, progress, tensors);
+        Ok(Checkpoint { disk, path: path.to_owned(), index, read: HashMap::from([(String::new(), contents)]) })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// After how many steps it was saved.
+    pub fn step(&self) -> u64 {
+        self.index.step
+    }
+
+    /// How many ranks have saved it.
+    pub fn world(&self) -> usize {
+        self.index.world
+    }
+
+    /// What was said of how far training had come.
+    pub fn progress(&self) -> &Progress {
+        &self.index.progress
+    }
+
+    /// The names of all tensors, their types and shapes.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, Dtype, &[usize])> {
+        self.index.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.dtype, tensor.shape.as_slice()))
+    }
+
+    /// Elements of a flattened tensor of `f32`, which must have this shape.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tensor`] where there is no such tensor; [`Error::Disk`] and [`Error::Damaged`] for the files that hold it.
+    pub fn floats(&mut self, name: &str, shape: &[usize], elements: Range<usize>) -> Result<Vec<f32>> {
+        let tensor = self.tensor(name)?;
+        if (tensor.dtype, tensor.shape.as_slice()) != (Dtype::F32, shape) {
+            let why = format!("{:?} of {:?}, must be F32 of {shape:?}", tensor.dtype, tensor.shape);
+            return Err(self.refuse(name, why));
+        }
+        let bytes = self.bytes(name, elements)?;
+        Ok(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+    }
+
+    /// The bytes of elements of a flattened tensor.
+    ///
+    /// # Errors
+    ///
+    /// As [`floats`](Checkpoint::floats).
+    pub fn bytes(&mut self, name: &str, elements: Range<usize>) -> Result<Vec<u8>> {
+        let tensor = self.tensor(name)?.clone();
+        let len = element_count(&tensor.shape).unwrap_or_default();
+        let size = element_len(tensor.dtype).unwrap_or(1);
+        if elements.end > len || elements.start > elements.end {
+            return Err(self.refuse(name, format!("elements {elements:?} of {len}")));
+        }
+        let mut bytes = Vec::with_capacity(elements.len() * size);
+        for span in &tensor.pieces {
+            let start = elements.start.max(span.start);
+            let end = elements.end.min(span.start + span.len);
+            if start < end {
+                let held = self.held(name, &tensor, span)?;
+                bytes.extend_from_slice(&held[(start - span.start) * size..(end - span.start) * size]);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Writes everything into one plain safetensors file, which any framework reads and [`open`](Checkpoint::open) does as well.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Disk`] and [`Error::Damaged`], which name the file.
+    pub fn write_whole(&mut self, path: &Path) -> Result<()> {
+        let entry = |(name, dtype, shape): (&str, Dtype, &[usize])| Entry {
+            name: name.to_owned(),
+            dtype,
+            shape: shape.to_vec(),
+        };
+        let entries: Vec<Entry> = self.tensors().map(entry).collect();
+        let mut metadata = self.progress().clone();
+        metadata.insert(STEP.to_owned(), self.step().to_string());
+        let disk = self.disk.clone();
+        let whole = |at: usize| {
+            let len = element_count(&entries[at].shape).unwrap_or_default();
+            self.bytes(&entries[at].name, 0..len).map(Cow::from)
+        };
+        file::write(&*disk, path, &entries, Some(&metadata), whole)?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        disk.sync(parent).map_err(Error::disk(parent))
+    }
+
+    fn tensor(&self, name: &str) -> Result<&Tensor> {
+        self.index.tensors.get(name).ok_or_else(|| self.refuse(name, "it is not there".to_owned()))
+    }
+
+    /// The bytes of one piece, from the file that has it.
+    fn held(&mut self, name: &str, tensor: &Tensor, span: &Span) -> Result<&[u8]> {
+        let path = if span.file.is_empty() { self.path.clone() } else { self.path.join(&span.file) };
+        let contents = match self.read.remove(&span.file) {
+            Some(contents) => contents,
+            None => Contents::read(&*self.disk, &path, self.seal(&span.file))?,
+        };
+        let contents = self.read.entry(span.file.clone()).or_insert(contents);
+        let size = element_len(tensor.dtype).unwrap_or(1);
+        let bytes = contents.tensor(name, tensor.dtype).filter(|bytes| bytes.len() == span.len * size);
+        bytes.ok_or_else(|| Error::damaged(&path, format!("it does not hold the piece of {name} that the index says")))
+    }
+
+    fn seal(&self, file: &str) -> Option<Seal> {
+        self.index.files.get(file).copied()
+    }
+
+    fn refuse(&self, name: &str, why: String) -> Error {
+        Error::Tensor { file: self.path.clone(), name: name.to_owned(), why }
+    }
+}
+
+impl std::fmt::Debug for Checkpoint {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Checkpoint").field("path", &self.path).field("step", &self.step()).finish()
+    }
+}
+
+/// The entry of a plain file's metadata that says after how many steps it was written.
+const STEP: &str = "step";

@@ -1,0 +1,86 @@
+//! What is asked of a disk. Everything that a save does to one goes through here, step by step, so that it can be stopped at any.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// A place for files.
+pub trait Disk: Send + Sync {
+    /// Makes a directory and those above it, unless they are there.
+    fn make_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes a file that is empty.
+    fn create(&self, path: &Path) -> io::Result<()>;
+
+    /// Adds bytes at the end of a file.
+    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
+
+    /// Returns once a file, or the entries of a directory, would survive a loss of power.
+    fn sync(&self, path: &Path) -> io::Result<()>;
+
+    /// Gives a file another name, in place of what has that name.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+
+    /// Removes a directory with all that is in it.
+    fn remove_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// All bytes of a file.
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+
+    /// The names of what is in a directory.
+    fn list(&self, path: &Path) -> io::Result<Vec<String>>;
+
+    /// Whether there is a file of this name.
+    fn has(&self, path: &Path) -> bool;
+}
+
+/// The file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemDisk;
+
+impl Disk for SystemDisk {
+    fn make_directory(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<()> {
+        File::create(path).map(drop)
+    }
+
+    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        OpenOptions::new().append(true).open(path)?.write_all(bytes)
+    }
+
+    fn sync(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir_all(path)
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        fs::read(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        let names =
+            fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+        names.collect()
+    }
+
+    fn has(&self, path: &Path) -> bool {
+        path.is_file()
+    }
+}

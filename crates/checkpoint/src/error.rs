@@ -1,0 +1,61 @@
+//! What can go wrong with a checkpoint; each error names the file.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a checkpoint could not be saved or loaded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The disk refused.
+    #[error("{}: {source}", file.display())]
+    Disk {
+        /// What was to be read or written.
+        file: PathBuf,
+        /// Why it was not.
+        source: io::Error,
+    },
+    /// A file is not what was written.
+    #[error("{}: {why}", file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// There is no such tensor in the checkpoint, or another than was asked for.
+    #[error("{}: tensor {name}: {why}", file.display())]
+    Tensor {
+        /// Where it was looked for.
+        file: PathBuf,
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Another rank could not save its part.
+    #[error("rank {rank} could not save: {why}")]
+    Elsewhere {
+        /// The rank.
+        rank: usize,
+        /// What it says.
+        why: String,
+    },
+    /// The ranks could not agree that all had saved.
+    #[error("{0}")]
+    Ranks(#[from] phalanx_core::Error),
+}
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn disk(file: &Path) -> impl FnOnce(io::Error) -> Error {
+        let file = file.to_owned();
+        |source| Error::Disk { file, source }
+    }
+
+    pub(crate) fn damaged(file: &Path, why: impl Into<String>) -> Error {
+        Error::Damaged { file: file.to_owned(), why: why.into() }
+    }
+}

@@ -1,0 +1,145 @@
+//! The index of a checkpoint: what there is and where. It is read without trust: what passes here covers every element of every tensor
+//! exactly once.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use safetensors::Dtype;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::file::Seal;
+use crate::piece::{Progress, element_count, element_len};
+
+/// Where everything is. Fields stand in the order of the alphabet, here and below, as keys do in the file, so that the checksum does not
+/// depend on whether a build of the JSON reader keeps their order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Index {
+    pub(crate) files: BTreeMap<String, Seal>,
+    format: u32,
+    pub(crate) progress: Progress,
+    pub(crate) step: u64,
+    pub(crate) tensors: BTreeMap<String, Tensor>,
+    pub(crate) world: usize,
+}
+
+/// A tensor and its pieces, in order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Tensor {
+    pub(crate) dtype: Dtype,
+    pub(crate) pieces: Vec<Span>,
+    pub(crate) shape: Vec<usize>,
+}
+
+/// Some elements of a tensor, and the file that has them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Span {
+    pub(crate) file: String,
+    pub(crate) len: usize,
+    pub(crate) start: usize,
+}
+
+/// What one rank has written.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Written {
+    pub(crate) file: String,
+    pub(crate) seal: Seal,
+    pub(crate) tensors: BTreeMap<String, Tensor>,
+}
+
+impl Index {
+    /// What all ranks have written together.
+    pub(crate) fn of(step: u64, progress: Progress, written: Vec<Written>, path: &Path) -> Result<Index> {
+        let mut index = Index {
+            format: FORMAT,
+            step,
+            world: written.len(),
+            progress,
+            files: BTreeMap::new(),
+            tensors: BTreeMap::new(),
+        };
+        for Written { file, seal, tensors } in written {
+            index.files.insert(file, seal);
+            for (name, tensor) in tensors {
+                index.add(name, tensor).map_err(|why| Error::damaged(path, why))?;
+            }
+        }
+        index.tensors.values_mut().for_each(|tensor| tensor.pieces.sort_by_key(|span| span.start));
+        index.check().map_err(|why| Error::damaged(path, why))?;
+        Ok(index)
+    }
+
+    fn add(&mut self, name: String, tensor: Tensor) -> std::result::Result<(), String> {
+        let Some(known) = self.tensors.get_mut(&name) else {
+            self.tensors.insert(name, tensor);
+            return Ok(());
+        };
+        if (known.dtype, &known.shape) != (tensor.dtype, &tensor.shape) {
+            return Err(format!("ranks disagree about {name}: {:?} and {:?}", known.shape, tensor.shape));
+        }
+        known.pieces.extend(tensor.pieces);
+        Ok(())
+    }
+
+    /// As it stands in the file, with a checksum of its own.
+    pub(crate) fn to_text(&self) -> serde_json::Result<String> {
+        let text = serde_json::to_value(self)?.to_string();
+        let sealed = Sealed { crc32c: crc32c::crc32c(text.as_bytes()), index: serde_json::from_str(&text)? };
+        Ok(format!("{}\n", serde_json::to_string_pretty(&sealed)?))
+    }
+
+    /// What stands in a file.
+    pub(crate) fn read(path: &Path, bytes: &[u8]) -> Result<Index> {
+        let refuse = |why: String| Error::damaged(path, why);
+        let sealed: Sealed = serde_json::from_slice(bytes).map_err(|error| refuse(error.to_string()))?;
+        let found = crc32c::crc32c(sealed.index.to_string().as_bytes());
+        if found != sealed.crc32c {
+            return Err(refuse(format!("its checksum is {found:08x}, must be {:08x}", sealed.crc32c)));
+        }
+        let index: Index = serde_json::from_value(sealed.index).map_err(|error| refuse(error.to_string()))?;
+        if index.format != FORMAT {
+            return Err(refuse(format!("format {}, must be {FORMAT}", index.format)));
+        }
+        index.check().map_err(refuse)?;
+        Ok(index)
+    }
+
+    /// The index that one file of whole tensors would have.
+    pub(crate) fn of_whole(step: u64, progress: Progress, tensors: BTreeMap<String, Tensor>) -> Index {
+        Index { format: FORMAT, step, world: 1, progress, files: BTreeMap::new(), tensors }
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        if let Some(file) = self.files.keys().find(|file| file.contains(['/', '\\']) || file.starts_with('.')) {
+            return Err(format!("file {file:?} is not beside the index"));
+        }
+        for (name, tensor) in &self.tensors {
+            element_len(tensor.dtype).ok_or_else(|| format!("tensor {name} is of {:?}", tensor.dtype))?;
+            let len = element_count(&tensor.shape).ok_or_else(|| format!("tensor {name} is of {:?}", tensor.shape))?;
+            let mut next = 0_usize;
+            for span in &tensor.pieces {
+                if span.start != next {
+                    return Err(format!("tensor {name}: element {next} is missing or twice there"));
+                }
+                if !self.files.contains_key(&span.file) {
+                    return Err(format!("tensor {name}: file {:?} is not listed", span.file));
+                }
+                next = next.checked_add(span.len).ok_or_else(|| format!("tensor {name} is too long"))?;
+            }
+            if next != len {
+                return Err(format!("tensor {name}: {next} elements, must be {len}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The checksum is over the index as this program writes it, without blanks and with keys in order.
+#[derive(Serialize, Deserialize)]
+struct Sealed {
+    crc32c: u32,
+    index: Value,
+}
+
+const FORMAT: u32 = 1;

@@ -1,0 +1,28 @@
+//! Checkpoints of a model that many ranks hold together: each rank writes its own elements to a file of its own, and one index, written
+//! last, says where everything is. What the elements mean is the caller's affair.
+//!
+//! ```text
+//! DIR/step-000000000200/rank-0-of-2.safetensors     its part of every tensor, flat; written beside, synced, renamed
+//!                       rank-1-of-2.safetensors
+//!                       index.json                  names, shapes, pieces, a CRC-32C of each file; without it there is no checkpoint
+//! ```
+//!
+//! All ranks see one directory. A checkpoint is [loaded](Checkpoint) by any number of ranks, each of which reads only the files that hold
+//! elements of its own; and [from and to](Checkpoint::write_whole) one plain safetensors file.
+#![forbid(unsafe_code)]
+
+mod checkpoint;
+mod disk;
+mod error;
+mod file;
+mod index;
+mod names;
+mod piece;
+mod saver;
+
+pub use checkpoint::Checkpoint;
+pub use disk::{Disk, SystemDisk};
+pub use error::{Error, Result};
+pub use piece::{Piece, Progress};
+pub use safetensors::Dtype;
+pub use saver::Saver;

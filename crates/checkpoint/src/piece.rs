@@ -1,0 +1,45 @@
+//! What is saved: some elements of a tensor, which one rank holds, and how far training has come.
+
+use std::collections::BTreeMap;
+
+use safetensors::Dtype;
+
+/// How far training has come, in words of the caller's: data position, random state, how many steps the optimizer has made.
+pub type Progress = BTreeMap<String, String>;
+
+/// The elements of a tensor that one rank saves.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// The tensor's name.
+    pub name: String,
+    /// The type of its elements.
+    pub dtype: Dtype,
+    /// Its full shape.
+    pub shape: Vec<usize>,
+    /// Which element of the flattened tensor is the first.
+    pub start: usize,
+    /// The elements, in the byte order of safetensors: little-endian.
+    pub bytes: Vec<u8>,
+}
+
+impl Piece {
+    /// Elements of `f32`.
+    pub fn floats(name: impl Into<String>, shape: &[usize], start: usize, values: &[f32]) -> Piece {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Piece { name: name.into(), dtype: Dtype::F32, shape: shape.to_vec(), start, bytes }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() / element_len(self.dtype).unwrap_or(1)
+    }
+}
+
+/// Bytes of an element; none for types of fewer than 8 bits.
+pub(crate) fn element_len(dtype: Dtype) -> Option<usize> {
+    dtype.bitsize().is_multiple_of(8).then(|| dtype.bitsize() / 8)
+}
+
+/// How many elements a tensor of this shape has, if that is a number.
+pub(crate) fn element_count(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1_usize, |product, dimension| product.checked_mul(*dimension))
+}

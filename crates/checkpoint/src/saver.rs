@@ -1,0 +1,193 @@
+//! Saving while training goes on: a thread writes what was copied for it, and the ranks agree there, over a group of their own, that all
+//! have written before the index makes it a checkpoint.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use phalanx_core::Group;
+
+use crate::disk::{Disk, SystemDisk};
+use crate::error::{Error, Result};
+use crate::file::{self, Entry};
+use crate::index::{Index, Span, Tensor, Written};
+use crate::names;
+use crate::piece::{Piece, Progress};
+
+/// Saves one checkpoint after the other into a directory that all ranks see.
+pub struct Saver {
+    writer: Writer,
+    underway: Option<JoinHandle<Result<()>>>,
+}
+
+/// What the thread of a save has.
+#[derive(Clone)]
+struct Writer {
+    root: PathBuf,
+    disk: Arc<dyn Disk>,
+    group: Option<Group>,
+    keep: usize,
+}
+
+impl Saver {
+    /// Saves into `root`, alone.
+    pub fn new(root: impl Into<PathBuf>) -> Saver {
+        let writer = Writer { root: root.into(), disk: Arc::new(SystemDisk), group: None, keep: 2 };
+        Saver { writer, underway: None }
+    }
+
+    /// Saves together with the ranks of a group, which is used for nothing else.
+    pub fn group(mut self, group: Group) -> Saver {
+        self.writer.group = Some(group);
+        self
+    }
+
+    /// Another disk than the file system.
+    pub fn disk(mut self, disk: Arc<dyn Disk>) -> Saver {
+        self.writer.disk = disk;
+        self
+    }
+
+    /// How many checkpoints are kept, at least 1; 2 unless set. Older ones are removed once a new one is whole.
+    pub fn keep(mut self, count: usize) -> Saver {
+        self.writer.keep = count.max(1);
+        self
+    }
+
+    /// Begins to save this rank's pieces of a step, and returns. All ranks call this for the same steps in the same order; the next save
+    /// and [`finish`](Saver::finish) wait for it.
+    ///
+    /// # Errors
+    ///
+    /// Those of the save before, or where there is no thread.
+    pub fn save(&mut self, step: u64, pieces: Vec<Piece>, progress: Progress) -> Result<()> {
+        self.finish()?;
+        let writer = self.writer.clone();
+        let save = move || writer.save(step, &pieces, progress);
+        let thread = thread::Builder::new().name("phalanx-checkpoint".to_owned()).spawn(save);
+        self.underway = Some(thread.map_err(Error::disk(&self.writer.root))?);
+        Ok(())
+    }
+
+    /// Waits until the last save is a checkpoint, on all ranks.
+    ///
+    /// # Errors
+    ///
+    /// Why it is none: what the disk said, here or [elsewhere](Error::Elsewhere), or that ranks are gone.
+    pub fn finish(&mut self) -> Result<()> {
+        let Some(underway) = self.underway.take() else { return Ok(()) };
+        let ended = underway.join();
+        ended.unwrap_or_else(|_| Err(Error::damaged(&self.writer.root, "the thread that saves has ended by a panic")))
+    }
+}
+
+impl std::fmt::Debug for Saver {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Saver").field("root", &self.writer.root).field("keep", &self.writer.keep).finish()
+    }
+}
+
+impl Writer {
+    fn save(&self, step: u64, pieces: &[Piece], progress: Progress) -> Result<()> {
+        let directory = names::directory(&self.root, step);
+        self.together(if self.rank() == 0 { self.begin(&directory) } else { Ok(()) })?;
+        let written = self.together(self.write(&directory, pieces))?;
+        self.together(if self.rank() == 0 { self.commit(step, &directory, progress, written) } else { Ok(()) })?;
+        Ok(())
+    }
+
+    /// Makes the directory. A checkpoint that it was before is none any more.
+    fn begin(&self, directory: &Path) -> Result<()> {
+        let disk = &*self.disk;
+        disk.make_directory(directory).map_err(Error::disk(directory))?;
+        disk.sync(&self.root).map_err(Error::disk(&self.root))?;
+        self.revoke(directory)
+    }
+
+    fn revoke(&self, directory: &Path) -> Result<()> {
+        let index = directory.join(names::INDEX);
+        if self.disk.has(&index) {
+            self.disk.remove_file(&index).map_err(Error::disk(&index))?;
+            self.disk.sync(directory).map_err(Error::disk(directory))?;
+        }
+        Ok(())
+    }
+
+    /// Writes this rank's file.
+    fn write(&self, directory: &Path, pieces: &[Piece]) -> Result<Written> {
+        let file = names::file(self.rank(), self.world());
+        let present: Vec<&Piece> = pieces.iter().filter(|piece| !piece.bytes.is_empty()).collect();
+        let entry = |piece: &&Piece| Entry { name: piece.name.clone(), dtype: piece.dtype, shape: vec![piece.len()] };
+        let entries: Vec<Entry> = present.iter().map(entry).collect();
+        let bytes = |at: usize| Ok(Cow::from(&present[at].bytes));
+        let seal = file::write(&*self.disk, &directory.join(&file), &entries, None, bytes)?;
+        self.disk.sync(directory).map_err(Error::disk(directory))?;
+        let mut tensors = BTreeMap::new();
+        for piece in pieces {
+            let span = Span { file: file.clone(), start: piece.start, len: piece.len() };
+            let pieces = if span.len == 0 { vec![] } else { vec![span] };
+            tensors.insert(piece.name.clone(), Tensor { dtype: piece.dtype, shape: piece.shape.clone(), pieces });
+        }
+        Ok(Written { file, seal, tensors })
+    }
+
+    /// Writes the index, after which there is a checkpoint, and removes what is too old.
+    fn commit(&self, step: u64, directory: &Path, progress: Progress, written: Vec<Written>) -> Result<()> {
+        let (disk, path) = (&*self.disk, directory.join(names::INDEX));
+        let index = Index::of(step, progress, written, &path)?;
+        let text = index.to_text().map_err(|error| Error::damaged(&path, error.to_string()))?;
+        let part = names::unfinished(&path);
+        disk.create(&part).map_err(Error::disk(&part))?;
+        disk.append(&part, text.as_bytes()).map_err(Error::disk(&part))?;
+        disk.sync(&part).map_err(Error::disk(&part))?;
+        disk.rename(&part, &path).map_err(Error::disk(&path))?;
+        disk.sync(directory).map_err(Error::disk(directory))?;
+        self.prune(step)
+    }
+
+    /// Removes checkpoints but the last few, and what saves that did not end have left before this step.
+    fn prune(&self, step: u64) -> Result<()> {
+        let disk = &*self.disk;
+        let names = disk.list(&self.root).map_err(Error::disk(&self.root))?;
+        let mut steps: Vec<u64> =
+            names.iter().filter_map(|name| names::step(name)).filter(|old| *old <= step).collect();
+        steps.sort_unstable_by(|a, b| b.cmp(a));
+        let mut whole = 0;
+        for old in steps {
+            let directory = names::directory(&self.root, old);
+            whole += usize::from(disk.has(&directory.join(names::INDEX)));
+            if !disk.has(&directory.join(names::INDEX)) || whole > self.keep {
+                self.revoke(&directory)?;
+                disk.remove_directory(&directory).map_err(Error::disk(&directory))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What all ranks did, once all have done it; the first failure where one could not.
+    fn together<T: serde::Serialize + serde::de::DeserializeOwned>(&self, own: Result<T>) -> Result<Vec<T>> {
+        let Some(group) = &self.group else { return own.map(|own| vec![own]) };
+        let told = own.as_ref().map_err(ToString::to_string);
+        let told = serde_json::to_vec(&told).map_err(|error| Error::damaged(&self.root, error.to_string()))?;
+        let all = group.all_gather_bytes(&told)?;
+        own?;
+        let read = |(rank, told): (usize, &Vec<u8>)| match serde_json::from_slice::<Told<T>>(told) {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(why)) => Err(Error::Elsewhere { rank, why }),
+            Err(error) => Err(Error::Elsewhere { rank, why: error.to_string() }),
+        };
+        all.iter().enumerate().map(read).collect()
+    }
+
+    fn rank(&self) -> usize {
+        self.group.as_ref().map_or(0, Group::rank)
+    }
+
+    fn world(&self) -> usize {
+        self.group.as_ref().map_or(1, Group::size)
+    }
+}
+
+type Told<T> = std::result::Result<T, String>;

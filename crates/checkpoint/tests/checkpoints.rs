@@ -1,0 +1,304 @@
+//! Saved by some ranks, loaded by others; stopped at every step of a save; damaged in every way that is noticed.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use phalanx_checkpoint::{Checkpoint, Disk, Error, Piece, Progress, Saver, SystemDisk};
+use phalanx_comm::Threads;
+
+/// A directory that is removed in the end.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Place {
+        let name = format!("phalanx-checkpoint-{}-{:016x}", std::process::id(), fastrand::u64(..));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).expect("a directory");
+        Place(path)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Names, shapes and which step the values are of.
+const TENSORS: [(&str, &[usize]); 4] = [("weight", &[7, 3]), ("bias", &[5]), ("scalar", &[]), ("wide", &[2, 40])];
+
+fn values(name: &str, shape: &[usize], step: u64) -> Vec<f32> {
+    let mut draw = fastrand::Rng::with_seed(step * 1000 + name.len() as u64);
+    // Any bits: also those of numbers that are none.
+    (0..shape.iter().product()).map(|_| f32::from_bits(draw.u32(..))).collect()
+}
+
+/// Rows as the sharding has them: as many for each rank, the last with fewer or none.
+fn elements(shape: &[usize], rank: usize, world: usize) -> std::ops::Range<usize> {
+    let (rows, row_len) = (shape.first().copied().unwrap_or(1), shape.iter().skip(1).product::<usize>());
+    let each = rows.div_ceil(world);
+    (rank * each).min(rows) * row_len..((rank + 1) * each).min(rows) * row_len
+}
+
+fn pieces(step: u64, rank: usize, world: usize) -> Vec<Piece> {
+    let piece = |(name, shape): (&str, &[usize])| {
+        let own = elements(shape, rank, world);
+        Piece::floats(name, shape, own.start, &values(name, shape, step)[own])
+    };
+    TENSORS.map(piece).to_vec()
+}
+
+fn progress(step: u64) -> Progress {
+    Progress::from([("data".to_owned(), format!("after {step}"))])
+}
+
+/// Saves steps among so many ranks.
+fn save(root: &Path, world: usize, steps: &[u64]) {
+    let saved = Threads::new(world).run(|group| {
+        let rank = group.rank();
+        let mut saver = Saver::new(root).group(group);
+        steps.iter().try_for_each(|step| saver.save(*step, pieces(*step, rank, world), progress(*step)))?;
+        saver.finish()
+    });
+    saved.expect("a world").into_iter().for_each(|saved| saved.expect("saved"));
+}
+
+/// That a checkpoint is that of a step, for ranks of a world.
+fn assert_holds(checkpoint: &mut Checkpoint, step: u64, world: usize) {
+    assert_eq!((checkpoint.step(), checkpoint.progress()), (step, &progress(step)));
+    for rank in 0..world {
+        for (name, shape) in TENSORS {
+            let own = elements(shape, rank, world);
+            let loaded = checkpoint.floats(name, shape, own.clone()).expect("loaded");
+            let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&loaded), bits(&values(name, shape, step)[own]), "{name} of rank {rank} of {world}");
+        }
+    }
+}
+
+fn latest(root: &Path) -> Option<Checkpoint> {
+    Checkpoint::latest(root).expect("a readable directory")
+}
+
+#[test]
+fn saved_by_four_loaded_by_any() {
+    let place = Place::new();
+    save(&place.0, 4, &[12]);
+    for world in [1, 2, 3, 4, 8] {
+        let mut checkpoint = latest(&place.0).expect("a checkpoint");
+        assert_eq!(checkpoint.world(), 4);
+        assert_holds(&mut checkpoint, 12, world);
+    }
+}
+
+#[test]
+fn one_plain_file_holds_the_same() {
+    let place = Place::new();
+    save(&place.0, 4, &[12]);
+    let file = place.0.join("whole.safetensors");
+    latest(&place.0).expect("a checkpoint").write_whole(&file).expect("written");
+    assert_holds(&mut Checkpoint::open(&file).expect("a file"), 12, 3);
+    let bytes = fs::read(&file).expect("a file");
+    let header_len = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
+    assert!(header_len.is_multiple_of(8) && bytes.len() as u64 > header_len);
+}
+
+#[test]
+fn the_last_two_are_kept() {
+    let place = Place::new();
+    save(&place.0, 2, &[10, 20, 30]);
+    // What a save that was stopped has left.
+    fs::create_dir(place.0.join("step-000000000025")).expect("a directory");
+    save(&place.0, 3, &[40]);
+    let mut names = SystemDisk.list(&place.0).expect("names");
+    names.sort();
+    assert_eq!(names, ["step-000000000030", "step-000000000040"]);
+    assert_holds(&mut latest(&place.0).expect("a checkpoint"), 40, 2);
+}
+
+#[test]
+fn a_step_that_is_saved_again_replaces_what_it_was() {
+    let place = Place::new();
+    save(&place.0, 4, &[7]);
+    save(&place.0, 2, &[7]);
+    let mut checkpoint = latest(&place.0).expect("a checkpoint");
+    assert_eq!(checkpoint.world(), 2);
+    assert_holds(&mut checkpoint, 7, 4);
+}
+
+/// A disk that does so many things and then nothing any more, as after `kill -9` or a loss of power.
+struct Stopping {
+    left: AtomicUsize,
+    did_stop: AtomicBool,
+}
+
+impl Stopping {
+    fn after(operations: usize) -> Arc<Stopping> {
+        Arc::new(Stopping { left: AtomicUsize::new(operations), did_stop: AtomicBool::new(false) })
+    }
+
+    fn step(&self) -> io::Result<()> {
+        let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        left.map(drop).map_err(|_| {
+            self.did_stop.store(true, Ordering::SeqCst);
+            io::Error::other("stopped")
+        })
+    }
+}
+
+impl Disk for Stopping {
+    fn make_directory(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        SystemDisk.make_directory(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        SystemDisk.create(path)
+    }
+
+    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        // One that is stopped in the middle of a write has written half.
+        let stopped = self.step();
+        SystemDisk.append(path, if stopped.is_ok() { bytes } else { &bytes[..bytes.len() / 2] })?;
+        stopped
+    }
+
+    fn sync(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        SystemDisk.sync(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.step()?;
+        SystemDisk.rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        SystemDisk.remove_file(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        // Half of what is in it is gone.
+        if let Err(stopped) = self.step() {
+            for name in SystemDisk.list(path)?.into_iter().step_by(2) {
+                SystemDisk.remove_file(&path.join(name))?;
+            }
+            return Err(stopped);
+        }
+        SystemDisk.remove_directory(path)
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        SystemDisk.read(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        SystemDisk.list(path)
+    }
+
+    fn has(&self, path: &Path) -> bool {
+        SystemDisk.has(path)
+    }
+}
+
+/// Saves step 3 after 1 and 2 with a disk that stops; whether it did.
+fn stop_a_save(world: usize, after: usize) -> bool {
+    let place = Place::new();
+    save(&place.0, world, &[1, 2]);
+    let disk = Stopping::after(after);
+    let saved = Threads::new(world).run(|group| {
+        let rank = group.rank();
+        let mut saver = Saver::new(&place.0).group(group).disk(disk.clone());
+        saver.save(3, pieces(3, rank, world), progress(3))?;
+        saver.finish()
+    });
+    let did_stop = disk.did_stop.load(Ordering::SeqCst);
+    let saved = saved.expect("a world");
+    assert_eq!(saved.iter().all(Result::is_err), did_stop, "after {after}: {saved:?}");
+    let mut checkpoint = latest(&place.0).expect("a checkpoint");
+    let step = checkpoint.step();
+    assert!(step == 3 || (step == 2 && did_stop), "after {after}: step {step}");
+    assert_holds(&mut checkpoint, step, 3);
+    // Training goes on from there, and saves again.
+    save(&place.0, world, &[step + 1]);
+    assert_holds(&mut latest(&place.0).expect("a checkpoint"), step + 1, 1);
+    did_stop
+}
+
+#[test]
+fn stopped_anywhere_a_save_leaves_the_checkpoint_before_it() {
+    for world in [1, 2] {
+        let boundaries = (0..).take_while(|after| stop_a_save(world, *after)).count();
+        // Directory, files with a header and four tensors, index, and what is removed.
+        assert!(boundaries > 15, "{boundaries} boundaries among {world}");
+    }
+}
+
+/// Why a checkpoint cannot be loaded after one of its files was changed.
+fn refusal(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> String {
+    let place = Place::new();
+    save(&place.0, 2, &[1]);
+    let file = place.0.join("step-000000000001").join(name);
+    let mut bytes = fs::read(&file).expect("a file");
+    change(&mut bytes);
+    fs::write(&file, bytes).expect("a file");
+    let loaded = Checkpoint::latest(&place.0).and_then(|checkpoint| {
+        let mut checkpoint = checkpoint.expect("a checkpoint");
+        TENSORS.iter().try_for_each(|(name, shape)| checkpoint.floats(name, shape, 0..shape.iter().product()).map(drop))
+    });
+    let error = loaded.expect_err("refused");
+    assert!(matches!(error, Error::Damaged { .. }) && error.to_string().contains(name), "{error}");
+    error.to_string()
+}
+
+#[test]
+fn damage_is_told_with_the_file() {
+    assert!(refusal("rank-1-of-2.safetensors", |bytes| bytes.truncate(100)).contains("100 bytes, must be"));
+    for at in [0, 20, 300] {
+        assert!(refusal("rank-0-of-2.safetensors", |bytes| bytes[at] ^= 4).contains("its checksum is"));
+    }
+    assert!(refusal("index.json", |bytes| bytes.truncate(50)).contains("EOF"));
+    let moved = |from: &'static str, to: &'static str| {
+        move |bytes: &mut Vec<u8>| *bytes = String::from_utf8_lossy(bytes).replacen(from, to, 1).into_bytes()
+    };
+    assert!(refusal("index.json", moved("\"start\": 12", "\"start\": 13")).contains("its checksum is"));
+    assert!(refusal("index.json", moved("\"len\": 3", "\"len\": 4")).contains("its checksum is"));
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let place = Place::new();
+    assert!(latest(&place.0).is_none() && latest(&place.0.join("nowhere")).is_none());
+    save(&place.0, 2, &[1]);
+    fs::remove_file(place.0.join("step-000000000001").join("rank-1-of-2.safetensors")).expect("a file");
+    let mut checkpoint = latest(&place.0).expect("a checkpoint");
+    let mut refused =
+        |name, shape: &[usize], elements| checkpoint.floats(name, shape, elements).expect_err("refused").to_string();
+    assert!(refused("weight", &[7, 3], 20..21).contains("rank-1-of-2.safetensors"));
+    assert!(refused("weights", &[7, 3], 0..1).contains("tensor weights: it is not there"));
+    assert!(refused("weight", &[3, 7], 0..1).contains("must be F32 of [3, 7]"));
+    assert!(refused("bias", &[5], 4..6).contains("elements 4..6 of 5"));
+}
+
+#[test]
+fn a_rank_that_cannot_write_is_named_to_all() {
+    let place = Place::new();
+    let saved = Threads::new(2).run(|group| {
+        let rank = group.rank();
+        let mut saver = Saver::new(&place.0).group(group);
+        if rank == 1 {
+            saver = saver.disk(Stopping::after(0));
+        }
+        saver.save(1, pieces(1, rank, 2), progress(1))?;
+        saver.finish()
+    });
+    let told: Vec<String> =
+        saved.expect("a world").into_iter().map(|saved| saved.expect_err("refused").to_string()).collect();
+    assert!(told[0].starts_with("rank 1 could not save: ") && told[1].contains("rank-1-of-2"), "{told:?}");
+    assert!(latest(&place.0).is_none());
+}
