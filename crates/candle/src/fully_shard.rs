@@ -1,0 +1,254 @@
+//! Full parameters only while a unit runs: between the engine, which knows bytes, and candle's variables, whose memory is taken away and
+//! given back. When that happens is decided by the engine.
+
+use std::time::Duration;
+
+use candle_core::{CpuStorage, DType, Device, Layout, Storage, Tensor, Var};
+use phalanx_core::DType as Wire;
+use phalanx_fsdp::{Class, Gradient, Groups, Param, ParamSpec, Policy, Reshard, Sharded, UnitSpec};
+
+use crate::error::{Error, Result};
+use crate::storage::{self, Spare};
+use crate::strategy::{Held, Look, Part, Strategy};
+use crate::unit::{Parameter, Unit};
+
+/// Training with parameters, gradients and optimizer state divided among ranks: FSDP, and HSDP where [`Groups`] have replicas.
+#[derive(Debug)]
+pub struct FullyShard {
+    groups: Groups,
+    policy: Policy,
+    engine: Option<Sharded>,
+    parts: Vec<Part>,
+    /// The engine's parameters in the order of parts.
+    params: Vec<Param>,
+    /// Which units' variables have memory.
+    filled: Vec<bool>,
+    spare: Spare,
+    /// Bytes of variables that have memory, now and at most.
+    full: (usize, usize),
+}
+
+impl FullyShard {
+    /// Sharding among the ranks of these groups. Computing in `bf16` asks for variables of `bf16`; what ranks hold and update is `f32`.
+    pub fn new(groups: impl Into<Groups>, policy: Policy) -> FullyShard {
+        FullyShard {
+            groups: groups.into(),
+            policy,
+            engine: None,
+            parts: vec![],
+            params: vec![],
+            filled: vec![],
+            spare: Spare::default(),
+            full: (0, 0),
+        }
+    }
+
+    /// The engine, for what this adapter does not offer; none before a [`Model`](crate::Model) has it.
+    pub fn engine(&mut self) -> Option<&mut Sharded> {
+        self.engine.as_mut()
+    }
+
+    fn sharded(&mut self) -> Result<&mut Sharded> {
+        self.engine.as_mut().ok_or_else(|| Error::Usage("FullyShard: it has no units yet".to_owned()))
+    }
+
+    /// Copies a unit's full parameters into its variables, once the engine has lent them.
+    fn fill(&mut self, unit: &Unit, index: usize) -> Result<()> {
+        let Some(engine) = self.engine.as_ref().filter(|_| !self.filled[index]) else { return Ok(()) };
+        let absent = || Error::Usage(format!("FullyShard: unit {} is not gathered", unit.name));
+        let gathered = engine.gathered(index).ok_or_else(absent)?;
+        for (at, parameter) in unit.parameters.iter().enumerate() {
+            let mut memory = self.spare.take(&parameter.var);
+            match &mut memory {
+                CpuStorage::F32(values) => gathered.copy_out(at, values)?,
+                CpuStorage::BF16(values) => gathered.copy_out(at, values)?,
+                _ => return Err(unfit(parameter)),
+            }
+            storage::swap(&parameter.var, memory)?;
+        }
+        // The engine's buffer may serve the next unit meanwhile.
+        self.sharded()?.copied(index)?;
+        self.filled[index] = true;
+        self.full.0 += byte_len(unit);
+        self.full.1 = self.full.1.max(self.full.0);
+        Ok(())
+    }
+
+    /// Takes the memory of a unit's variables once the engine has freed its full parameters.
+    fn settle(&mut self, unit: &Unit, index: usize) -> Result<()> {
+        let is_gathered = self.engine.as_ref().is_some_and(|engine| engine.gathered(index).is_some());
+        if is_gathered || !self.filled[index] {
+            return Ok(());
+        }
+        for parameter in &unit.parameters {
+            self.spare.keep(&parameter.var, storage::take(&parameter.var)?);
+        }
+        self.filled[index] = false;
+        self.full.0 -= byte_len(unit);
+        Ok(())
+    }
+
+    fn settle_all(&mut self, units: &[Unit]) -> Result<()> {
+        units.iter().enumerate().try_for_each(|(index, unit)| self.settle(unit, index))
+    }
+
+    /// Hands the values of one unit's variables to the engine, and takes their memory.
+    fn load(&mut self, unit: &Unit, index: usize) -> Result<()> {
+        for (at, parameter) in unit.parameters.iter().enumerate() {
+            let param = Param { unit: index, index: at };
+            let engine = self.sharded()?;
+            match storage::take(&parameter.var)? {
+                CpuStorage::F32(values) => engine.load_full(param, &values)?,
+                CpuStorage::BF16(values) => engine.load_full(param, &values)?,
+                _ => return Err(unfit(parameter)),
+            }
+            let division = engine.division(param)?;
+            let (rank, replica) =
+                (engine.groups().shard().rank(), engine.groups().replicas().map_or(0, |all| all.rank()));
+            self.parts.push(Part {
+                name: parameter.name.clone(),
+                shape: parameter.shape().to_vec(),
+                elements: division.elements(rank),
+                is_first: replica == 0,
+                is_trained: parameter.is_trained,
+            });
+            self.params.push(param);
+        }
+        Ok(())
+    }
+}
+
+impl Strategy for FullyShard {
+    fn adopt(&mut self, units: &[Unit]) -> Result<()> {
+        let compute = units.iter().flat_map(|unit| &unit.parameters).map(wire_type).collect::<Result<Vec<_>>>()?;
+        let policy = match compute.first() {
+            Some(first) if compute.iter().all(|dtype| dtype == first) => self.policy.clone().compute(*first),
+            Some(_) => return Err(Error::Usage("FullyShard: parameters of different types".to_owned())),
+            None => self.policy.clone(),
+        };
+        let param = |one: &Parameter| ParamSpec::new(&one.name, one.shape(), Wire::F32).trainable(one.is_trained);
+        let spec = |(index, unit): (usize, &Unit)| {
+            let spec = UnitSpec::new(&unit.name, unit.parameters.iter().map(param).collect());
+            // Its backward comes at once.
+            if index + 1 == units.len() { spec.reshard_after_forward(Reshard::No) } else { spec }
+        };
+        let specs = units.iter().enumerate().map(spec).collect();
+        self.engine = Some(Sharded::new(self.groups.clone(), specs, policy)?);
+        self.filled = vec![false; units.len()];
+        units.iter().enumerate().try_for_each(|(index, unit)| self.load(unit, index))?;
+        Ok(self.sharded()?.broadcast_replicas()?)
+    }
+
+    fn before_forward(&mut self, units: &[Unit], unit: usize) -> Result<()> {
+        self.sharded()?.before_forward(unit)?;
+        self.fill(&units[unit], unit)
+    }
+
+    fn after_forward(&mut self, units: &[Unit], unit: usize) -> Result<()> {
+        self.sharded()?.after_forward(unit)?;
+        self.settle(&units[unit], unit)
+    }
+
+    fn before_backward(&mut self, units: &[Unit], unit: usize) -> Result<()> {
+        self.sharded()?.before_backward(unit)?;
+        self.fill(&units[unit], unit)
+    }
+
+    fn gradients(&mut self, units: &[Unit], unit: usize, gradients: Vec<Option<Tensor>>) -> Result<()> {
+        let trained = units[unit].parameters.iter().map(|parameter| parameter.is_trained);
+        let numbered = gradients.into_iter().zip(trained).enumerate();
+        let present = numbered.filter_map(|(at, (gradient, is_trained))| Some((at, gradient.filter(|_| is_trained)?)));
+        let whole = present.map(|(at, gradient)| Ok((at, gradient.contiguous()?))).collect::<Result<Vec<_>>>()?;
+        let locked: Vec<_> = whole.iter().map(|(at, gradient)| (*at, gradient.storage_and_layout())).collect();
+        let lent =
+            locked.iter().map(|(at, (storage, layout))| lend(*at, storage, layout)).collect::<Result<Vec<_>>>()?;
+        self.sharded()?.gradients(unit, &lent)?;
+        self.settle(&units[unit], unit)
+    }
+
+    fn finish_backward(&mut self, units: &[Unit]) -> Result<()> {
+        self.sharded()?.finish_backward()?;
+        self.settle_all(units)
+    }
+
+    fn set_sync(&mut self, syncs: bool) {
+        if let Some(engine) = &mut self.engine {
+            engine.set_sync(syncs);
+        }
+    }
+
+    fn set_training(&mut self, trains: bool) {
+        if let Some(engine) = &mut self.engine {
+            engine.set_training(trains);
+        }
+    }
+
+    fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    fn update(&mut self, units: &[Unit], step: &mut Look<'_>) -> Result<()> {
+        for at in 0..self.params.len() {
+            let param = self.params[at];
+            let (values, gradient) = self.sharded()?.update::<f32>(param)?;
+            step(at, values, gradient);
+        }
+        self.settle_all(units)
+    }
+
+    fn clip(&mut self, most: f64) -> Result<f64> {
+        Ok(self.sharded()?.clip_gradients(most, 2.0)?)
+    }
+
+    fn zero_gradients(&mut self) {
+        if let Some(engine) = &mut self.engine {
+            engine.zero_gradients();
+        }
+    }
+
+    fn unused(&self) -> Vec<String> {
+        let unused = self.engine.as_ref().map(Sharded::unused).unwrap_or_default();
+        let name = |param| Some(self.parts[self.params.iter().position(|own| *own == param)?].name.clone());
+        unused.into_iter().filter_map(name).collect()
+    }
+
+    fn held(&self) -> Held {
+        let memory = self.engine.as_ref().map(Sharded::memory).unwrap_or_default();
+        let of = |class| memory.of(class);
+        let lasting = of(Class::Sharded).current + of(Class::Gradients).peak;
+        let passing = [Class::Gathered, Class::Narrow, Class::Reducing, Class::Accumulated];
+        Held { lasting, passing_peak: passing.map(|class| of(class).peak).iter().sum::<usize>() + self.full.1 }
+    }
+
+    fn waited(&self) -> Duration {
+        self.engine.as_ref().map(Sharded::waited).unwrap_or_default()
+    }
+}
+
+/// A gradient where it lies.
+fn lend<'a>(at: usize, storage: &'a Storage, layout: &Layout) -> Result<Gradient<'a>> {
+    let range = layout.start_offset()..layout.start_offset() + layout.shape().elem_count();
+    match storage {
+        Storage::Cpu(CpuStorage::F32(values)) => Ok(Gradient::new(at, &values[range])),
+        Storage::Cpu(CpuStorage::BF16(values)) => Ok(Gradient::new(at, &values[range])),
+        _ => Err(Error::Usage(format!("the gradient of parameter {at} is neither f32 nor bf16 on the CPU"))),
+    }
+}
+
+fn wire_type(parameter: &Parameter) -> Result<Wire> {
+    match (parameter.var.dtype(), parameter.var.device()) {
+        (DType::F32, Device::Cpu) => Ok(Wire::F32),
+        (DType::BF16, Device::Cpu) => Ok(Wire::BF16),
+        _ => Err(unfit(parameter)),
+    }
+}
+
+fn unfit(parameter: &Parameter) -> Error {
+    let (dtype, place) = (parameter.var.dtype(), parameter.var.device().location());
+    Error::Usage(format!("{} is {dtype:?} on {place:?}: must be f32 or bf16 on the CPU", parameter.name))
+}
+
+fn byte_len(unit: &Unit) -> usize {
+    let of = |var: &Var| var.elem_count() * var.dtype().size_in_bytes();
+    unit.parameters.iter().map(|parameter| of(&parameter.var)).sum()
+}

@@ -1,0 +1,197 @@
+//! A model that is trained in one of the ways there are: forward, backward, and what an optimizer needs.
+
+use std::time::Duration;
+
+use candle_core::Tensor;
+
+use crate::error::{Error, Result};
+use crate::strategy::{Held, Part, Strategy};
+use crate::tape::{self, Segment};
+use crate::unit::Unit;
+
+/// Units in the hands of a [`Strategy`].
+pub struct Model {
+    units: Vec<Unit>,
+    strategy: Box<dyn Strategy>,
+    recomputes: bool,
+    tape: Vec<Segment>,
+    /// What the last forward returned: where its backward begins.
+    output: Option<Tensor>,
+}
+
+impl Model {
+    /// Hands units to a strategy, with the values that their parameters have now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] for no unit, two parameters of one name, or what the strategy refuses.
+    pub fn new(units: Vec<Unit>, mut strategy: impl Strategy + 'static) -> Result<Model> {
+        check(&units)?;
+        strategy.adopt(&units)?;
+        Ok(Model { units, strategy: Box::new(strategy), recomputes: false, tape: vec![], output: None })
+    }
+
+    /// Whether backward runs every unit once more rather than that forward keeps what it has computed: less memory, a third more
+    /// time (activation checkpointing).
+    pub fn recompute(mut self, recomputes: bool) -> Model {
+        self.recomputes = recomputes;
+        self
+    }
+
+    /// Runs all units and keeps what backward needs.
+    ///
+    /// # Errors
+    ///
+    /// Those of the units and of the strategy.
+    pub fn forward(&mut self, input: &Tensor) -> Result<Tensor> {
+        self.tape.clear();
+        self.strategy.set_training(true);
+        let mut x = tape::leaf(input)?;
+        for index in 0..self.units.len() {
+            self.strategy.before_forward(&self.units, index)?;
+            let (output, segment) = tape::forward(self.units[index].module.as_ref(), x, self.recomputes)?;
+            self.strategy.after_forward(&self.units, index)?;
+            self.tape.push(segment);
+            x = output;
+        }
+        self.output = Some(x.clone());
+        Ok(x)
+    }
+
+    /// Runs all units and keeps nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`forward`](Model::forward).
+    pub fn predict(&mut self, input: &Tensor) -> Result<Tensor> {
+        self.strategy.set_training(false);
+        let mut x = input.detach();
+        for index in 0..self.units.len() {
+            self.strategy.before_forward(&self.units, index)?;
+            x = self.units[index].module.forward(&x)?.detach();
+            self.strategy.after_forward(&self.units, index)?;
+        }
+        Ok(x)
+    }
+
+    /// Runs all units backwards from a loss that was computed from what [`forward`](Model::forward) returned last. Gradients add up
+    /// until [`zero_gradients`](Model::zero_gradients).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] where there was no forward or the loss has nothing to do with it, and those of the strategy.
+    pub fn backward(&mut self, loss: &Tensor) -> Result<()> {
+        let output = self.output.take().ok_or_else(|| Error::Usage("backward: no forward went before".to_owned()))?;
+        let cut_off = || Error::Usage("backward: the loss does not depend on what forward returned".to_owned());
+        let mut gradient = Some(loss.backward()?.remove(&output).ok_or_else(cut_off)?);
+        while let Some(segment) = self.tape.pop() {
+            let index = self.tape.len();
+            let unit = &self.units[index];
+            self.strategy.before_backward(&self.units, index)?;
+            let Some(of_output) = gradient.take() else {
+                // Nothing before this point is reached, of which the other ranks may know nothing.
+                self.strategy.gradients(&self.units, index, vec![None; unit.parameters.len()])?;
+                continue;
+            };
+            let vars = unit.parameters.iter().map(|parameter| parameter.var.clone());
+            let (of_input, of_parameters) = segment.backward(unit.module.as_ref(), of_output, vars)?;
+            self.strategy.gradients(&self.units, index, of_parameters)?;
+            gradient = of_input;
+        }
+        self.strategy.finish_backward(&self.units)
+    }
+
+    /// Whether the next backward exchanges gradients. Those of a backward that does not stay on this rank, and the next that does
+    /// takes them along.
+    pub fn set_sync(&mut self, syncs: bool) {
+        self.strategy.set_sync(syncs);
+    }
+
+    /// Which elements of which parameter this rank updates.
+    pub fn parts(&self) -> &[Part] {
+        self.strategy.parts()
+    }
+
+    /// Shows this rank's part of each parameter, by its number in [`parts`](Model::parts), with its gradient where there is one.
+    ///
+    /// # Errors
+    ///
+    /// Those of the strategy.
+    pub fn update(&mut self, mut step: impl FnMut(usize, &mut [f32], Option<&[f32]>)) -> Result<()> {
+        self.strategy.update(&self.units, &mut step)
+    }
+
+    /// Sets every parameter from its full values, of which this rank takes its part.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] where there are not as many values as a parameter has elements.
+    pub fn load(&mut self, mut values: impl FnMut(&str, &[usize]) -> Result<Vec<f32>>) -> Result<()> {
+        let parts = self.parts().to_vec();
+        let mut failed = None;
+        self.update(|index, own, _| {
+            let part = &parts[index];
+            let mut load = || -> Result<()> {
+                let full = values(&part.name, &part.shape)?;
+                let len = part.shape.iter().product::<usize>();
+                if full.len() != len {
+                    return Err(Error::Usage(format!("load: {} values for {} of {len}", full.len(), part.name)));
+                }
+                own.copy_from_slice(&full[part.elements.clone()]);
+                Ok(())
+            };
+            if failed.is_none() {
+                failed = load().err();
+            }
+        })?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Multiplies all gradients such that their norm over all ranks is at most `most`; the norm that it was before.
+    ///
+    /// # Errors
+    ///
+    /// Those of the strategy.
+    pub fn clip(&mut self, most: f64) -> Result<f64> {
+        self.strategy.clip(most)
+    }
+
+    /// Drops all gradients.
+    pub fn zero_gradients(&mut self) {
+        self.strategy.zero_gradients();
+    }
+
+    /// The names of trained parameters that got no gradient on this rank since gradients were last dropped: cut off by mistake, or on
+    /// a branch that was not taken.
+    pub fn unused(&self) -> Vec<String> {
+        self.strategy.unused()
+    }
+
+    /// Bytes of parameters and gradients on this rank.
+    pub fn held(&self) -> Held {
+        self.strategy.held()
+    }
+
+    /// How long this rank has waited for others so far.
+    pub fn waited(&self) -> Duration {
+        self.strategy.waited()
+    }
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Model").field("units", &self.units).field("recomputes", &self.recomputes).finish()
+    }
+}
+
+fn check(units: &[Unit]) -> Result<()> {
+    let mut names: Vec<&str> = units.iter().flat_map(|unit| &unit.parameters).map(|one| one.name.as_str()).collect();
+    names.sort_unstable();
+    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Error::Usage(format!("Model::new: two parameters are named {}", twice[0])));
+    }
+    match units.is_empty() {
+        true => Err(Error::Usage("Model::new: no units".to_owned())),
+        false => Ok(()),
+    }
+}

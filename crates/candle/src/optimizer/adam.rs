@@ -1,0 +1,101 @@
+//! AdamW, as PyTorch computes it.
+
+use super::Optimizer;
+use crate::error::Result;
+use crate::model::Model;
+
+/// Adam with decoupled weight decay.
+#[derive(Clone, Debug)]
+pub struct AdamW {
+    betas: (f64, f64),
+    epsilon: f64,
+    decay: f64,
+    steps: u64,
+    moments: Vec<Moments>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Moments {
+    first: Vec<f32>,
+    second: Vec<f32>,
+}
+
+impl Default for AdamW {
+    /// Betas 0.9 and 0.999, epsilon 1e-8, decay 0.01: PyTorch's.
+    fn default() -> AdamW {
+        AdamW { betas: (0.9, 0.999), epsilon: 1e-8, decay: 0.01, steps: 0, moments: vec![] }
+    }
+}
+
+impl AdamW {
+    /// How fast the averages of gradients and of their squares forget.
+    pub fn betas(mut self, first: f64, second: f64) -> AdamW {
+        self.betas = (first, second);
+        self
+    }
+
+    /// What keeps the divisor from 0.
+    pub fn epsilon(mut self, epsilon: f64) -> AdamW {
+        self.epsilon = epsilon;
+        self
+    }
+
+    /// What share of a parameter a step takes off, times the learning rate.
+    pub fn decay(mut self, decay: f64) -> AdamW {
+        self.decay = decay;
+        self
+    }
+
+    fn make_room(&mut self, model: &Model) {
+        self.moments.resize_with(model.parts().len(), Moments::default);
+        for (moments, part) in self.moments.iter_mut().zip(model.parts()).filter(|(_, part)| part.is_trained) {
+            moments.first.resize(part.elements.len(), 0.0);
+            moments.second.resize(part.elements.len(), 0.0);
+        }
+    }
+}
+
+impl Optimizer for AdamW {
+    fn step(&mut self, model: &mut Model, rate: f64) -> Result<()> {
+        self.make_room(model);
+        self.steps += 1;
+        let count = self.steps as f64;
+        let (first, second) = self.betas;
+        let correct = ((1.0 - first.powf(count)), (1.0 - second.powf(count)).sqrt());
+        let stride = (rate / correct.0) as f32;
+        let (epsilon, root) = (self.epsilon as f32, (1.0 / correct.1) as f32);
+        let keeps = (first as f32, second as f32);
+        let keep = (1.0 - rate * self.decay) as f32;
+        let moments = &mut self.moments;
+        model.update(|index, values, gradient| {
+            let Some(gradient) = gradient else { return };
+            let Moments { first, second } = &mut moments[index];
+            pulp::Arch::new().dispatch(|| {
+                for (((value, slope), first), second) in values.iter_mut().zip(gradient).zip(first).zip(second) {
+                    *first = keeps.0 * *first + (1.0 - keeps.0) * slope;
+                    *second = keeps.1 * *second + (1.0 - keeps.1) * slope * slope;
+                    *value = *value * keep - stride * *first / (second.sqrt() * root + epsilon);
+                }
+            });
+        })
+    }
+
+    fn state(&mut self, model: &Model) -> Vec<(&'static str, Vec<&mut [f32]>)> {
+        self.make_room(model);
+        let mut first = vec![];
+        let mut second = vec![];
+        for moments in &mut self.moments {
+            first.push(moments.first.as_mut_slice());
+            second.push(moments.second.as_mut_slice());
+        }
+        vec![("first_moment", first), ("second_moment", second)]
+    }
+
+    fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn resume(&mut self, steps: u64) {
+        self.steps = steps;
+    }
+}

@@ -1,0 +1,40 @@
+//! Optimizers over this rank's parts of parameters: plain slices of `f32`, whatever the model computes in.
+
+mod adam;
+mod descent;
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+pub use adam::AdamW;
+pub use descent::Sgd;
+pub use schedule::Schedule;
+
+use crate::error::Result;
+use crate::model::Model;
+
+/// Changes a model's parameters by their gradients.
+pub trait Optimizer {
+    /// One step with this learning rate. Parameters without a gradient stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// Those of the model.
+    fn step(&mut self, model: &mut Model, rate: f64) -> Result<()>;
+
+    /// What it remembers of each part, in the order of [`Model::parts`]: the name of the quantity, and as many values as the part has.
+    fn state(&mut self, model: &Model) -> Vec<(&'static str, Vec<&mut [f32]>)>;
+
+    /// How many steps it has made.
+    fn steps(&self) -> u64;
+
+    /// Takes up after so many steps, with a [`state`](Optimizer::state) that is set as well.
+    fn resume(&mut self, steps: u64);
+}
+
+/// By what gradients of this norm are multiplied such that it is at most `most`; 1 where it is, and where it is no number.
+pub(crate) fn clip_factor(norm: f64, most: f64) -> f64 {
+    // As PyTorch has it: the small number keeps a norm of nothing out of the divisor.
+    let factor = most / (norm + 1e-6);
+    if factor < 1.0 { factor } else { 1.0 }
+}

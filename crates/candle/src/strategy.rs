@@ -1,0 +1,94 @@
+//! Where a model's parameters are while its units run, and what becomes of their gradients: the seam between a model and the ways of
+//! training it.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use candle_core::Tensor;
+
+use crate::error::Result;
+use crate::unit::Unit;
+
+/// Which part of which parameter this rank updates: elements of the flattened full parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The parameter's name.
+    pub name: String,
+    /// Its full shape.
+    pub shape: Vec<usize>,
+    /// This rank's elements, in order; none where it has no part.
+    pub elements: Range<usize>,
+    /// Whether this rank is the one that writes them down.
+    pub is_first: bool,
+    /// Whether it is trained.
+    pub is_trained: bool,
+}
+
+/// Looks at one part, by its number: its values, to write, and their gradient where there is one.
+pub type Look<'a> = dyn FnMut(usize, &mut [f32], Option<&[f32]>) + 'a;
+
+/// Bytes of parameters and gradients that this rank holds, without what the tensors of a forward pass take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Parts of parameters that this rank updates, and their gradients.
+    pub lasting: usize,
+    /// The most that full parameters and gradients on their way took besides.
+    pub passing_peak: usize,
+}
+
+/// A way of training: what is done with a unit's parameters around its forward and backward.
+///
+/// [`Model`](crate::Model) calls it in this order: `adopt` once; for each step `before_forward` and `after_forward` of every unit in
+/// order, `before_backward` and `gradients` in reverse order, `finish_backward`.
+pub trait Strategy {
+    /// Takes over the parameters of these units, with the values that they have.
+    fn adopt(&mut self, units: &[Unit]) -> Result<()>;
+
+    /// Makes the parameters of a unit usable. Nothing is to be done where they always are.
+    fn before_forward(&mut self, _units: &[Unit], _unit: usize) -> Result<()> {
+        Ok(())
+    }
+
+    /// A unit is not used until backward.
+    fn after_forward(&mut self, _units: &[Unit], _unit: usize) -> Result<()> {
+        Ok(())
+    }
+
+    /// Makes the parameters of a unit usable again.
+    fn before_backward(&mut self, _units: &[Unit], _unit: usize) -> Result<()> {
+        Ok(())
+    }
+
+    /// Takes the gradients of a unit's parameters, in their order, where there are any.
+    fn gradients(&mut self, units: &[Unit], unit: usize, gradients: Vec<Option<Tensor>>) -> Result<()>;
+
+    /// Backward is over: the gradients of this rank's parts must be there.
+    fn finish_backward(&mut self, units: &[Unit]) -> Result<()>;
+
+    /// Whether gradients are exchanged as they come, or summed up on this rank for a later backward that is.
+    fn set_sync(&mut self, syncs: bool);
+
+    /// Whether a backward follows on the next forward.
+    fn set_training(&mut self, trains: bool);
+
+    /// This rank's parts of all parameters, in the order of units.
+    fn parts(&self) -> &[Part];
+
+    /// Shows this rank's values of each part and, where there is one, their gradient; the values may be written.
+    fn update(&mut self, units: &[Unit], step: &mut Look<'_>) -> Result<()>;
+
+    /// Multiplies all gradients such that their norm over all ranks is at most this; the norm before.
+    fn clip(&mut self, most: f64) -> Result<f64>;
+
+    /// Drops all gradients.
+    fn zero_gradients(&mut self);
+
+    /// The names of trained parameters that got no gradient.
+    fn unused(&self) -> Vec<String>;
+
+    /// What this rank holds.
+    fn held(&self) -> Held;
+
+    /// How long this rank has waited for others so far.
+    fn waited(&self) -> Duration;
+}

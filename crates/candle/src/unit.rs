@@ -1,0 +1,65 @@
+//! A model as a list of units: modules that run one after the other, each with its parameters.
+
+use candle_core::{Module, Var};
+
+/// A part of a model that runs as a whole: an embedding, a block, a head. What one returns is the next one's input.
+pub struct Unit {
+    pub(crate) name: String,
+    pub(crate) module: Box<dyn Module>,
+    pub(crate) parameters: Vec<Parameter>,
+}
+
+/// One variable of a unit, by its name in the model.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    pub(crate) name: String,
+    pub(crate) var: Var,
+    pub(crate) is_trained: bool,
+}
+
+impl Unit {
+    /// A unit without parameters yet.
+    pub fn new(name: impl Into<String>, module: impl Module + 'static) -> Unit {
+        Unit { name: name.into(), module: Box::new(module), parameters: vec![] }
+    }
+
+    /// Adds a parameter that is trained. The module must use this very variable, not a copy.
+    pub fn parameter(mut self, name: impl Into<String>, var: &Var) -> Unit {
+        self.parameters.push(Parameter { name: name.into(), var: var.clone(), is_trained: true });
+        self
+    }
+
+    /// Adds a parameter that stays as it is.
+    pub fn frozen(mut self, name: impl Into<String>, var: &Var) -> Unit {
+        self.parameters.push(Parameter { name: name.into(), var: var.clone(), is_trained: false });
+        self
+    }
+
+    /// Adds parameters that are trained, as a `VarMap` lists them.
+    pub fn parameters<N: Into<String>>(self, vars: impl IntoIterator<Item = (N, Var)>) -> Unit {
+        vars.into_iter().fold(self, |unit, (name, var)| unit.parameter(name, &var))
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Parameter {
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The full shape.
+    pub fn shape(&self) -> &[usize] {
+        self.var.dims()
+    }
+}
+
+impl std::fmt::Debug for Unit {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Unit").field("name", &self.name).field("parameters", &self.parameters).finish()
+    }
+}

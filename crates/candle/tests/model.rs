@@ -1,0 +1,109 @@
+//! What a model tells and refuses, whoever holds it.
+
+use candle_core::{CpuStorage, DType, Device, Module, Result, Storage, Tensor, Var};
+use phalanx_candle::ops::linear;
+use phalanx_candle::{AdamW, Ddp, Error, FullyShard, Model, Optimizer, Policy, Sgd, Single, Strategy, Unit};
+use phalanx_comm::Threads;
+
+struct Layer {
+    weight: Var,
+    is_cut: bool,
+}
+
+impl Module for Layer {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let x = if self.is_cut { x.detach() } else { x.clone() };
+        linear(&x, &self.weight)
+    }
+}
+
+/// Four layers of which the third lets no gradient through and the last is frozen, and their weights.
+fn units() -> (Vec<Unit>, Vec<Var>) {
+    let weight = |seed: u64| {
+        let mut draw = fastrand::Rng::with_seed(seed);
+        Var::from_vec((0..25).map(|_| draw.f32()).collect(), (5, 5), &Device::Cpu).expect("a variable")
+    };
+    let weights: Vec<Var> = (0..4).map(weight).collect();
+    let unit = |(at, weight): (usize, &Var)| {
+        let unit = Unit::new(format!("layer {at}"), Layer { weight: weight.clone(), is_cut: at == 2 });
+        if at == 3 { unit.frozen("3.weight", weight) } else { unit.parameter(format!("{at}.weight"), weight) }
+    };
+    (weights.iter().enumerate().map(unit).collect(), weights)
+}
+
+fn values(model: &mut Model) -> Vec<Vec<f32>> {
+    let mut all = vec![];
+    model.update(|_, values, _| all.push(values.to_vec())).expect("values");
+    all
+}
+
+/// That one step changes what a gradient reaches, and the rest is told.
+fn check(strategy: impl Strategy + 'static, mut optimizer: impl Optimizer) {
+    let mut model = Model::new(units().0, strategy).expect("a model");
+    let before = values(&mut model);
+    let x = Tensor::ones((2, 5), DType::F32, &Device::Cpu).expect("an input");
+    let loss = model.forward(&x).and_then(|output| Ok(output.sqr()?.mean_all()?)).expect("a loss");
+    model.backward(&loss).expect("backward");
+    assert_eq!(model.unused(), ["0.weight", "1.weight"]);
+    optimizer.step(&mut model, 0.1).expect("a step");
+    let after = values(&mut model);
+    let parts = model.parts().to_vec();
+    for (at, part) in parts.iter().enumerate().filter(|(_, part)| !part.elements.is_empty()) {
+        assert_eq!((before[at] != after[at], part.is_trained), (part.name == "2.weight", part.name != "3.weight"));
+    }
+    model.zero_gradients();
+    assert_eq!(model.unused(), ["0.weight", "1.weight", "2.weight"]);
+    assert!(matches!(model.backward(&loss), Err(Error::Usage(why)) if why.contains("no forward")));
+}
+
+#[test]
+fn what_no_gradient_reaches_is_named_and_stays() {
+    check(Single::new(), Sgd::new());
+    let sharded = |group| check(FullyShard::new(group, Policy::default()), Sgd::new());
+    Threads::new(2).run(sharded).expect("a world");
+    Threads::new(2).run(|group| check(Ddp::new(group), Sgd::new())).expect("a world");
+}
+
+#[test]
+fn sharded_variables_have_no_memory_between_steps() {
+    let rank = |group| {
+        let (units, weights) = units();
+        let mut model = Model::new(units, FullyShard::new(group, Policy::default())).expect("a model");
+        let held = || {
+            let len = |weight: &Var| match &*weight.storage_and_layout().0 {
+                Storage::Cpu(CpuStorage::F32(values)) => values.len(),
+                _ => usize::MAX,
+            };
+            weights.iter().map(len).collect::<Vec<_>>()
+        };
+        assert_eq!(held(), [0; 4]);
+        let x = Tensor::ones((2, 5), DType::F32, &Device::Cpu).expect("an input");
+        let output = model.forward(&x).expect("forward");
+        assert_eq!(held()[..3], [0; 3]);
+        model.backward(&output.sum_all().expect("a loss")).expect("backward");
+        AdamW::default().step(&mut model, 0.1).expect("a step");
+        assert_eq!(held(), [0; 4]);
+        // Three of five rows for the first rank, two for the second: shards of four weights, gradients of the trained.
+        let own = model.parts()[0].elements.len() * 4;
+        assert!(model.held().lasting >= 4 * own + own && model.held().lasting <= 7 * own, "{:?}", model.held());
+    };
+    Threads::new(2).run(rank).expect("a world");
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_name() {
+    let refused = |units: Vec<Unit>| Model::new(units, Single::new()).expect_err("refused").to_string();
+    assert!(refused(vec![]).contains("no units"));
+    let mut twice = units().0;
+    twice.extend(units().0);
+    assert!(refused(twice).contains("two parameters are named 0.weight"));
+    let mut model = Model::new(units().0, Single::new()).expect("a model");
+    let short = model.load(|_, _| Ok(vec![0.0; 3])).expect_err("refused").to_string();
+    assert!(short.contains("3 values for 0.weight of 25"), "{short}");
+    let refused = Threads::new(1).run(|group| {
+        let wide = Var::zeros((2, 2), DType::F64, &Device::Cpu).expect("a variable");
+        let unit = Unit::new("wide", Layer { weight: wide.clone(), is_cut: false }).parameter("wide", &wide);
+        Model::new(vec![unit], FullyShard::new(group, Policy::default())).expect_err("refused").to_string()
+    });
+    assert!(refused.expect("a world")[0].contains("wide is F64"), "F64");
+}
