@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{bench, completions, doctor, run, simulate, store, top, trace};
+use crate::{bench, completions, doctor, run, simulate, store, top, trace, train};
 
 /// Distributed training communication: start the ranks, measure it and try its faults.
 #[derive(Debug, Parser)]
@@ -17,6 +17,7 @@ pub(crate) enum Command {
     Run(run::Options),
     Store(store::Options),
     Bench(bench::Options),
+    Train(train::Options),
     Simulate(simulate::Options),
     Trace(trace::Options),
     Top(top::Options),
@@ -31,6 +32,9 @@ pub(crate) enum Command {
     /// One rank of a bench, started by `bench`.
     #[command(name = "__bench_rank", hide = true)]
     BenchRank,
+    /// One rank of a training, started by `train`.
+    #[command(name = "__train_rank", hide = true)]
+    TrainRank(train::RankStep),
     /// One of two processes that try to read each other's memory, started by `doctor`.
     #[command(name = "__neighbour", hide = true)]
     Neighbour(doctor::Role),

@@ -17,6 +17,7 @@ mod svg;
 mod tied;
 mod top;
 mod trace;
+mod train;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,8 @@ fn main() -> ExitCode {
         Command::Store(options) => store::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::BenchRank => bench::rank(),
+        Command::Train(options) => train::run(&options),
+        Command::TrainRank(step) => train::rank(&step),
         Command::Simulate(options) => simulate::run(&options),
         Command::Trace(options) => trace::run(&options),
         Command::Top(options) => top::run(&options),

@@ -66,6 +66,31 @@ fn flags_are_the_frozen_list() {
         "--standalone",
         "--tee",
     ];
+    let train = [
+        "--accumulate",
+        "--batch",
+        "--context",
+        "--dtype",
+        "--heads",
+        "--help",
+        "--json",
+        "--layers",
+        "--max-restarts",
+        "--mode",
+        "--np",
+        "--plot",
+        "--preset",
+        "--rate",
+        "--recompute",
+        "--resume",
+        "--sample",
+        "--save",
+        "--save-every",
+        "--seed",
+        "--steps",
+        "--text",
+        "--width",
+    ];
     let ask = ["--epoch", "--help", "--insecure", "--job-id", "--key-file", "--timeout"];
     let watch = [&ask[..3], &["--interval"], &ask[3..]].concat();
     let serve = [
@@ -82,6 +107,7 @@ fn flags_are_the_frozen_list() {
     let store_bench = ["--attack", "--beside-pytorch", "--clients", "--help", "--json", "--keyed", "--repeats"];
     let frozen = [
         ("bench", &bench[..]),
+        ("train", &train),
         ("simulate", &simulate),
         ("run", &run),
         ("doctor", &["--help", "--json", "--no-bandwidth"]),

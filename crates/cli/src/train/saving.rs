@@ -1,0 +1,108 @@
+//! What a checkpoint of a training run holds: this rank's parts of parameters and of what the optimizer remembers, and which run it is.
+
+use std::path::Path;
+
+use phalanx_candle::{AdamW, Model, Optimizer, Part};
+use phalanx_checkpoint::{Checkpoint, Piece, Progress};
+
+use super::corpus::Corpus;
+use super::hold::stopped;
+use super::options::Options;
+use crate::failure::Failure;
+
+/// Copies this rank's pieces. Of what several ranks hold alike, the first brings it.
+pub(super) fn pieces(model: &mut Model, optimizer: &mut AdamW) -> Result<Vec<Piece>, Failure> {
+    let parts = model.parts().to_vec();
+    let mut pieces = vec![];
+    let piece = |name: String, part: &Part, values: &[f32]| {
+        let own = if part.is_first { values } else { &[] };
+        Piece::floats(name, &part.shape, part.elements.start, own)
+    };
+    model.update(|at, values, _| pieces.push(piece(parts[at].name.clone(), &parts[at], values))).map_err(stopped)?;
+    for (quantity, values) in optimizer.state(model) {
+        let of_part = parts.iter().zip(values).filter(|(part, _)| part.is_trained);
+        pieces.extend(of_part.map(|(part, values)| piece(state_name(quantity, &part.name), part, values)));
+    }
+    Ok(pieces)
+}
+
+/// Which run this is, and how far it has come: all that a step follows from besides.
+pub(super) fn progress(options: &Options, corpus: &Corpus, optimizer: &AdamW) -> Progress {
+    let said = [
+        (STEPS, optimizer.steps().to_string()),
+        (SEED, options.seed.to_string()),
+        (TEXT, corpus.mark()),
+        (ROWS, (options.rows() * options.ranks() * usize::from(options.accumulate)).to_string()),
+    ];
+    said.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+/// Takes this rank's part of the newest checkpoint there is to go on from; the step to begin with.
+pub(super) fn resume(
+    options: &Options,
+    corpus: &Corpus,
+    model: &mut Model,
+    optimizer: &mut AdamW,
+) -> Result<u64, Failure> {
+    let Some(mut checkpoint) = newest(options)? else { return Ok(0) };
+    check(&checkpoint, &progress(options, corpus, optimizer))?;
+    let parts = model.parts().to_vec();
+    let mut failed = None;
+    let mut load =
+        |name: &str, part: &Part, into: &mut [f32]| match checkpoint.floats(name, &part.shape, part.elements.clone()) {
+            Ok(values) => into.copy_from_slice(&values),
+            Err(error) => failed = failed.take().or(Some(error)),
+        };
+    model.update(|at, values, _| load(&parts[at].name, &parts[at], values)).map_err(stopped)?;
+    for (quantity, values) in optimizer.state(model) {
+        let of_part = parts.iter().zip(values).filter(|(part, _)| part.is_trained);
+        of_part.for_each(|(part, values)| load(&state_name(quantity, &part.name), part, values));
+    }
+    if let Some(error) = failed {
+        return Err(stopped(error));
+    }
+    let steps = checkpoint.progress().get(STEPS).and_then(|steps| steps.parse().ok());
+    optimizer.resume(steps.unwrap_or(checkpoint.step()));
+    Ok(checkpoint.step())
+}
+
+/// What was saved by this run, else what it is to go on from.
+pub(super) fn newest(options: &Options) -> Result<Option<Checkpoint>, Failure> {
+    let saved = options.save.as_deref().map(Checkpoint::latest).transpose().map_err(stopped)?.flatten();
+    match (saved, options.resume.as_deref()) {
+        (Some(saved), _) => Ok(Some(saved)),
+        (None, Some(place)) if place.is_file() => Checkpoint::open(place).map(Some).map_err(stopped),
+        (None, Some(place)) => {
+            let found = Checkpoint::latest(place).map_err(stopped)?;
+            found.map(Some).ok_or_else(|| nothing(place))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+fn nothing(place: &Path) -> Failure {
+    Failure::Stopped(format!("--resume {}: there is no checkpoint", place.display()))
+}
+
+/// That it is of the same run. What it does not say may be anything.
+fn check(checkpoint: &Checkpoint, own: &Progress) -> Result<(), Failure> {
+    for (what, name) in [(SEED, "--seed"), (TEXT, "--text"), (ROWS, "--batch times --np and --accumulate")] {
+        match (checkpoint.progress().get(what), own.get(what)) {
+            (Some(saved), Some(own)) if saved != own => {
+                let place = checkpoint.path().display();
+                return Err(Failure::Stopped(format!("{place}: {name} was {saved}, is {own}")));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn state_name(quantity: &str, name: &str) -> String {
+    format!("optimizer.{quantity}.{name}")
+}
+
+const STEPS: &str = "optimizer_steps";
+const SEED: &str = "seed";
+const TEXT: &str = "text_crc32c";
+const ROWS: &str = "rows_a_step";

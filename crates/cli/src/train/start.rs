@@ -1,0 +1,79 @@
+//! The command as the user starts it: `phalanx run` with the ranks below it, and what the first of them says, shown.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::corpus::Corpus;
+use super::laps::Lap;
+use super::options::Options;
+use super::plot::Plot;
+use super::saving;
+use super::show::Show;
+use crate::failure::Failure;
+use crate::run::process::exit::Exit;
+use crate::tied::{Process, tied_ourselves};
+
+/// Trains, and shows it.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    options.check()?;
+    // What ranks would all refuse is refused once.
+    Corpus::read(options.text.as_deref())?.check(options.sizes(1).context)?;
+    saving::newest(options)?;
+    let mut plot = options.plot.as_deref().map(Plot::create).transpose()?;
+    let mut show = Show::new(options.steps, options.json);
+    let (teller, said) = mpsc::channel();
+    // Nobody listens any more once this has ended.
+    let mut launcher = Process::start(launcher(options)?, move |line| drop(teller.send(line)))?;
+    while let Ok(Some(line)) = said.recv() {
+        let Some(told) = line.strip_prefix(FIRST_RANK).and_then(|line| serde_json::from_str::<Value>(line).ok()) else {
+            show.word(&line)?;
+            continue;
+        };
+        match Lap::from_json(&told) {
+            Some(lap) => {
+                show.lap(&lap, &told)?;
+                plot.iter_mut().for_each(|plot| plot.add(lap.step, lap.loss));
+            }
+            None => show.summary(&told)?,
+        }
+    }
+    show.end();
+    match launcher.end(ENDED_WITHIN) {
+        Some(Exit::Code(0)) => plot.map_or(Ok(()), |plot| plot.draw(&title(options))),
+        Some(Exit::Code(code)) => Err(Failure::Code(u8::try_from(code).unwrap_or(1))),
+        Some(exit) => Err(Failure::Stopped(format!("the launcher was {exit}"))),
+        None => Err(Failure::Stopped("the launcher does not end".to_owned())),
+    }
+}
+
+/// `phalanx run` with ranks that are given the user's own flags.
+fn launcher(options: &Options) -> Result<std::process::Command, Failure> {
+    let program = std::env::current_exe().map_err(|error| Failure::Stopped(format!("this program's path: {error}")))?;
+    let (ranks, restarts) = (options.ranks().to_string(), options.restarts().to_string());
+    let mut command =
+        tied_ourselves(&["run", "--standalone", "--nproc-per-node", &ranks, "--max-restarts", &restarts, "--"], &[])?;
+    command.arg(program).arg("__train_rank").args(std::env::args_os().skip(2));
+    for (name, value) in [(THREADS, "1"), (RETURNED, "2097152"), (TRIMMED, "2097152")] {
+        if std::env::var_os(name).is_none() {
+            command.env(name, value);
+        }
+    }
+    Ok(command)
+}
+
+fn title(options: &Options) -> String {
+    format!("loss in nats a character, {} ranks", options.ranks())
+}
+
+/// How the launcher marks what the first rank says.
+const FIRST_RANK: &str = "[0] ";
+/// How many threads each rank computes with: ranks share the machine's cores.
+const THREADS: &str = "RAYON_NUM_THREADS";
+/// From how many bytes on memory goes back to the system when it is freed. glibc raises this as it sees fit otherwise, and keeps what freed
+/// parameters leave: a tenth of a process, with 50 million of them.
+const RETURNED: &str = "MALLOC_MMAP_THRESHOLD_";
+const TRIMMED: &str = "MALLOC_TRIM_THRESHOLD_";
+/// All that it has to do then is to sweep up.
+const ENDED_WITHIN: Duration = Duration::from_secs(30);
