@@ -105,6 +105,7 @@ fn flags_are_the_frozen_list() {
         "--max-value",
     ];
     let store_bench = ["--attack", "--beside-pytorch", "--clients", "--help", "--json", "--keyed", "--repeats"];
+    let collect = ["--epoch", "--help", "--insecure", "--job-id", "--key-file", "--output", "--timeout"];
     let frozen = [
         ("bench", &bench[..]),
         ("train", &train),
@@ -122,6 +123,7 @@ fn flags_are_the_frozen_list() {
         ("store bench", &store_bench),
         ("top", &["--help", "--interval", "--job-id", "--json", "--once"]),
         ("trace", &["--help"]),
+        ("trace collect", &collect),
         ("trace analyze", &["--check", "--help", "--json"]),
         ("trace html", &["--help", "--output"]),
         ("trace perfetto", &["--help", "--output"]),

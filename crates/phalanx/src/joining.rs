@@ -18,7 +18,7 @@ use phalanx_core::{Error, Result};
 use crate::environment::{Door, KeySource, Launcher, Placement};
 use crate::inquiry::Service;
 use crate::lobby::{Lobby, Notice};
-use crate::trace::BlackBox;
+use crate::trace::{self, BlackBox};
 use crate::url::{self, Place, Query};
 use crate::{lobby, profile, report};
 
@@ -49,7 +49,7 @@ pub struct Joining {
     timeout: Duration,
     /// What the environment names, read when the ranks are to meet.
     profile: Option<Profile>,
-    /// What the environment asks to write down.
+    /// What this rank writes down of itself, once it joins.
     black_box: Option<Arc<BlackBox>>,
     metrics: Option<SocketAddr>,
     backends: Backends,
@@ -218,7 +218,8 @@ impl Joining {
     /// Meets the other ranks. Where `PHALANX_TRACE_DIR` names a directory, this rank writes into it what its groups have recorded when a
     /// call fails, and on the signal `SIGUSR2`. Where `PHALANX_PROFILE` names a file, the world's groups choose algorithms by the
     /// [profile](Profile) in it. Where `PHALANX_METRICS` is a port of this host or an address with one, Prometheus is answered there. Unless
-    /// `PHALANX_TOP` is 0, `phalanx top` of the same user can ask this rank how it stands.
+    /// `PHALANX_TOP` is 0, `phalanx top` of the same user can ask this rank how it stands, and unless `PHALANX_TRACE_REQUESTS` is 0, whoever may use
+    /// the store can [ask](trace::collect) it for what its groups have recorded.
     ///
     /// Where this fails and the launcher asked for an error report (`PHALANX_ERROR_FILE`, `TORCHELASTIC_ERROR_FILE`), one is
     /// left for it.
@@ -233,12 +234,20 @@ impl Joining {
 
     fn enter(mut self) -> Result<World> {
         self.profile = profile::of_environment()?;
-        self.black_box = BlackBox::of_environment();
+        let black_box = BlackBox::of_environment();
+        self.black_box = Some(Arc::clone(&black_box));
+        let is_asked = trace::Listener::is_wanted()?;
         let asked = Service::of_environment()?;
         let service = Service { metrics: self.metrics.or(asked.metrics), ..asked };
         let mut world = self.meet()?;
-        self.black_box.iter().for_each(|black_box| black_box.open(&world));
-        if let Some(office) = service.open(&world)? {
+        black_box.open(&world);
+        if is_asked {
+            match trace::Listener::start(&world, &black_box) {
+                Ok(listener) => world.keep(listener),
+                Err(error) => log::warn!("nobody can ask rank {} for its trace: {error}", world.rank()),
+            }
+        }
+        if let Some(office) = service.open(&world, black_box)? {
             world.keep(office);
         }
         Ok(world)

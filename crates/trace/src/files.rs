@@ -33,6 +33,15 @@ pub fn read_directory(directory: &Path) -> Result<Vec<Dump>, Error> {
     Ok(dumps.into_values().map(|(_, dump)| dump).collect())
 }
 
+/// Whether there is a file in a directory that is named like a dump.
+///
+/// # Errors
+///
+/// Names the directory and what the system said.
+pub fn holds_dumps(directory: &Path) -> Result<bool, Error> {
+    files(directory).map(|files| !files.is_empty())
+}
+
 /// Reads one dump, ours or PyTorch's.
 ///
 /// # Errors

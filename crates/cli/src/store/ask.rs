@@ -18,7 +18,7 @@ impl From<StoreError> for Failure {
 }
 
 /// The store that is meant.
-pub(super) fn connect(target: &Target) -> Result<Store, Failure> {
+pub(crate) fn connect(target: &Target) -> Result<Store, Failure> {
     let address: StoreAddress = target.address.parse().map_err(|error| Failure::Usage(format!("{error}")))?;
     let job = JobName::new(&target.job_id).map_err(|error| Failure::Usage(error.to_string()))?;
     let session = Session::mint().map_err(|error| Failure::Stopped(format!("random bytes: {error}")))?;

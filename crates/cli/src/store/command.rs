@@ -63,29 +63,29 @@ struct Keys {
 
 /// Which store is asked, and as whom.
 #[derive(Args, Debug)]
-pub(super) struct Target {
+pub(crate) struct Target {
     /// host:port, [v6]:port or unix:/path
-    pub(super) address: String,
+    pub(crate) address: String,
 
     /// File with the job key; without it the key is looked for in PHALANX_KEY_FD, PHALANX_KEY_FILE and PHALANX_KEY
     #[arg(long, value_name = "PATH")]
-    pub(super) key_file: Option<PathBuf>,
+    pub(crate) key_file: Option<PathBuf>,
 
     /// Go to another machine without a key
     #[arg(long)]
-    pub(super) insecure: bool,
+    pub(crate) insecure: bool,
 
     /// How long to wait for the store, and for a value
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
 
     /// The job that the store serves
     #[arg(long, value_name = "ID", default_value = "default")]
-    pub(super) job_id: String,
+    pub(crate) job_id: String,
 
     /// The epoch that the store serves
     #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(super) epoch: u32,
+    pub(crate) epoch: u32,
 }
 
 /// Does what was asked for.

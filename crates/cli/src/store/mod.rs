@@ -8,4 +8,5 @@ mod mint;
 mod serve;
 mod watch;
 
-pub(crate) use command::{Options, run};
+pub(crate) use ask::connect;
+pub(crate) use command::{Options, Target, run};

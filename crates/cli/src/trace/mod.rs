@@ -1,6 +1,8 @@
 //! `phalanx trace`: what the flight recorders of a job's ranks say together. What they say is the business of `phalanx-trace`;
 //! here it is asked for and written down.
 
+mod collect;
+
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,7 +13,7 @@ use phalanx_trace::{Dump, Report, analyse, files, page, perfetto};
 
 use crate::failure::{Failure, tell};
 
-/// Analyse and draw the flight-recorder dumps of a job's ranks, ours and PyTorch's
+/// Collect, analyse and draw the flight-recorder dumps of a job's ranks, ours and PyTorch's
 #[derive(Args, Debug)]
 #[command(after_help = AFTER)]
 pub(crate) struct Options {
@@ -21,6 +23,7 @@ pub(crate) struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Collect(collect::Options),
     Analyze(Analyze),
     Html(Html),
     Perfetto(Perfetto),
@@ -85,6 +88,7 @@ struct Convert {
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     match &options.command {
+        Command::Collect(options) => collect::run(options),
         Command::Analyze(analyze) => analyze.run(),
         Command::Html(Html { directory, output }) => {
             let (dumps, report) = read(directory)?;
@@ -146,6 +150,7 @@ const FOUND: u8 = 3;
 
 const AFTER: &str = "\
 Examples:
+  phalanx trace collect                             ask the ranks of this host for their dumps
   phalanx trace analyze dumps                       what went wrong, in a line each
   phalanx trace html dumps -o trace.html            a timeline to look at
   phalanx trace perfetto dumps -o trace.json        the same for ui.perfetto.dev

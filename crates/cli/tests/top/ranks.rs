@@ -14,7 +14,8 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 /// The ranks of one job, which end with this.
 pub(crate) struct Ranks {
     pub(crate) name: String,
-    store: PathBuf,
+    /// The file of its store, if that is one.
+    store: Option<PathBuf>,
     ranks: Vec<Rank>,
 }
 
@@ -30,17 +31,30 @@ impl Ranks {
 
     /// Starts them with more variables.
     pub(crate) fn start_with(what: &str, size: usize, variables: &[(&str, &str)]) -> Ranks {
-        let name = format!("top-{what}-{}", std::process::id());
-        let store = std::env::temp_dir().join(format!("phalanx-{name}"));
+        let store = std::env::temp_dir().join(format!("phalanx-{}", Ranks::name(what)));
+        let place = format!("file://{}?timeout=300", store.display());
+        let mut ranks = Ranks::start_at(what, size, &place, variables);
+        ranks.store = Some(store);
+        ranks
+    }
+
+    /// What the job is called whose ranks are started for this.
+    pub(crate) fn name(what: &str) -> String {
+        format!("top-{what}-{}", std::process::id())
+    }
+
+    /// Starts them with a store at a place that is there.
+    pub(crate) fn start_at(what: &str, size: usize, place: &str, variables: &[(&str, &str)]) -> Ranks {
+        let name = Ranks::name(what);
         let start = |rank: usize| {
-            let url = format!("file://{}?rank={rank}&world_size={size}&job={name}", store.display());
+            let url = format!("{place}&rank={rank}&world_size={size}&job={name}");
             let mut command = Command::new(std::env::current_exe().expect("this program"));
             command.args(["--exact", "ranks::rank", "--nocapture"]).env(URL, url).env("PHALANX_METRICS", "0");
             command.envs(variables.iter().copied()).stdin(Stdio::piped()).stdout(Stdio::piped());
             let mut child = command.spawn().expect("it starts");
             Rank { said: BufReader::new(child.stdout.take().expect("a pipe")), child }
         };
-        Ranks { ranks: (0..size).map(start).collect(), name, store }
+        Ranks { ranks: (0..size).map(start).collect(), name, store: None }
     }
 
     pub(crate) fn pids(&self) -> Vec<u32> {
@@ -94,7 +108,7 @@ impl Drop for Ranks {
             let _ = child.kill();
             let _ = child.wait();
         }
-        let _ = std::fs::remove_file(&self.store);
+        let _ = self.store.as_ref().map(std::fs::remove_file);
     }
 }
 

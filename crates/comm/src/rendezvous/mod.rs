@@ -24,4 +24,4 @@ pub use interval::Ranks;
 pub use meet::Meeting;
 pub use member::Member;
 pub use options::WorldOptions;
-pub use world::World;
+pub use world::{World, service_keys};

@@ -57,6 +57,17 @@ pub struct World {
     companions: Vec<Box<dyn Any + Send + Sync>>,
 }
 
+/// The keys of a service beside the worlds of a job in one epoch, on the store that those share, for whoever is no member.
+pub fn service_keys(store: &Store, job: &JobName, epoch: u32, service: &str) -> Store {
+    keys_of(store, job, epoch).scope(SERVICE).scope(service)
+}
+
+fn keys_of(store: &Store, job: &JobName, epoch: u32) -> Store {
+    store.scope("phalanx").scope(job.as_str()).scope(&epoch.to_string())
+}
+
+const SERVICE: &str = "service";
+
 /// What this rank owes the others when it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Parting {
@@ -114,7 +125,7 @@ impl World {
 
     /// The keys of a job in one epoch.
     pub(super) fn keys(store: &Store, options: &WorldOptions) -> Store {
-        store.scope("phalanx").scope(options.job.as_str()).scope(&options.epoch.to_string())
+        keys_of(store, &options.job, options.epoch)
     }
 
     /// The world of these cards, to which this rank owes nothing yet, and how many of its host came before it.
@@ -271,6 +282,12 @@ impl World {
     /// [change](World::reconfigure) of the world leaves them.
     pub fn store(&self) -> Store {
         self.base.scope("user")
+    }
+
+    /// Keys of the world's store that the program does not see, for a service beside it: the same after a [change](World::reconfigure), and those
+    /// that [`service_keys`] gives to whoever is no member.
+    pub fn service_keys(&self, service: &str) -> Store {
+        self.base.scope(SERVICE).scope(service)
     }
 
     /// Waits until every rank has called this with `name`; by `timeout`, the ranks that did not are

@@ -44,15 +44,21 @@ pub struct Neighbour {
 ///
 /// When the kernel does not list its sockets.
 pub fn neighbours(patience: Duration) -> io::Result<Vec<Neighbour>> {
+    let told = ask(PATH, patience)?.into_iter();
+    Ok(told.map(|(neighbour, page)| Neighbour { account: page.as_deref().and_then(account), ..neighbour }).collect())
+}
+
+/// Asks the same ranks for one of their pages; what each says, if it does in time. The order is by job and rank.
+pub(crate) fn ask(path: &str, patience: Duration) -> io::Result<Vec<(Neighbour, Option<Vec<u8>>)>> {
     let names = names(&fs::read_to_string(SOCKETS)?, geteuid().as_raw());
-    let mut visits: Vec<Visit> = names.iter().filter_map(|name| Visit::begin(name)).collect();
+    let mut visits: Vec<Visit> = names.iter().filter_map(|name| Visit::begin(name, path)).collect();
     listen(&mut visits, Instant::now() + patience);
-    let mut neighbours: Vec<Neighbour> = visits.into_iter().map(Visit::end).collect();
-    neighbours.sort_by(|one, other| {
+    let mut told: Vec<_> = visits.into_iter().map(Visit::end).collect();
+    told.sort_by(|(one, _), (other, _)| {
         let key = |neighbour: &Neighbour| (neighbour.job.clone(), neighbour.rank, neighbour.pid, neighbour.world);
         key(one).cmp(&key(other))
     });
-    Ok(neighbours)
+    Ok(told)
 }
 
 /// What the socket of a world's rank is called, where `number` counts the worlds of this process.
@@ -95,7 +101,7 @@ struct Visit {
 
 impl Visit {
     /// Asks. Whoever is gone by now, or is not who the name says, is none; who cannot take the question will not answer it either.
-    fn begin(name: &str) -> Option<Visit> {
+    fn begin(name: &str, path: &str) -> Option<Visit> {
         let mut neighbour = parse(name)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket: OwnedFd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
@@ -113,7 +119,7 @@ impl Visit {
         // Its own number for itself may be of another namespace.
         neighbour.pid = owner.pid.as_raw_nonzero().get().try_into().unwrap_or(neighbour.pid);
         let mut stream = UnixStream::from(socket);
-        let request = format!("GET {PATH} HTTP/1.1\r\nHost: phalanx\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: phalanx\r\n\r\n");
         let stream = stream.write_all(request.as_bytes()).is_ok().then_some(stream);
         Some(Visit { neighbour, stream, heard: Vec::new() })
     }
@@ -128,15 +134,19 @@ impl Visit {
         }
     }
 
-    fn end(self) -> Neighbour {
-        let body = self.heard.strip_prefix(FINE).and_then(|rest| {
+    /// Who it was, and the page.
+    fn end(self) -> (Neighbour, Option<Vec<u8>>) {
+        let page = self.heard.strip_prefix(FINE).and_then(|rest| {
             let end = rest.windows(4).position(|window| window == b"\r\n\r\n")?;
-            Some(&rest[end + 4..])
+            Some(rest[end + 4..].to_vec())
         });
-        let account = body.and_then(|body| serde_json::from_slice::<Account>(body).ok());
-        let account = account.filter(|account| account.format <= FORMAT);
-        Neighbour { account, ..self.neighbour }
+        (self.neighbour, page)
     }
+}
+
+/// The account on a page, in words that this version understands.
+fn account(page: &[u8]) -> Option<Account> {
+    serde_json::from_slice(page).ok().filter(|account: &Account| account.format <= FORMAT)
 }
 
 /// Hears all, until everybody has answered or the time is up.
@@ -156,8 +166,9 @@ fn listen(visits: &mut [Visit], deadline: Instant) {
     }
 }
 
-/// Where an account is asked for.
+/// Where an account is asked for, and a dump of what the groups have recorded.
 pub(super) const PATH: &str = "/account";
+pub(crate) const TRACE_PATH: &str = "/trace";
 const FINE: &[u8] = b"HTTP/1.1 200 OK\r\n";
 const PREFIX: &str = "phalanx-";
 /// As long as the kernel lets a name be.
@@ -203,20 +214,20 @@ garbage
     fn an_answer_that_is_none_is_not_believed() {
         let end = |heard: &str| {
             let neighbour = parse("phalanx-1-2-0-0-1-j").unwrap();
-            Visit { neighbour, stream: None, heard: heard.as_bytes().to_vec() }.end().account
+            Visit { neighbour, stream: None, heard: heard.as_bytes().to_vec() }.end().1.as_deref().and_then(account)
         };
-        let account = |format: u32| {
+        let text = |format: u32| {
             format!(
                 "{{\"format\":{format},\"job\":\"j\",\"rank\":0,\"world_size\":1,\"local_rank\":0,\"host_name\":\"h\",\
                  \"pid\":2,\"metrics\":null,\"groups\":[]}}"
             )
         };
-        assert!(end(&format!("HTTP/1.1 200 OK\r\nA: b\r\n\r\n{}", account(FORMAT))).is_some());
+        assert!(end(&format!("HTTP/1.1 200 OK\r\nA: b\r\n\r\n{}", text(FORMAT))).is_some());
         for heard in [
             String::new(),
             "HTTP/1.1 200 OK\r\n\r\n".to_owned(),
-            format!("HTTP/1.1 404 Not Found\r\n\r\n{}", account(FORMAT)),
-            format!("HTTP/1.1 200 OK\r\nA: b\r\n\r\n{}", account(FORMAT + 1)),
+            format!("HTTP/1.1 404 Not Found\r\n\r\n{}", text(FORMAT)),
+            format!("HTTP/1.1 200 OK\r\nA: b\r\n\r\n{}", text(FORMAT + 1)),
         ] {
             assert!(end(&heard).is_none(), "{heard}");
         }

@@ -1,6 +1,7 @@
 //! What a rank tells to whom: its neighbours on this host, and Prometheus where that is asked for.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use super::visitor::Pages;
 use super::{Door, Office, neighbours};
 use crate::account::{Accountant, exposition};
 use crate::environment::{Variables, wrong};
+use crate::trace::BlackBox;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +40,7 @@ impl Service {
     }
 
     /// Begins to tell how this world's groups stand. Nobody waits for it, so that it cannot be is an error only where it was asked for.
-    pub(crate) fn open(self, world: &World) -> Result<Option<Office>> {
+    pub(crate) fn open(self, world: &World, black_box: Arc<BlackBox>) -> Result<Option<Office>> {
         let mut doors = Vec::new();
         let mut chosen = None;
         if let Some(address) = self.metrics {
@@ -62,7 +64,7 @@ impl Service {
         if doors.is_empty() {
             return Ok(None);
         }
-        match Office::open(doors, pages(Accountant::of(world).metrics(chosen)), PATIENCE) {
+        match Office::open(doors, pages(Accountant::of(world).metrics(chosen), black_box), PATIENCE) {
             Ok(office) => Ok(Some(office)),
             Err(error) if self.metrics.is_some() => Err(Error::setup("metrics", error)),
             Err(error) => {
@@ -86,7 +88,7 @@ fn own_port(address: SocketAddr, local_rank: usize) -> Option<SocketAddr> {
     Some(SocketAddr::new(address.ip(), address.port().checked_add(offset)?))
 }
 
-fn pages(accountant: Accountant) -> Box<Pages> {
+fn pages(accountant: Accountant, black_box: Arc<BlackBox>) -> Box<Pages> {
     Box::new(move |path, is_of_this_host| match path {
         "/metrics" => {
             let content_type = "text/plain; version=0.0.4; charset=utf-8";
@@ -95,6 +97,9 @@ fn pages(accountant: Accountant) -> Box<Pages> {
         neighbours::PATH if is_of_this_host => {
             let body = serde_json::to_string(&accountant.account()).ok()?;
             Some(Page { content_type: "application/json", body })
+        }
+        neighbours::TRACE_PATH if is_of_this_host => {
+            Some(Page { content_type: "application/json", body: black_box.dump()?.to_json() })
         }
         _ => None,
     })

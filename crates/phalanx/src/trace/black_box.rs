@@ -1,35 +1,24 @@
-//! The black box of a rank: what its groups have recorded, written down when a call fails, on a signal, or when asked for.
-//!
-//! Where `PHALANX_TRACE_DIR` names a directory, every world that is joined has one. `phalanx trace analyze DIR` reads what the ranks
-//! wrote.
+//! The black box of a rank: how its groups failed, and its dump for whoever wants it: a directory, a signal, somebody who asks.
 
 use std::collections::HashMap;
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::SystemTime;
 
 use phalanx_comm::Registry;
 use phalanx_comm::rendezvous::World;
-use phalanx_core::{Alarm, Error, Group, Result};
+use phalanx_core::{Alarm, Error, Group};
 use phalanx_trace::{Dump, Identity, files};
 use signal_hook::consts::SIGUSR2;
 use signal_hook::iterator::Signals;
 
-/// Writes what the groups of this world have recorded on this rank into a directory, for `phalanx trace`; returns the file's path.
-///
-/// # Errors
-///
-/// [`Setup`](phalanx_core::ErrorKind::Setup), which names the file and what the system said.
-pub fn dump(world: &World, directory: &Path) -> Result<PathBuf> {
-    write(directory, host_name(world), world.registry(), &HashMap::new())
-}
-
 /// What a rank writes down of itself.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct BlackBox {
-    directory: PathBuf,
+    /// Where it is written to when a call fails, and on a signal.
+    directory: Option<PathBuf>,
     /// Known once the rank has joined.
     seat: OnceLock<(String, Registry)>,
     /// The first failure of each group, by its name.
@@ -37,15 +26,18 @@ pub(crate) struct BlackBox {
 }
 
 impl BlackBox {
-    /// The black box that the environment asks for.
-    pub(crate) fn of_environment() -> Option<Arc<BlackBox>> {
-        let directory = env::var_os(VARIABLE).filter(|directory| !directory.is_empty())?;
-        Some(Arc::new(BlackBox { directory: directory.into(), seat: OnceLock::new(), verdicts: Mutex::default() }))
+    /// One that writes where the environment says.
+    pub(crate) fn of_environment() -> Arc<BlackBox> {
+        let directory = env::var_os(VARIABLE).filter(|directory| !directory.is_empty());
+        Arc::new(BlackBox { directory: directory.map(PathBuf::from), ..BlackBox::default() })
     }
 
     /// Begins to record this world, and to wait for the signal.
     pub(crate) fn open(self: &Arc<BlackBox>, world: &World) {
         let _ = self.seat.set((host_name(world).to_owned(), world.registry().clone()));
+        if self.directory.is_none() {
+            return;
+        }
         let listening = Signals::new([SIGUSR2]).and_then(|mut signals| {
             let own = Arc::downgrade(self);
             let listen = move || {
@@ -63,11 +55,17 @@ impl BlackBox {
         }
     }
 
-    fn write(&self) {
-        let Some((host_name, registry)) = self.seat.get() else { return };
+    /// What the rank has recorded so far; none before it has joined.
+    pub(crate) fn dump(&self) -> Option<Dump> {
+        let (host_name, registry) = self.seat.get()?;
         let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = write(&self.directory, host_name, registry, &verdicts) {
-            log::warn!("rank {} writes no trace: {error}", registry.seat().0);
+        Some(take(host_name, registry, |group| verdicts.get(group).cloned()))
+    }
+
+    fn write(&self) {
+        let (Some(directory), Some(dump)) = (&self.directory, self.dump()) else { return };
+        if let Err(error) = files::write(directory, &dump) {
+            log::warn!("rank {} writes no trace: {error}", dump.rank);
         }
     }
 }
@@ -81,24 +79,19 @@ impl Alarm for BlackBox {
     }
 }
 
-fn host_name(world: &World) -> &str {
+pub(super) fn host_name(world: &World) -> &str {
     world.members()[world.rank()].host_name()
 }
 
-fn write(
-    directory: &Path,
-    host_name: &str,
-    registry: &Registry,
-    verdicts: &HashMap<String, String>,
-) -> Result<PathBuf> {
+/// What the groups in a registry have recorded; `verdict` is how the group of a name failed.
+pub(super) fn take(host_name: &str, registry: &Registry, verdict: impl Fn(&str) -> Option<String>) -> Dump {
     let (rank, world_size) = registry.seat();
     let identity = Identity { rank, world_size, host_name: host_name.to_owned(), pid: std::process::id() };
     let mut dump = Dump::new(identity, SystemTime::now());
     for (formed, group) in registry.groups() {
-        let description = format!("over {}", formed.transport);
-        dump.add(&group, &description, verdicts.get(group.name()).cloned());
+        dump.add(&group, &format!("over {}", formed.transport), verdict(group.name()));
     }
-    files::write(directory, &dump).map_err(|error| Error::setup("trace", error))
+    dump
 }
 
 const VARIABLE: &str = "PHALANX_TRACE_DIR";

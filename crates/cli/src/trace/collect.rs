@@ -1,0 +1,100 @@
+//! `phalanx trace collect`: every rank of a job is asked for what it remembers, over the job's store or on this host.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::ProgressBar;
+use phalanx::JobName;
+use phalanx::trace::{Collected, collect, collect_host};
+use phalanx_trace::files;
+
+use crate::failure::{Failure, tell};
+use crate::seconds::seconds;
+use crate::store::{Target, connect};
+
+/// Ask the ranks of a job for their dumps, also those that hang
+#[derive(Args, Debug)]
+#[command(after_help = AFTER)]
+pub(super) struct Options {
+    /// The job's store: host:port, [v6]:port or unix:/path; the ranks of this host where none is given
+    address: Option<String>,
+
+    /// The directory to write one dump a rank to
+    #[arg(short, long, value_name = "DIR", default_value = "dumps")]
+    output: PathBuf,
+
+    /// The job; needed with an address unless it has no name, and on this host where there are several
+    #[arg(long, value_name = "ID")]
+    job_id: Option<String>,
+
+    /// Which start of the job the store serves
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "address")]
+    epoch: u32,
+
+    /// File with the job key; without it the key is looked for in PHALANX_KEY_FD, PHALANX_KEY_FILE and PHALANX_KEY
+    #[arg(long, value_name = "PATH", requires = "address")]
+    key_file: Option<PathBuf>,
+
+    /// Go to another machine without a key
+    #[arg(long, requires = "address")]
+    insecure: bool,
+
+    /// How long a rank has to answer
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    timeout: Duration,
+}
+
+pub(super) fn run(options: &Options) -> Result<(), Failure> {
+    let output = options.output.display();
+    if options.output.is_dir() && files::holds_dumps(&options.output)? {
+        return Err(Failure::Usage(format!("--output {output}: there are dumps already, which must not be mixed")));
+    }
+    let collected = match &options.address {
+        Some(address) => ask(options, address)?,
+        None => collect_host(options.job_id.as_deref(), &options.output, options.timeout)?,
+    };
+    for (rank, why) in &collected.garbled {
+        tell(&format!("rank {rank} answered what is no dump: {why}"));
+    }
+    if !collected.silent.is_empty() {
+        let ranks: Vec<String> = collected.silent.iter().map(usize::to_string).collect();
+        tell(&format!("no answer within {} s from rank {}", options.timeout.as_secs_f64(), ranks.join(", ")));
+    }
+    match collected.files.len() {
+        0 => Err(Failure::Stopped("no rank gave its dump".to_owned())),
+        count => Ok(writeln!(io::stdout(), "{output}: dumps of {count} ranks")?),
+    }
+}
+
+fn ask(options: &Options, address: &str) -> Result<Collected, Failure> {
+    let target = Target {
+        address: address.to_owned(),
+        key_file: options.key_file.clone(),
+        insecure: options.insecure,
+        timeout: options.timeout,
+        job_id: options.job_id.clone().unwrap_or_else(|| JobName::default().as_str().to_owned()),
+        epoch: options.epoch,
+    };
+    let store = connect(&target)?;
+    let job = JobName::new(&target.job_id).map_err(|error| Failure::Usage(error.to_string()))?;
+    let progress = ProgressBar::new(0);
+    let told = |collected: &Collected, size: usize| {
+        progress.set_length(size as u64);
+        progress.set_position((collected.files.len() + collected.silent.len() + collected.garbled.len()) as u64);
+    };
+    let collected = collect(&store, (&job, target.epoch), &options.output, options.timeout, told);
+    progress.finish_and_clear();
+    Ok(collected?)
+}
+
+const AFTER: &str = "\
+Examples:
+  phalanx trace collect && phalanx trace analyze dumps             the ranks of this host, also where a job hangs
+  phalanx trace collect --job-id nightly -o hang                   one job of several
+  phalanx trace collect 10.0.0.1:29400 --key-file job.key          all ranks of all hosts, over the job's store
+
+Over a store, each rank looks once a second whether it is asked; a job that was started anew has a higher --epoch.
+A rank that does not answer in time is named: its process has ended or is stopped, or PHALANX_TRACE_REQUESTS
+(over a store) or PHALANX_TOP (on this host) is 0. The dumps of the others are written all the same.";

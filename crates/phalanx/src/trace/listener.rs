@@ -1,0 +1,91 @@
+//! The rank's side of a request: one thread that looks for it on the store now and then, and hands over the rank's dump.
+
+use std::convert::Infallible;
+use std::env;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
+
+use phalanx_comm::Registry;
+use phalanx_comm::rendezvous::World;
+use phalanx_core::Result;
+use phalanx_core::store::StoreError;
+
+use super::BlackBox;
+use super::keys::{Keys, Request};
+use crate::environment::Variables;
+
+/// Answers those who ask for dumps until it is dropped, which waits for nothing.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    _end: Sender<Infallible>,
+}
+
+/// What is known from one look to the next.
+struct Listening {
+    keys: Keys,
+    registry: Registry,
+    black_box: Arc<BlackBox>,
+    /// How many ranks those who ask were told of.
+    size: Option<usize>,
+    answered: Option<Request>,
+}
+
+impl Listener {
+    /// Whether the environment lets ranks be asked.
+    pub(crate) fn is_wanted() -> Result<bool> {
+        let lookup = |name: &str| env::var_os(name).map(|text| text.to_string_lossy().into_owned());
+        let variables = Variables(&lookup);
+        Ok(variables.text(VARIABLE).is_none() || variables.switch(VARIABLE)?)
+    }
+
+    pub(crate) fn start(world: &World, black_box: &Arc<BlackBox>) -> io::Result<Listener> {
+        let (keys, registry) = (Keys::of_world(world).within(PATIENCE), world.registry().clone());
+        let mut listening = Listening { keys, registry, black_box: Arc::clone(black_box), size: None, answered: None };
+        let (end, ended) = mpsc::channel::<Infallible>();
+        let listen = move || {
+            let mut pause = Duration::ZERO;
+            while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                pause = match listening.look() {
+                    Ok(()) => EVERY,
+                    Err(error) => {
+                        log::debug!("nobody can ask rank {} for its trace: {error}", listening.registry.seat().0);
+                        AFTER_TROUBLE
+                    }
+                };
+            }
+        };
+        thread::Builder::new().name("phalanx-asked".to_owned()).stack_size(STACK).spawn(listen)?;
+        Ok(Listener { _end: end })
+    }
+}
+
+impl Listening {
+    /// Answers, if the rank is asked. A request is answered once, and its rank is the one that this process has now.
+    fn look(&mut self) -> Result<(), StoreError> {
+        let (rank, size) = self.registry.seat();
+        if rank == 0 && self.size != Some(size) {
+            self.keys.set_size(size)?;
+            self.size = Some(size);
+        }
+        let Some(request) = self.keys.asked(rank)?.filter(|request| self.answered.as_ref() != Some(request)) else {
+            return Ok(());
+        };
+        if let Some(dump) = self.black_box.dump() {
+            self.keys.tell(rank, &request, dump.to_json().as_bytes())?;
+        }
+        self.answered = Some(request);
+        Ok(())
+    }
+}
+
+const VARIABLE: &str = "PHALANX_TRACE_REQUESTS";
+/// How often a rank looks: rarely enough to cost a large job's store nothing that could be measured.
+const EVERY: Duration = Duration::from_secs(1);
+/// How long it lets the store alone that did not answer, and how long it waits for an answer.
+const AFTER_TROUBLE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Enough for a dump, which is on the heap.
+const STACK: usize = 512 << 10;
