@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::backend::{Finished, Pending};
 use crate::recorder::{Flight, Record};
-use crate::{Error, OpKind, Result, WeakGroup};
+use crate::{Error, OpKind, Result};
 
 /// An operation under way, which ends in a `T`: its buffers, and whatever else it brings.
 ///
@@ -18,8 +18,6 @@ use crate::{Error, OpKind, Result, WeakGroup};
 pub struct Work<T> {
     pending: Box<dyn Pending>,
     flight: Flight,
-    /// Whose alarms are told of a failure.
-    group: Option<WeakGroup>,
     op: OpKind,
     /// The end, once somebody has looked at it without taking it.
     seen: Option<Box<Result<Finished>>>,
@@ -31,15 +29,14 @@ pub struct Work<T> {
 pub(crate) struct Underway {
     pub(crate) pending: Box<dyn Pending>,
     pub(crate) flight: Flight,
-    pub(crate) group: Option<WeakGroup>,
 }
 
 type Finish<T> = Box<dyn FnOnce(Finished) -> T + Send>;
 
 impl<T> Work<T> {
     pub(crate) fn new(op: OpKind, underway: Underway, finish: impl FnOnce(Finished) -> T + Send + 'static) -> Work<T> {
-        let Underway { pending, flight, group } = underway;
-        Work { pending, flight, group, op, seen: None, finish: Some(Box::new(finish)) }
+        let Underway { pending, flight } = underway;
+        Work { pending, flight, op, seen: None, finish: Some(Box::new(finish)) }
     }
 
     /// Waits for the end; the operation's own timeout bounds it.
@@ -93,9 +90,9 @@ impl<T> Work<T> {
     where
         T: 'static,
     {
-        let Work { pending, flight, group, op, seen, finish } = self;
+        let Work { pending, flight, op, seen, finish } = self;
         let changed = |finish: Finish<T>| Box::new(move |finished| change(finish(finished))) as Finish<U>;
-        Work { pending, flight, group, op, seen, finish: finish.map(changed) }
+        Work { pending, flight, op, seen, finish: finish.map(changed) }
     }
 
     /// The end, if it has come, which stays here to be taken.
@@ -114,12 +111,7 @@ impl<T> Work<T> {
             return Some(Err(Error::usage(self.op, "work", "asked again", expected)));
         };
         match self.seen.take().map(|end| *end).or_else(|| look(&mut *self.pending)) {
-            Some(ended) => {
-                if let (Err(error), Some(group)) = (&ended, &self.group) {
-                    group.sound(error);
-                }
-                Some(ended.map(finish))
-            }
+            Some(ended) => Some(ended.map(finish)),
             None => {
                 self.finish = Some(finish);
                 None

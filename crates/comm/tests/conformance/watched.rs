@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Barrier, Mutex};
 
+use phalanx_core::backend::Buffers;
 use phalanx_core::recorder::{Record, State};
-use phalanx_core::{Delivered, Error, ErrorKind, Group, GroupOptions, Hook, OpKind, ReduceOp, Scope};
+use phalanx_core::{Alarm, DType, Delivered, Error, ErrorKind, Group, GroupOptions, Hook, Op, OpKind, ReduceOp, Scope};
 
 use crate::setting::{SMALL_WORLDS, Setting, run};
 
@@ -32,6 +33,34 @@ impl Hook for Clumsy {
     fn after(&self, _: &Record, _: Option<&Error>) {
         std::panic::panic_any("planted");
     }
+}
+
+/// Counts the failures that it is told of.
+#[derive(Default)]
+struct Siren(Mutex<Vec<ErrorKind>>);
+
+impl Alarm for Siren {
+    fn failed(&self, _: &Group, error: &Error) {
+        self.0.lock().unwrap().push(error.kind());
+    }
+}
+
+/// Whoever gets a failure, the alarm is told of it once, whichever way the operation was called; not of wrong arguments.
+pub(crate) fn by_alarms(setting: &Setting) {
+    let (size, siren) = (2, Arc::new(Siren::default()));
+    let ready = Barrier::new(size);
+    let options = GroupOptions::default().alarm(Arc::clone(&siren) as Arc<dyn Alarm>);
+    run((setting.make)(size, options).expect("a world"), |group| {
+        group.broadcast(&mut [0_u8], size).unwrap_err();
+        group.barrier().unwrap();
+        ready.wait();
+        group.abort("enough");
+        group.barrier().unwrap_err();
+        group.all_reduce_async(vec![1], ReduceOp::Sum).unwrap().wait().unwrap_err();
+        let mut raw = group.submit_bytes(Op::Barrier, DType::U8, None, Buffers::default()).unwrap();
+        assert!(raw.wait(None).is_some_and(|end| end.is_err()));
+    });
+    assert_eq!(*siren.0.lock().unwrap(), [ErrorKind::Aborted; 6]);
 }
 
 /// Every operation is told once when it begins and once when it ends, whoever plays it and however it ends.

@@ -2,9 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 use std::time::Duration;
 
 use super::{Group, Shared};
+use crate::backend::{Finished, Pending};
 use crate::{Error, Result};
 
 /// A group that is not kept by this: it may have been left.
@@ -28,9 +30,12 @@ impl Group {
         result
     }
 
-    /// A handle to tell alarms by, where there are any.
-    pub(super) fn alarmed(&self) -> Option<WeakGroup> {
-        (!self.shared.options.alarms.is_empty()).then(|| self.downgrade())
+    /// The same operation under way; alarms, where there are any, are told when whoever waits for it gets a failure.
+    pub(super) fn alarmed(&self, pending: Box<dyn Pending>) -> Box<dyn Pending> {
+        match self.shared.options.alarms.is_empty() {
+            true => pending,
+            false => Box::new(Alarmed { pending, group: self.downgrade() }),
+        }
     }
 
     #[cold]
@@ -47,10 +52,35 @@ impl WeakGroup {
     pub fn upgrade(&self) -> Option<Group> {
         Some(Group { shared: self.shared.upgrade()?, timeout: self.timeout })
     }
+}
 
-    pub(crate) fn sound(&self, error: &Error) {
-        if let Some(group) = self.upgrade() {
+/// An operation under way of a group that has alarms.
+struct Alarmed {
+    pending: Box<dyn Pending>,
+    group: WeakGroup,
+}
+
+impl Alarmed {
+    fn told(&self, end: Option<Result<Finished>>) -> Option<Result<Finished>> {
+        if let (Some(Err(error)), Some(group)) = (&end, self.group.upgrade()) {
             group.sound(error);
         }
+        end
+    }
+}
+
+impl Pending for Alarmed {
+    fn is_done(&self) -> bool {
+        self.pending.is_done()
+    }
+
+    fn poll(&mut self, waker: &Waker) -> Option<Result<Finished>> {
+        let end = self.pending.poll(waker);
+        self.told(end)
+    }
+
+    fn wait(&mut self, limit: Option<Duration>) -> Option<Result<Finished>> {
+        let end = self.pending.wait(limit);
+        self.told(end)
     }
 }
