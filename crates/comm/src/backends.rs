@@ -169,7 +169,7 @@ fn unknown<'a>(call: &'static str, argument: &'static str, word: &str, known: im
 }
 
 /// The backend that is always there.
-const HOST: &str = "host";
+pub(crate) const HOST: &str = "host";
 /// The device of groups that name none.
 const CPU: &str = "cpu";
 

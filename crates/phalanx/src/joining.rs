@@ -18,6 +18,7 @@ use phalanx_core::{Error, Result};
 use crate::environment::{Door, KeySource, Launcher, Placement};
 use crate::inquiry::Service;
 use crate::lobby::{Lobby, Notice};
+use crate::presence::Seat;
 use crate::trace::{self, BlackBox};
 use crate::url::{self, Place, Query};
 use crate::{lobby, profile, report};
@@ -240,14 +241,15 @@ impl Joining {
         let asked = Service::of_environment()?;
         let service = Service { metrics: self.metrics.or(asked.metrics), ..asked };
         let mut world = self.meet()?;
-        black_box.open(&world);
+        let seat = Seat::of(&world);
+        black_box.open(&seat);
         if is_asked {
             match trace::Listener::start(&world, &black_box) {
                 Ok(listener) => world.keep(listener),
                 Err(error) => log::warn!("nobody can ask rank {} for its trace: {error}", world.rank()),
             }
         }
-        if let Some(office) = service.open(&world, black_box)? {
+        if let Some(office) = service.open(&seat, black_box)? {
             world.keep(office);
         }
         Ok(world)

@@ -8,6 +8,7 @@ mod environment;
 mod inquiry;
 mod joining;
 mod lobby;
+mod presence;
 mod profile;
 #[cfg(feature = "metrics")]
 mod publish;
@@ -35,6 +36,8 @@ pub use phalanx_core::{
     Work, backend, reals, recorder, reduce, schedule,
 };
 pub use phalanx_mem::Buffer;
+#[cfg(target_os = "linux")]
+pub use presence::Presence;
 #[cfg(feature = "metrics")]
 pub use publish::{Publisher, Publishing};
 #[cfg(feature = "tracing")]

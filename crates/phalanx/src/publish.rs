@@ -10,6 +10,7 @@ use metrics::{Key, Label, Level, Metadata, Recorder, Unit, with_recorder};
 use phalanx_comm::rendezvous::World;
 
 use crate::account::{Accountant, Family, Sample, Shape, Value, families};
+use crate::presence::Seat;
 
 /// Tells the recorder of the `metrics` crate how the groups of a world stand, as often as it is asked to.
 ///
@@ -39,7 +40,7 @@ pub struct Publishing {
 impl Publisher {
     /// A publisher of this world's groups on this rank. It keeps neither.
     pub fn of(world: &World) -> Publisher {
-        Publisher { accountant: Accountant::of(world) }
+        Publisher { accountant: Accountant::of(Seat::of(world)) }
     }
 
     /// Tells the recorder once.

@@ -8,10 +8,11 @@ use phalanx::{
 use phalanx_comm::rendezvous;
 use phalanx_comm::secure::{Claim, Session};
 use phalanx_comm::store::{ClientOptions, LocalStore, ServerOptions, StoreAddress, StoreServer, TcpStore};
-use pyo3::{PyResult, Python, pyclass, pyfunction, pymethods};
+use pyo3::{Py, PyResult, Python, pyclass, pyfunction, pymethods};
 
 use crate::failure::raised;
 use crate::group::Group;
+use crate::presence::{Presence, Shown};
 use crate::served::Served;
 use crate::world::seconds;
 
@@ -60,8 +61,10 @@ pub(crate) fn join(
     timeout: f64,
     transport: &str,
     protection: &str,
+    shown: (Py<Presence>, Vec<usize>),
 ) -> PyResult<Group> {
-    let group = Meeting { door, rank, size, name, timeout: seconds(timeout), began: Instant::now() };
+    let shown = Shown::new(shown);
+    let group = Meeting { door, rank, size, name, shown, timeout: seconds(timeout), began: Instant::now() };
     let group = py.detach(|| group.hold(way(transport)?, shield(protection)?));
     group.map(Group::new).map_err(|error| raised(py, &error, 0))
 }
@@ -77,6 +80,7 @@ struct Meeting {
     rank: usize,
     size: usize,
     name: String,
+    shown: Shown,
     timeout: Duration,
     began: Instant,
 }
@@ -93,11 +97,13 @@ impl Meeting {
             }
             None => World::join(Store::new(LocalStore::default()), &options)?,
         };
-        let group = GroupOptions::default().name(self.name.as_str()).timeout(self.timeout);
+        let group = GroupOptions::default().name(self.name.as_str()).timeout(self.timeout).alarm(self.shown.alarm());
         let wiring = Wiring::default().options(group).transport(transport).protection(protection);
         let group = world.wire(&wiring.timeout(self.left()))?;
         // Whoever comes out of it knows that nobody needs the door any more.
         group.within(self.left()).barrier()?;
+        let formed = world.registry().groups().pop().map_or(transport, |(formed, _)| formed.transport);
+        self.shown.show(&group, formed);
         Ok(group)
     }
 

@@ -10,6 +10,7 @@ mod joining;
 mod memory;
 mod module;
 mod operation;
+mod presence;
 mod served;
 mod store;
 mod work;

@@ -14,6 +14,8 @@ mod _native {
     #[pymodule_export]
     use crate::operation::Op;
     #[pymodule_export]
+    use crate::presence::Presence;
+    #[pymodule_export]
     use crate::store::{Store, StoreHost};
     #[pymodule_export]
     use crate::work::Work;

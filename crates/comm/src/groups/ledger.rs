@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use phalanx_core::{Error, Group, Result, WeakGroup};
 
+use crate::backends::HOST;
 use crate::wiring::Transport;
 
 /// A group of a world that this rank is in.
@@ -76,6 +77,18 @@ impl Ledger {
 }
 
 impl Registry {
+    /// That of a rank whose groups do not come from a world.
+    pub fn of(rank: usize, size: usize) -> Registry {
+        let registry = Registry::default();
+        registry.sit(rank, size);
+        registry
+    }
+
+    /// Remembers a group of the host's backend that was formed elsewhere, whose ranks are these of the registry's.
+    pub fn show(&self, group: &Group, members: Vec<usize>, transport: Transport) {
+        self.add(group, members, (HOST.to_owned(), transport));
+    }
+
     /// Says where this rank is now.
     pub(crate) fn sit(&self, rank: usize, size: usize) {
         *locked(&self.seat) = (rank, size);
@@ -87,9 +100,13 @@ impl Registry {
     }
 
     /// Remembers a group of these ranks for as long as it lives.
-    pub(super) fn enter(&self, group: &Group, (backend, transport): (String, Transport)) {
+    pub(super) fn enter(&self, group: &Group, way: (String, Transport)) {
+        self.add(group, group.members().to_vec(), way);
+    }
+
+    fn add(&self, group: &Group, members: Vec<usize>, (backend, transport): (String, Transport)) {
         let mut entries = locked(&self.formed);
-        let (name, members) = (group.name().to_owned(), group.members().to_vec());
+        let name = group.name().to_owned();
         let formed = Formed { number: entries.count, name, members, backend, transport };
         entries.count += 1;
         entries.living.retain(|(_, group)| group.upgrade().is_some());

@@ -45,7 +45,7 @@ pub fn host_identity() -> String {
 }
 
 /// The name of this host as the system has it.
-pub(super) fn host_name() -> String {
+pub fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "unnamed".to_owned() } else { name.chars().take(MAX_LEN).collect() }
 }

@@ -19,7 +19,7 @@ mod reconfigure;
 mod world;
 
 pub use error::MeetError;
-pub use identity::host_identity;
+pub use identity::{host_identity, host_name};
 pub use interval::Ranks;
 pub use meet::Meeting;
 pub use member::Member;

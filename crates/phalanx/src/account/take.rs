@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use phalanx_comm::Formed;
 use phalanx_comm::rendezvous::World;
-use phalanx_comm::{Formed, Registry};
 use phalanx_core::recorder::{Record, State, Total};
 use phalanx_core::{ErrorKind, Group, OpKind};
+
+use crate::presence::Seat;
 
 use super::numbers::{Account, FORMAT, GroupAccount, KindAccount, Underway};
 
@@ -21,28 +23,19 @@ use super::numbers::{Account, FORMAT, GroupAccount, KindAccount, Underway};
 /// # Ok::<(), phalanx::Error>(())
 /// ```
 pub fn account(world: &World) -> Account {
-    Accountant::of(world).account()
+    Accountant::of(Seat::of(world)).account()
 }
 
-/// Who takes accounts of one world for as long as it likes. It keeps neither the world nor its groups.
+/// Who takes accounts of one rank for as long as it likes. It keeps neither its world nor its groups.
 #[derive(Clone, Debug)]
 pub(crate) struct Accountant {
-    registry: Registry,
-    job: String,
-    local_rank: usize,
-    host_name: String,
+    seat: Seat,
     metrics: Option<SocketAddr>,
 }
 
 impl Accountant {
-    pub(crate) fn of(world: &World) -> Accountant {
-        Accountant {
-            registry: world.registry().clone(),
-            job: world.job().as_str().to_owned(),
-            local_rank: world.local_rank(),
-            host_name: world.members()[world.rank()].host_name().to_owned(),
-            metrics: None,
-        }
+    pub(crate) fn of(seat: Seat) -> Accountant {
+        Accountant { seat, metrics: None }
     }
 
     /// Where the rank answers Prometheus.
@@ -52,15 +45,16 @@ impl Accountant {
     }
 
     pub(crate) fn account(&self) -> Account {
-        let (rank, world_size) = self.registry.seat();
-        let groups = self.registry.groups();
+        let seat = &self.seat;
+        let (rank, world_size) = seat.registry.seat();
+        let groups = seat.registry.groups();
         Account {
             format: FORMAT,
-            job: self.job.clone(),
+            job: seat.job.clone(),
             rank,
             world_size,
-            local_rank: self.local_rank,
-            host_name: self.host_name.clone(),
+            local_rank: seat.local_rank,
+            host_name: seat.host_name.clone(),
             pid: std::process::id(),
             metrics: self.metrics,
             groups: groups.iter().map(|(formed, group)| of_group(formed, group)).collect(),

@@ -12,5 +12,5 @@ mod visitor;
 use door::Door;
 pub use neighbours::{Neighbour, neighbours};
 pub(crate) use neighbours::{TRACE_PATH, ask};
-use office::Office;
+pub(crate) use office::Office;
 pub(crate) use service::Service;

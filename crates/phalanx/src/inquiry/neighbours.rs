@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use phalanx_comm::rendezvous::World;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -61,11 +60,10 @@ pub(crate) fn ask(path: &str, patience: Duration) -> io::Result<Vec<(Neighbour, 
     Ok(told)
 }
 
-/// What the socket of a world's rank is called, where `number` counts the worlds of this process.
-pub(super) fn name(world: &World, number: u32) -> Vec<u8> {
+/// What the socket of a job's rank is called, where `number` counts the worlds of this process.
+pub(super) fn name(job: &str, (rank, size): (usize, usize), number: u32) -> Vec<u8> {
     let (uid, pid) = (geteuid().as_raw(), std::process::id());
-    let mut name =
-        format!("{PREFIX}{uid}-{pid}-{number}-{}-{}-{}", world.rank(), world.size(), world.job().as_str()).into_bytes();
+    let mut name = format!("{PREFIX}{uid}-{pid}-{number}-{rank}-{size}-{job}").into_bytes();
     name.truncate(LONGEST_NAME);
     name
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use phalanx_comm::rendezvous::World;
 use phalanx_core::{Error, Result};
 
 use super::request::Page;
@@ -13,6 +12,7 @@ use super::visitor::Pages;
 use super::{Door, Office, neighbours};
 use crate::account::{Accountant, exposition};
 use crate::environment::{Variables, wrong};
+use crate::presence::Seat;
 use crate::trace::BlackBox;
 
 /// What is asked for.
@@ -39,36 +39,37 @@ impl Service {
         Ok(Service { metrics, neighbours })
     }
 
-    /// Begins to tell how this world's groups stand. Nobody waits for it, so that it cannot be is an error only where it was asked for.
-    pub(crate) fn open(self, world: &World, black_box: Arc<BlackBox>) -> Result<Option<Office>> {
+    /// Begins to tell how this rank's groups stand. Nobody waits for it, so that it cannot be is an error only where it was asked for.
+    pub(crate) fn open(self, seat: &Seat, black_box: Arc<BlackBox>) -> Result<Option<Office>> {
         let mut doors = Vec::new();
+        let (rank, size) = seat.registry.seat();
         let mut chosen = None;
         if let Some(address) = self.metrics {
             let failed = |why: String| Error::setup(format!("metrics at {address}"), why);
-            let own = own_port(address, world.local_rank()).ok_or_else(|| {
-                failed(format!("no port is left for local rank {}: each has the next one", world.local_rank()))
+            let own = own_port(address, seat.local_rank).ok_or_else(|| {
+                failed(format!("no port is left for local rank {}: each has the next one", seat.local_rank))
             })?;
             let door = Door::network(own).map_err(|error| failed(format!("{own}: {error}")))?;
             chosen = door.address();
-            log::info!("rank {} answers Prometheus at http://{}/metrics", world.rank(), chosen.unwrap_or(own));
+            log::info!("rank {} answers Prometheus at http://{}/metrics", rank, chosen.unwrap_or(own));
             doors.push(door);
         }
         if self.neighbours {
             static WORLDS: AtomicU32 = AtomicU32::new(0);
-            let name = neighbours::name(world, WORLDS.fetch_add(1, Ordering::Relaxed));
+            let name = neighbours::name(&seat.job, (rank, size), WORLDS.fetch_add(1, Ordering::Relaxed));
             match Door::host(&name) {
                 Ok(door) => doors.push(door),
-                Err(error) => log::debug!("rank {} is not seen by `phalanx top`: {error}", world.rank()),
+                Err(error) => log::debug!("rank {} is not seen by `phalanx top`: {error}", rank),
             }
         }
         if doors.is_empty() {
             return Ok(None);
         }
-        match Office::open(doors, pages(Accountant::of(world).metrics(chosen), black_box), PATIENCE) {
+        match Office::open(doors, pages(Accountant::of(seat.clone()).metrics(chosen), black_box), PATIENCE) {
             Ok(office) => Ok(Some(office)),
             Err(error) if self.metrics.is_some() => Err(Error::setup("metrics", error)),
             Err(error) => {
-                log::debug!("rank {} is not seen by `phalanx top`: {error}", world.rank());
+                log::debug!("rank {} is not seen by `phalanx top`: {error}", rank);
                 Ok(None)
             }
         }

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::SystemTime;
 
-use phalanx_comm::Registry;
-use phalanx_comm::rendezvous::World;
 use phalanx_core::{Alarm, Error, Group};
-use phalanx_trace::{Dump, Identity, files};
+use phalanx_trace::{Dump, Identity, TracedGroup, files};
 use signal_hook::consts::SIGUSR2;
 use signal_hook::iterator::Signals;
+
+use crate::presence::Seat;
 
 /// What a rank writes down of itself.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub(crate) struct BlackBox {
     /// Where it is written to when a call fails, and on a signal.
     directory: Option<PathBuf>,
     /// Known once the rank has joined.
-    seat: OnceLock<(String, Registry)>,
+    seat: OnceLock<Seat>,
     /// The first failure of each group, by its name.
     verdicts: Mutex<HashMap<String, String>>,
 }
@@ -32,9 +32,9 @@ impl BlackBox {
         Arc::new(BlackBox { directory: directory.map(PathBuf::from), ..BlackBox::default() })
     }
 
-    /// Begins to record this world, and to wait for the signal.
-    pub(crate) fn open(self: &Arc<BlackBox>, world: &World) {
-        let _ = self.seat.set((host_name(world).to_owned(), world.registry().clone()));
+    /// Begins to record this rank, and to wait for the signal.
+    pub(crate) fn open(self: &Arc<BlackBox>, seat: &Seat) {
+        let _ = self.seat.set(seat.clone());
         if self.directory.is_none() {
             return;
         }
@@ -51,15 +51,15 @@ impl BlackBox {
             thread::Builder::new().name("phalanx-trace".to_owned()).spawn(listen)
         });
         if let Err(error) = listening {
-            log::warn!("rank {} writes no trace on a signal: {error}", world.rank());
+            log::warn!("rank {} writes no trace on a signal: {error}", seat.registry.seat().0);
         }
     }
 
     /// What the rank has recorded so far; none before it has joined.
     pub(crate) fn dump(&self) -> Option<Dump> {
-        let (host_name, registry) = self.seat.get()?;
+        let seat = self.seat.get()?;
         let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(take(host_name, registry, |group| verdicts.get(group).cloned()))
+        Some(take(seat, |group| verdicts.get(group).cloned()))
     }
 
     fn write(&self) {
@@ -79,17 +79,21 @@ impl Alarm for BlackBox {
     }
 }
 
-pub(super) fn host_name(world: &World) -> &str {
-    world.members()[world.rank()].host_name()
-}
-
-/// What the groups in a registry have recorded; `verdict` is how the group of a name failed.
-pub(super) fn take(host_name: &str, registry: &Registry, verdict: impl Fn(&str) -> Option<String>) -> Dump {
-    let (rank, world_size) = registry.seat();
-    let identity = Identity { rank, world_size, host_name: host_name.to_owned(), pid: std::process::id() };
+/// What the groups of a rank have recorded; `verdict` is how the group of a name failed.
+pub(super) fn take(seat: &Seat, verdict: impl Fn(&str) -> Option<String>) -> Dump {
+    let (rank, world_size) = seat.registry.seat();
+    let identity = Identity { rank, world_size, host_name: seat.host_name.clone(), pid: std::process::id() };
     let mut dump = Dump::new(identity, SystemTime::now());
-    for (formed, group) in registry.groups() {
-        dump.add(&group, &format!("over {}", formed.transport), verdict(group.name()));
+    for (formed, group) in seat.registry.groups() {
+        let traced = TracedGroup {
+            description: format!("over {}", formed.transport),
+            epoch: group.epoch(),
+            members: Some(formed.members),
+            forgotten: 0,
+            verdict: verdict(group.name()),
+            name: formed.name,
+        };
+        dump.add_recorder(traced, group.recorder(), group.now());
     }
     dump
 }

@@ -14,6 +14,8 @@ use phalanx_comm::rendezvous::World;
 use phalanx_core::{Error, Result};
 use phalanx_trace::files;
 
+use crate::presence::Seat;
+
 pub(crate) use black_box::BlackBox;
 pub use collect::{Collected, collect, collect_host};
 pub(crate) use listener::Listener;
@@ -24,6 +26,6 @@ pub(crate) use listener::Listener;
 ///
 /// [`Setup`](phalanx_core::ErrorKind::Setup), which names the file and what the system said.
 pub fn dump(world: &World, directory: &Path) -> Result<PathBuf> {
-    let dump = black_box::take(black_box::host_name(world), world.registry(), |_| None);
+    let dump = black_box::take(&Seat::of(world), |_| None);
     files::write(directory, &dump).map_err(|error| Error::setup("trace", error))
 }

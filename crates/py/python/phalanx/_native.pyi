@@ -92,6 +92,9 @@ class Door:
     def key(self) -> str: ...
     def close(self) -> None: ...
 
+class Presence:
+    def __init__(self, job: str, rank: int, size: int, local_rank: int) -> None: ...
+
 def join(
     door: tuple[str, int, str] | None,
     rank: int,
@@ -100,6 +103,7 @@ def join(
     timeout: float,
     transport: str,
     protection: str,
+    shown: tuple[Presence, list[int]],
 ) -> Group: ...
 def host_identity() -> str: ...
 

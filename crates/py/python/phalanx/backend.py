@@ -18,10 +18,11 @@ from ._native import Op
 from .arguments import check_pairs, check_same_dtype, check_some, count_of_each, counts_of, single, tag_number
 from .failures import translated
 from .joining import Options, meet, next_of, underneath
+from .presence import shown
 from .reductions import reduction
 from .store import WorldStore
 from .tensors import DTYPES, apart, contiguous, copy_into, dtype_number, is_plain, joined, part_into, room_for
-from .works import Work, milliseconds
+from .works import ENDED, Work, milliseconds
 from .worlds import World
 
 Finish = Callable[[], None]
@@ -46,11 +47,11 @@ class ProcessGroup(dist.ProcessGroup):
     def allreduce(self, tensors: Sequence[Tensor], opts: Any = None) -> Work | None:
         if len(tensors) == 1:
             tensor = tensors[0]
-            if opts is not None and not opts.asyncOp and is_plain(tensor) and not _profiler_enabled():
+            if not getattr(opts, "asyncOp", True) and is_plain(tensor) and not _profiler_enabled():
                 return self._all_reduce_at_once(tensor, opts)
             if tensor.is_sparse:
                 sparse.all_reduce(self, tensor, opts)
-                return Work([], list(tensors)) if getattr(opts, "asyncOp", True) else None
+                return Work([], list(tensors)) if getattr(opts, "asyncOp", True) else ENDED
         reduce, factor = reduction(opts)
         works = []
         for tensor in tensors:
@@ -298,7 +299,7 @@ class ProcessGroup(dist.ProcessGroup):
             self._play(op, opts, output, source, factor)
         if finish is not None:
             finish()
-        return None
+        return ENDED
 
     def _all_reduce_at_once(self, tensor: Tensor, opts: Any) -> None:
         """The shortest way of the operation that is called most: a small one takes less time than what it passes through."""
@@ -338,9 +339,9 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _together(self, works: Sequence[Work | None], outputs: Sequence[Any]) -> Work | None:
         """One work of those that were called together, none where they have all ended."""
-        begun = [work for work in works if work is not None]
+        begun = [work for work in works if work is not ENDED]
         if len(begun) < len(works):
-            return None
+            return ENDED
         return Work.of(begun, list(outputs))
 
     def _gather_into(
@@ -441,7 +442,8 @@ def create(options: Any, group_options: Options | None = None) -> ProcessGroup:
         if chosen.world is not None:
             group = next_of(chosen.world, rank, size, timeout)
         else:
-            group = meet(options.store, rank, size, str(options.group_id) or "world", timeout, chosen)
+            name = str(options.group_id) or "world"
+            group = meet(options.store, rank, size, name, timeout, chosen, shown(options))
     except _native.Error as error:
         raise translated(error) from None
     return ProcessGroup(group, timeout, underneath(options.store))

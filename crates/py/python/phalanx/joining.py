@@ -39,10 +39,18 @@ def next_of(world: World, rank: int, size: int, timeout: timedelta) -> _native.G
     return world._native.group(None, timeout.total_seconds())
 
 
-def meet(store: dist.Store, rank: int, size: int, name: str, timeout: timedelta, options: Options) -> _native.Group:
+def meet(
+    store: dist.Store,
+    rank: int,
+    size: int,
+    name: str,
+    timeout: timedelta,
+    options: Options,
+    shown: tuple[_native.Presence, list[int]],
+) -> _native.Group:
     """The group of `size` ranks that all call this with a store of their own group."""
     seconds = timeout.total_seconds()
-    arguments = (rank, size, name, seconds, options.transport, options.protection)
+    arguments = (rank, size, name, seconds, options.transport, options.protection, shown)
     if size == 1:
         return _native.join(None, *arguments)
     store.set(f"host/{rank}", _native.host_identity())

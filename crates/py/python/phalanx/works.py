@@ -33,6 +33,8 @@ class Work(dist.Work):
         self._lock = threading.Lock() if finish else None
         self._future: torch.futures.Future | None = None
         self._failure: BaseException | None = None
+        if _KEEPS_HALF:
+            _UNDER_WAY.add(self)
 
     @staticmethod
     def of(works: Sequence[Work], outputs: list) -> Work:
@@ -40,6 +42,7 @@ class Work(dist.Work):
         if len(works) == 1:
             works[0]._outputs = outputs
             return works[0]
+        _UNDER_WAY.difference_update(works)
         finishes = [work._finish for work in works if work._finish is not None]
 
         def finish() -> None:
@@ -56,6 +59,7 @@ class Work(dist.Work):
                     raise dist.DistBackendError(f"phalanx: Timed out waiting {millis}ms for an operation under way")
         except _native.Error as error:
             self._failure = translated(error)
+            _UNDER_WAY.discard(self)
             raise self._failure from None
         self._settle()
         return True
@@ -122,10 +126,12 @@ class Work(dist.Work):
         if self._failure is None:
             self._future.set_result(self._outputs)
         else:
+            _UNDER_WAY.discard(self)
             self._future.set_exception(self._failure)
 
     def _settle(self) -> None:
         """Does what is left to do, once."""
+        _UNDER_WAY.discard(self)
         if self._lock is not None:
             with self._lock:
                 finish, self._finish = self._finish, None
@@ -140,4 +146,9 @@ def milliseconds(timeout: timedelta | None) -> int | None:
     return max(1, round(timeout.total_seconds() * 1000))
 
 
+# PyTorch before 2.7 keeps the C++ half of a work alone, which never ends by itself: until it has ended, the whole is kept here.
+_KEEPS_HALF = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 7)
+_UNDER_WAY: set[Work] = set()
+# What a call gives back that has ended before it does so: nothing, but to versions of PyTorch that wait for whatever they are given.
+ENDED = None if hasattr(dist.AllreduceOptions, "asyncOp") else Work([], [])
 _NONE = timedelta(0)

@@ -1,0 +1,32 @@
+"""How PyTorch's ranks are seen from outside: ``phalanx top`` and ``phalanx trace collect`` find them as those of any other program."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch.distributed as dist
+
+from . import _native
+
+
+def shown(options: Any) -> tuple[_native.Presence, list[int]]:
+    """Where the group of these options is shown, and which ranks of the default group are its ranks."""
+    own = (options.group_rank, options.group_size)
+    # The first group is the default one, which PyTorch does not know yet.
+    rank, size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else own
+    return _presence(rank, size), list(options.global_ranks_in_group) or list(range(options.group_size))
+
+
+def _presence(rank: int, size: int) -> _native.Presence:
+    """The process's own for this place in its job; one that was forked has none of its parent's."""
+    place = (os.getpid(), rank, size)
+    if place not in _PRESENCES:
+        job = os.environ.get("TORCHELASTIC_RUN_ID") or "torch"
+        local = os.environ.get("LOCAL_RANK", "")
+        _PRESENCES.clear()
+        _PRESENCES[place] = _native.Presence(job, rank, size, int(local) if local.isdigit() else rank)
+    return _PRESENCES[place]
+
+
+_PRESENCES: dict[tuple[int, int, int], _native.Presence] = {}

@@ -1,0 +1,44 @@
+//! How a process is seen from outside whose groups are PyTorch's.
+
+use std::sync::Arc;
+
+use phalanx::{Alarm, Group, JobName, Transport};
+use pyo3::{Py, PyResult, Python, pyclass, pymethods};
+
+use crate::failure::raised;
+
+/// What `phalanx top` and `phalanx trace collect` find of this process.
+#[pyclass(frozen, module = "phalanx._native")]
+pub(crate) struct Presence(phalanx::Presence);
+
+/// Where a group is shown, and which of the job's ranks are its ranks.
+pub(crate) struct Shown {
+    presence: Py<Presence>,
+    members: Vec<usize>,
+}
+
+#[pymethods]
+impl Presence {
+    #[new]
+    fn new(py: Python<'_>, job: &str, rank: usize, size: usize, local_rank: usize) -> PyResult<Presence> {
+        // A launcher may name its jobs in ways that we do not.
+        let job = JobName::new(job).unwrap_or_default();
+        let opened = py.detach(|| phalanx::Presence::open(&job, (rank, size), local_rank));
+        opened.map(Presence).map_err(|error| raised(py, &error, 0))
+    }
+}
+
+impl Shown {
+    pub(crate) fn new((presence, members): (Py<Presence>, Vec<usize>)) -> Shown {
+        Shown { presence, members }
+    }
+
+    /// Who is told of the group's failures.
+    pub(crate) fn alarm(&self) -> Arc<dyn Alarm> {
+        self.presence.get().0.alarm()
+    }
+
+    pub(crate) fn show(self, group: &Group, transport: Transport) {
+        self.presence.get().0.show(group, self.members, transport);
+    }
+}

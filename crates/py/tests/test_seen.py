@@ -1,0 +1,80 @@
+"""Ranks of PyTorch as those who look from outside see them: `phalanx top`, `phalanx trace collect`, dumps of calls that fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+
+from ranks import on_ranks
+
+# Built by whoever runs these tests.
+PHALANX = os.environ.get("PHALANX_TEST_BINARY", "phalanx")
+
+
+class Seen(unittest.TestCase):
+    def test_groups_are_shown_and_can_be_asked_for_their_traces(self):
+        job = f"seen-{os.getpid()}"
+        with patch.dict(os.environ, TORCHELASTIC_RUN_ID=job), tempfile.TemporaryDirectory() as scratch:
+            shown = on_ranks(3, looked_at, job, scratch)[0]
+            dumps = dumped(Path(scratch))
+        self.assertEqual([(rank["rank"], rank["world_size"]) for rank in shown["ranks"]], [(0, 3), (1, 3), (2, 3)])
+        self.assertEqual([len(rank["groups"]) for rank in shown["ranks"]], [2, 1, 2])
+        self.assertEqual(sorted(dumps), [0, 1, 2])
+        self.assertEqual([group["members"] for group in dumps[2]["groups"]], [[0, 1, 2], [0, 2]])
+        self.assertIn("all_reduce", [entry["kind"] for entry in dumps[0]["entries"]])
+
+    def test_a_call_that_fails_leaves_a_dump_where_the_environment_says(self):
+        with tempfile.TemporaryDirectory() as scratch, patch.dict(os.environ, PHALANX_TRACE_DIR=scratch):
+            on_ranks(2, disagreeing)
+            dumps = dumped(Path(scratch))
+        self.assertEqual(sorted(dumps), [0, 1])
+        for dump in dumps.values():
+            self.assertIn("dtype", dump["groups"][0]["verdict"])
+
+
+def looked_at(rank: int, size: int, job: str, scratch: str) -> dict:
+    """Has this host's ranks looked at, while all are in groups of all and of two of them."""
+    pair = dist.new_group([0, 2])
+    dist.all_reduce(torch.ones(3))
+    if rank != 1:
+        dist.all_reduce(torch.ones(3), group=pair)
+    dist.barrier()
+    shown = {}
+    if rank == 0:
+        told = subprocess.run(
+            [PHALANX, "top", "--json", "--interval", "0.1", "--job-id", job], check=True, capture_output=True
+        )
+        shown = json.loads(told.stdout)
+        subprocess.run(
+            [PHALANX, "trace", "collect", "--job-id", job, "--output", scratch, "--timeout", "60"],
+            check=True,
+            capture_output=True,
+        )
+    # The others wait here, and are seen all the same.
+    dist.barrier()
+    return shown
+
+
+def disagreeing(rank: int, size: int) -> None:
+    try:
+        dist.all_reduce(torch.ones(3, dtype=torch.float32 if rank else torch.float64))
+    except dist.DistBackendError:
+        return
+    raise AssertionError("nothing was refused")
+
+
+def dumped(directory: Path) -> dict[int, dict]:
+    dumps = [json.loads(path.read_text()) for path in directory.glob("trace_*.json")]
+    return {dump["rank"]: dump for dump in dumps}
+
+
+if __name__ == "__main__":
+    unittest.main()
