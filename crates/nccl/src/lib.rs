@@ -7,3 +7,5 @@
 //! `unsafe` is for calling foreign functions; whoever does not call any says `forbid(unsafe_code)`.
 
 pub mod api;
+pub mod kernels;
+pub mod sim;
