@@ -7,5 +7,6 @@
 //! `unsafe` is for calling foreign functions; whoever does not call any says `forbid(unsafe_code)`.
 
 pub mod api;
+pub mod group;
 pub mod kernels;
 pub mod sim;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::Location;
 
 use super::fault::Fault;
+use super::order::Order;
 use super::stage::State;
 use crate::api::{DataType, RedOp, Scalar, Span, Status};
 
@@ -34,7 +35,7 @@ pub(super) struct Handle {
     /// Questions answered since it was ready.
     pub(super) asked: usize,
     /// What goes onto streams when the polls are over.
-    pub(super) launch: Vec<(usize, usize)>,
+    pub(super) launch: Vec<(usize, usize, Order)>,
     pub(super) parent: Option<u64>,
     pub(super) splits: usize,
     /// Reductions that were created.
@@ -247,9 +248,10 @@ impl State {
     /// Puts on the streams what was called and was in progress.
     pub(super) fn launch(&mut self, number: u64) {
         let Some(handle) = self.engine.comms.handle_mut(number) else { return };
-        for (fused, stream) in std::mem::take(&mut handle.launch) {
+        for (fused, stream, order) in std::mem::take(&mut handle.launch) {
             let site = self.engine.comms.fused[fused].parts[0].site;
-            self.submit(stream, super::engine::Work::Fused(fused), site);
+            let work = super::engine::Work::Fused(fused);
+            self.engine.streams[stream].queue.push_back(super::engine::Queued { work, order, site });
         }
     }
 }

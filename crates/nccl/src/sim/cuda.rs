@@ -73,12 +73,14 @@ impl SimCuda {
         if state.engine.memory.is_host(span) != is_host {
             return Err(CudaCode::INVALID_VALUE);
         }
-        let Some(order) = state.own_order() else { return Ok(()) };
+        let Some(mut order) = state.own_order() else { return Ok(()) };
         if state.is_over() {
             return Ok(());
         }
         let actor = state.own().map_or(0, |task| task.actor);
         let moment = order.moment(actor);
+        // Whoever frees has the last handle, so all threads of the host that had one are done with what they waited for.
+        state.tasks.iter().filter(|task| task.rank == self.rank).for_each(|task| order.join(&task.order));
         let user = User { rank: self.rank, actor, order: &order, moment, what: "free", site };
         let state = &mut *state;
         let freed = state.engine.memory.free(span, user, &mut state.found);

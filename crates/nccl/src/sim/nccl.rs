@@ -108,6 +108,7 @@ impl SimNccl {
         state.engine.ranks[self.rank].launches += 1;
         let lasts = state.draw.below(2) == 0;
         let polls = 1 + state.draw.below(3);
+        let order = state.own_order().unwrap_or_default();
         let comms = &mut state.engine.comms;
         let Some((ring, member)) = comms.handle(comm.number()).and_then(|handle| handle.seat) else {
             return Status::INVALID_ARGUMENT;
@@ -123,7 +124,7 @@ impl SimNccl {
         let Some(known) = comms.handle_mut(comm.number()) else { return Status::INVALID_ARGUMENT };
         if lasts && !known.is_blocking {
             known.polls = polls;
-            known.launch.push((id, index));
+            known.launch.push((id, index, order));
             return Status::IN_PROGRESS;
         }
         state.submit(index, Work::Fused(id), site);

@@ -51,6 +51,8 @@ pub(super) struct State {
     pub(super) engine: Engine,
     pub(super) found: Vec<Finding>,
     pub(super) threads: Vec<thread::JoinHandle<()>>,
+    /// The threads that had not ended when the run was over, but for programs.
+    pub(super) left_over: Vec<String>,
     running: Option<usize>,
     is_over: bool,
     /// When the last program ended; the other threads have a while from then on.
@@ -117,6 +119,7 @@ impl Stage {
             engine,
             found: Vec::new(),
             threads: Vec::new(),
+            left_over: Vec::new(),
             running: None,
             is_over: false,
             ended: None,
@@ -298,12 +301,6 @@ impl State {
         self.is_over
     }
 
-    /// The threads that are neither at their end nor programs.
-    pub(super) fn left_over(&self) -> Vec<String> {
-        let left = self.tasks.iter().filter(|task| !task.is_program && task.standing != Standing::Ended);
-        left.map(|task| format!("{} of rank {}", task.name, task.rank)).collect()
-    }
-
     fn note_end(&mut self) {
         let gone = |task: &Task| task.standing == Standing::Ended || self.engine.is_gone(task.rank);
         if self.tasks.iter().filter(|task| task.is_program).all(gone) {
@@ -387,6 +384,12 @@ impl State {
                 left.map(|task| format!("{} of rank {}: {:?}", task.name, task.rank, task.standing)).collect();
             self.found.push(Finding::Stuck { threads });
         }
+        // A thread whose rank has vanished is not expected anywhere.
+        let is_left = |task: &&Task| {
+            !task.is_program && task.standing != Standing::Ended && !self.engine.is_gone(task.rank)
+        };
+        let left = self.tasks.iter().filter(is_left);
+        self.left_over = left.map(|task| format!("{} of rank {}", task.name, task.rank)).collect();
         self.is_over = true;
         self.tasks.iter().for_each(|task| task.wake.notify_all());
     }

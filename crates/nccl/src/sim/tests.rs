@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Fault, Finding, Outcome, SimRank, Simulation};
 use crate::api::{
-    Argument, Bell, Comm, CommConfig, Cuda, CudaCode, DataType, Device, EventKind, Grid, Nccl, Process, RedOp, Span,
-    Status, Stream, UniqueId,
+    Argument, Comm, CommConfig, Cuda, CudaCode, DataType, Device, EventKind, Grid, Nccl, Process, RedOp, Span, Status,
+    Stream, UniqueId,
 };
 use crate::kernels;
 

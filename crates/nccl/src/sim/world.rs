@@ -105,7 +105,7 @@ impl Simulation {
         Outcome {
             results,
             not_freed: not_freed.collect(),
-            left_over: state.left_over(),
+            left_over: std::mem::take(&mut state.left_over),
             findings: std::mem::take(&mut state.found),
             ended: state.now,
         }

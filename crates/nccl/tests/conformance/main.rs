@@ -1,0 +1,7 @@
+//! Conformance: one list for every implementation of NCCL and CUDA. It runs on the simulator here, over as many seeds as
+//! `PHALANX_TEST_SEEDS` says.
+
+mod collectives;
+mod device;
+mod host;
+mod setting;
