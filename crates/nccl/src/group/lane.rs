@@ -274,7 +274,10 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             Err(error) => {
                 hall.fail(error, Some(&job.flight));
                 // Part of it may be on the stream, or still to come before it: its memory is kept until that has passed.
-                let marked = hands.stream.map(|stream| hall.stack.cuda.record_event(events.end, stream));
+                let cuda = &hall.stack.cuda;
+                let before = hands.stream.zip(events.ready).map(|(stream, ready)| cuda.wait_event(stream, ready));
+                let marked =
+                    hands.stream.map(|stream| before.unwrap_or(Ok(())).and(cuda.record_event(events.end, stream)));
                 if !matches!(marked, Some(Ok(()))) {
                     last = events.ready;
                 }

@@ -137,7 +137,7 @@ impl SimNccl {
         let Some(handle) = state.engine.comms.handle(number) else { return (Status::INTERNAL, Comm::NONE) };
         let (is_blocking, which) = (handle.is_blocking, handle.number);
         if state.engine.script.has(self.rank, Fault::InitNeverEnds { comm: which }) {
-            drop(self.stage.hold(state, Standing::Comm(u64::MAX)));
+            drop(self.stage.hold(state, Standing::Never));
             return (Status::INTERNAL, Comm::NONE);
         }
         if !is_blocking {

@@ -385,9 +385,8 @@ impl State {
             self.found.push(Finding::Stuck { threads });
         }
         // A thread whose rank has vanished is not expected anywhere.
-        let is_left = |task: &&Task| {
-            !task.is_program && task.standing != Standing::Ended && !self.engine.is_gone(task.rank)
-        };
+        let is_left =
+            |task: &&Task| !task.is_program && task.standing != Standing::Ended && !self.engine.is_gone(task.rank);
         let left = self.tasks.iter().filter(is_left);
         self.left_over = left.map(|task| format!("{} of rank {}", task.name, task.rank)).collect();
         self.is_over = true;
