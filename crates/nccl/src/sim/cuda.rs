@@ -219,6 +219,9 @@ impl Cuda for SimCuda {
         let state = self.call()?;
         let index = self.stream(&state, stream)?;
         let mut state = self.stage.hold(state, Standing::Stream(index));
+        if let Some(code) = state.engine.sticky(self.rank) {
+            return Err(code);
+        }
         let order = state.engine.streams[index].order.clone();
         state.learn(&order);
         Ok(())

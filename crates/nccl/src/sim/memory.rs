@@ -60,12 +60,10 @@ impl Memory {
 
     /// Takes memory back, which is then in quarantine for ever. False where it is not one.
     pub(super) fn free(&mut self, span: Span, user: User<'_>, found: &mut Vec<Finding>) -> bool {
-        if self.blocks.get(&span.address()).is_none_or(|block| block.bytes.len() != span.byte_len()) {
+        if self.blocks.get(&span.address()).is_none_or(|block| !block.is_all(span)) {
             return false;
         }
-        if !self.touch(span, true, user, found) {
-            return false;
-        }
+        self.touch(span, true, user, found);
         let Some(block) = self.blocks.get_mut(&span.address()) else { return false };
         block.freed = Some(user.site);
         block.bytes.fill(FREED);
@@ -96,8 +94,9 @@ impl Memory {
         };
         let Some(block) = self.blocks.get_mut(&base) else { return false };
         if let Some(freed) = block.freed {
+            // It goes on, as it mostly does on a device; what it reads is poison.
             found.push(Finding::UseAfterFree { rank: block.rank, access, freed });
-            return false;
+            return true;
         }
         block.note(offset, offset + span.byte_len(), access, user, found);
         true
@@ -132,6 +131,11 @@ impl Memory {
 }
 
 impl Block {
+    /// Whether a span is this block, which is still in use.
+    fn is_all(&self, span: Span) -> bool {
+        self.bytes.len() == span.byte_len() && self.freed.is_none()
+    }
+
     fn note(&mut self, start: usize, end: usize, access: Access, user: User<'_>, found: &mut Vec<Finding>) {
         let overlaps = |earlier: &&Use| earlier.start < end && start < earlier.end;
         for earlier in self.uses.iter().filter(overlaps) {
@@ -198,10 +202,11 @@ mod tests {
         let mut order = Order::default();
         let moment = order.tick(0);
         assert!(memory.free(span, user(&order, 0, moment), &mut found) && found.is_empty());
-        assert!(!memory.touch(span, false, user(&order, 0, moment), &mut found));
+        assert!(memory.touch(span, false, user(&order, 0, moment), &mut found));
         assert!(matches!(found[..], [Finding::UseAfterFree { rank: 2, .. }]));
         assert!(memory.read(span).iter().all(|&byte| byte == FREED));
         assert!(!memory.touch(Span::new(5, 1), false, user(&order, 0, moment), &mut found));
+        assert!(!memory.free(span, user(&order, 0, moment), &mut found));
         assert_eq!(memory.in_use[&2], (0, 0));
     }
 }

@@ -360,7 +360,7 @@ impl State {
             Standing::Bell { bell, seen, until } => {
                 self.bells[bell].count > seen || until.is_some_and(|until| until <= self.now)
             }
-            Standing::Stream(stream) => self.engine.is_idle(stream),
+            Standing::Stream(stream) => self.engine.is_idle(stream) || self.engine.sticky(task.rank).is_some(),
             Standing::Comm(handle) => self.engine.is_settled(handle),
             Standing::Never | Standing::Ended => false,
         }
