@@ -9,4 +9,5 @@
 pub mod api;
 pub mod group;
 pub mod kernels;
+pub mod library;
 pub mod sim;
