@@ -8,6 +8,7 @@
 //! with it.
 
 mod cuda;
+mod machine;
 mod nccl;
 mod nvrtc;
 mod python;
@@ -17,6 +18,7 @@ mod shared;
 mod table;
 
 pub use cuda::CudaDriver;
+pub use machine::Machine;
 pub use nccl::NcclLibrary;
 pub use nvrtc::Nvrtc;
 pub use search::Search;

@@ -1,6 +1,6 @@
 //! Communicators that come from others, and that the library makes in its own time: it writes them down when it is done.
 
-use phalanx_nccl::api::{Comm, CommConfig, Device, Nccl, Status};
+use phalanx_nccl::api::{Comm, CommConfig, Cuda, DataType, Device, Nccl, RedOp, Status};
 
 use crate::Pair;
 
@@ -107,4 +107,23 @@ fn any_thread_may_ask_while_another_ends_it() {
         });
     }
     assert_eq!(pair.stub.ask("stub_comms"), 0);
+}
+
+#[test]
+fn an_abort_waits_for_no_call_that_hangs() {
+    let pair = Pair::new(NEW);
+    let comm = pair.comm();
+    let span = pair.cuda.allocate(Device(0), 4).expect("memory");
+    pair.stub.tell("stub_hang", 1);
+    std::thread::scope(|scope| {
+        let call = || pair.nccl.all_reduce(span, span, 1, DataType::F32, RedOp::SUM, comm, pair.stream);
+        let hangs = scope.spawn(call);
+        while pair.stub.ask("stub_hung") == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(pair.nccl.async_error(comm), Ok(Status::SUCCESS));
+        assert_eq!(pair.nccl.abort(comm), Status::SUCCESS);
+        assert_eq!(hangs.join().expect("the thread"), Status::REMOTE);
+    });
+    assert_eq!(pair.nccl.async_error(comm), Err(Status::INVALID_ARGUMENT));
 }

@@ -4,6 +4,7 @@
 mod calls;
 mod children;
 mod driver;
+mod groups;
 mod images;
 mod installed;
 mod names;

@@ -162,7 +162,7 @@ pub(crate) fn compile(source: &str, path: &Path, defined: &[&str]) {
 pub(crate) fn run_cc(source: &str, path: &Path, arguments: &[String]) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/stub/{source}.c"));
     let mut cc = Command::new("cc");
-    cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"])
+    cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", "-o"])
         .arg(path)
         .arg(source)
         .args(arguments);

@@ -4,6 +4,7 @@
  *   DEVICES   how many there are
  *   INIT      what the start answers
  *   WITHOUT_CAPTURE   leaves a function out, as a driver too old does */
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,10 @@ static Block blocks[MANY];
 static _Thread_local Thing *stack[16];
 static _Thread_local int depth;
 static int answer_next, busy_polls;
+/* Over both tables. */
+static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
+
+static int unlocked(int code) { return pthread_mutex_unlock(&table), code; }
 
 static struct { unsigned blocks, threads; uint64_t first; float second; int count; } launched;
 
@@ -56,13 +61,14 @@ static Thing *current(void) { return depth > 0 ? stack[depth - 1] : NULL; }
 
 static int born(void **out, int flags, int priority) {
   if (current() == NULL) return NO_CONTEXT;
+  pthread_mutex_lock(&table);
   for (int i = 0; i < MANY; i++) {
     if (things[i].alive) continue;
     things[i] = (Thing){.device = current()->device, .alive = 1, .flags = flags, .priority = priority};
     *out = &things[i];
-    return answer();
+    return unlocked(answer());
   }
-  return OUT_OF_MEMORY;
+  return unlocked(OUT_OF_MEMORY);
 }
 
 static int known(void *handle) {
@@ -79,32 +85,36 @@ static int gone(void *handle) {
 }
 
 static Block *block(uint64_t address, size_t size) {
+  Block *found = NULL;
+  pthread_mutex_lock(&table);
   for (int i = 0; i < MANY; i++) {
-    Block *at = &blocks[i];
-    uint64_t start = (uint64_t)(uintptr_t)at->start;
-    if (at->start && address >= start && address + size <= start + at->size) return at;
+    uint64_t start = (uint64_t)(uintptr_t)blocks[i].start;
+    if (start && address >= start && address + size <= start + blocks[i].size) found = &blocks[i];
   }
-  return NULL;
+  pthread_mutex_unlock(&table);
+  return found;
 }
 
 static int take(size_t size, int host, char **out) {
   if (current() == NULL) return NO_CONTEXT;
   if (size > (1u << 20)) return OUT_OF_MEMORY;
+  pthread_mutex_lock(&table);
   for (int i = 0; i < MANY; i++) {
     if (blocks[i].start) continue;
     blocks[i] = (Block){calloc(1, size), size, host, 0};
     *out = blocks[i].start;
-    return answer();
+    return unlocked(answer());
   }
-  return OUT_OF_MEMORY;
+  return unlocked(OUT_OF_MEMORY);
 }
 
 static int give(uint64_t address, int host) {
   Block *at = block(address, 0);
   if (at == NULL || (uint64_t)(uintptr_t)at->start != address || at->host != host) return INVALID_VALUE;
+  pthread_mutex_lock(&table);
   free(at->start);
   at->start = NULL;
-  return SUCCESS;
+  return unlocked(SUCCESS);
 }
 
 int cuInit(unsigned flags) { return flags == 0 ? INIT : INVALID_VALUE; }

@@ -3,11 +3,16 @@
  *   VERSION   what it says it is, in NCCL's own number
  *   SYMBOLS   up to which version it exports; VERSION unless it is given
  *
- * Nothing is sent anywhere. A communicator is one in a table, so that one that is gone is known. */
+ * Ranks are threads of one process, and the memory of devices is memory of the host. Once it is told to, a call waits for those of the
+ * other ranks, and the last one to come moves the data. A communicator is one in a table, so that one that is gone is known. */
 #include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifndef SYMBOLS
@@ -15,10 +20,10 @@
 #endif
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 4, IN_PROGRESS = 7 };
-enum { COMMS = 64, TEXT = 1024 };
+enum { COMMS = 256, TEXT = 1024, RANKS = 8, LETTERS = 64 };
 
 typedef struct { char internal[128]; } Id;
-typedef struct { int used, alive, size, rank, polls, state; void **place; void *child; } Comm;
+typedef struct { int used, alive, size, rank, polls, state; void **place; void *child; struct World *world; } Comm;
 
 /* The configuration, written down once more: the compiler lays it out, and the tests compare. */
 typedef struct {
@@ -56,7 +61,10 @@ typedef struct {
 
 static Comm comms[COMMS];
 static char last_error[TEXT];
-static int answer_next, state_next, split_polls, grouped;
+static int answer_next, state_next, split_polls;
+static _Thread_local int grouped;
+static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int hanging, hung, meeting;
 static Config config;
 
 /* What the last call was given. */
@@ -68,14 +76,34 @@ typedef struct {
   int dtype, op, root;
   void *comm, *stream;
 } Call;
-static Call call;
+static _Thread_local Call call;
+static Call last;
+
+/* The ranks that joined with one id. */
+typedef struct World {
+  int id, size, members, arrived, turns, dead;
+  Call calls[RANKS];
+  struct { int from, to; size_t size; void *bytes; } letters[LETTERS];
+  pthread_mutex_t lock;
+  pthread_cond_t turn;
+} World;
+static World worlds[COMMS];
+
+/* Calls that take, until the end of their group. */
+static _Thread_local struct { Comm *comm; void *recv; size_t size; int from; } takes[LETTERS];
+static _Thread_local int taking;
 
 /* What the tests say and ask. */
 void stub_answer(int code) { answer_next = code; }
 void stub_state(int state) { state_next = state; }
 void stub_split_polls(int polls) { split_polls = polls; }
+/* The next calls of collectives hang until a communicator is aborted. */
+void stub_hang(int on) { hanging = on; }
+/* From now on calls wait for those of the other ranks, and data moves. */
+void stub_meet(int on) { meeting = on; }
+int stub_hung(void) { return hung; }
 int stub_grouped(void) { return grouped; }
-void stub_call(Call *out) { *out = call; }
+void stub_call(Call *out) { *out = last; }
 int stub_config_is(int unset);
 int stub_comms(void) {
   int alive = 0;
@@ -101,14 +129,34 @@ static Comm *known(const char *name, void *handle) {
   return NULL;
 }
 
-static Comm *born(int size, int rank) {
+static World *world_of(int id, int size) {
+  for (int i = 0; i < COMMS; i++) {
+    World *at = &worlds[i];
+    if (at->members > 0 && (at->id != id || id == 0 || at->members == at->size)) continue;
+    if (at->members == 0) {
+      *at = (World){.id = id, .size = size};
+      pthread_mutex_init(&at->lock, NULL);
+      pthread_cond_init(&at->turn, NULL);
+    }
+    at->members++;
+    return at;
+  }
+  abort();
+}
+
+/* A communicator of those that join with this id; 0 for one whose ranks never meet. */
+static Comm *joined(int id, int size, int rank) {
+  pthread_mutex_lock(&table);
   for (int i = 0; i < COMMS; i++) {
     if (comms[i].used) continue;
-    comms[i] = (Comm){.used = 1, .alive = 1, .size = size, .rank = rank};
+    comms[i] = (Comm){.used = 1, .alive = 1, .size = size, .rank = rank, .world = world_of(id, size)};
+    pthread_mutex_unlock(&table);
     return &comms[i];
   }
-  return NULL;
+  abort();
 }
+
+static Comm *born(int size, int rank) { return joined(0, size, rank); }
 
 static void fill(Id *id, int seed) {
   for (int i = 0; i < 128; i++) id->internal[i] = (char)(seed + 7 * i);
@@ -198,29 +246,33 @@ const char *ncclGetLastError(void *comm) {
 }
 
 int ncclGetUniqueId(Id *id) {
-  fill(id, 1);
+  static atomic_int ids;
+  fill(id, 1 + ids++);
   return answer("ncclGetUniqueId");
 }
 
-static int join(const char *name, void **place, int size, int rank, const void *given) {
+/* Whether it is one of these ids, whole. */
+static int given_out(const Id *id) { return same(id, id->internal[0]); }
+
+static int join(const char *name, void **place, int size, int rank, int id, const void *given) {
   *place = NULL;
   if (rank < 0 || rank >= size || parse(given) != SUCCESS) return end(name, INVALID_ARGUMENT);
   int code = answer(name);
-  if (code == SUCCESS || code == IN_PROGRESS) *place = born(size, rank);
+  if (code == SUCCESS || code == IN_PROGRESS) *place = joined(id, size, rank);
   return code;
 }
 
 int ncclCommInitRankConfig(void **place, int size, Id id, int rank, void *given) {
-  if (!same(&id, 1)) return end("ncclCommInitRankConfig", INVALID_ARGUMENT);
-  return join("ncclCommInitRankConfig", place, size, rank, given);
+  if (!given_out(&id)) return end("ncclCommInitRankConfig", INVALID_ARGUMENT);
+  return join("ncclCommInitRankConfig", place, size, rank, id.internal[0], given);
 }
 
 #if SYMBOLS >= 22300
 int ncclCommInitRankScalable(void **place, int size, int rank, int ids, Id *id, void *given) {
   for (int i = 0; i < ids; i++) {
-    if (!same(&id[i], 1)) return end("ncclCommInitRankScalable", INVALID_ARGUMENT);
+    if (!given_out(&id[i])) return end("ncclCommInitRankScalable", INVALID_ARGUMENT);
   }
-  return join("ncclCommInitRankScalable", place, size, rank, given);
+  return join("ncclCommInitRankScalable", place, size, rank, 0, given);
 }
 #endif
 
@@ -247,20 +299,21 @@ int ncclCommSplit(void *comm, int colour, int key, void **place, void *given) {
 #if SYMBOLS >= 22700
 int ncclCommShrink(void *comm, int *without, int count, void **place, void *given, int flags) {
   call = (Call){.name = "ncclCommShrink", .count = (size_t)count, .root = without[0], .op = flags, .comm = comm};
+  last = call;
   return derive("ncclCommShrink", comm, place, born(1, 0), given);
 }
 #endif
 
 #if SYMBOLS >= 22902
 int ncclCommGetUniqueId(void *comm, Id *id) {
-  fill(id, 2);
+  fill(id, 100);
   return known("ncclCommGetUniqueId", comm) ? SUCCESS : INVALID_ARGUMENT;
 }
 
 int ncclCommGrow(void *comm, int size, const Id *id, int rank, void **place, void *given) {
   if (comm == NULL) {
-    if (id == NULL || !same(id, 2)) return end("ncclCommGrow", INVALID_ARGUMENT);
-    return join("ncclCommGrow", place, size, rank, given);
+    if (id == NULL || !same(id, 100)) return end("ncclCommGrow", INVALID_ARGUMENT);
+    return join("ncclCommGrow", place, size, rank, 0, given);
   }
   if (rank != -1) return end("ncclCommGrow", INVALID_ARGUMENT);
   return derive("ncclCommGrow", comm, place, born(size, 0), given);
@@ -289,6 +342,14 @@ int ncclCommGetAsyncError(void *handle, int *out) {
   return SUCCESS;
 }
 
+/* Whoever waits for an aborted rank is told. */
+static void leave(Comm *comm) {
+  pthread_mutex_lock(&comm->world->lock);
+  comm->world->dead = 1;
+  pthread_cond_broadcast(&comm->world->turn);
+  pthread_mutex_unlock(&comm->world->lock);
+}
+
 #define OF_COMM(NAME, AFTER)                   \
   int NAME(void *handle) {                     \
     Comm *comm = known(#NAME, handle);         \
@@ -298,11 +359,12 @@ int ncclCommGetAsyncError(void *handle, int *out) {
   }
 OF_COMM(ncclCommFinalize, )
 OF_COMM(ncclCommDestroy, comm->alive = 0)
-OF_COMM(ncclCommAbort, comm->alive = 0)
+OF_COMM(ncclCommAbort, (comm->alive = hanging = 0, leave(comm)))
 #if SYMBOLS >= 22907
 OF_COMM(ncclCommResume, )
 int ncclCommSuspend(void *comm, int flags) {
   call = (Call){.name = "ncclCommSuspend", .op = flags, .comm = comm};
+  last = call;
   return answer("ncclCommSuspend");
 }
 int ncclCommMemStats(void *comm, int stat, uint64_t *value) {
@@ -313,6 +375,7 @@ int ncclCommMemStats(void *comm, int stat, uint64_t *value) {
 #if SYMBOLS >= 22807
 int ncclCommRevoke(void *comm, int flags) {
   call = (Call){.name = "ncclCommRevoke", .op = flags, .comm = comm};
+  last = call;
   return answer("ncclCommRevoke");
 }
 #endif
@@ -322,9 +385,12 @@ int ncclGroupStart(void) {
   return SUCCESS;
 }
 
+static int take_all(void);
+
 int ncclGroupEnd(void) {
   grouped--;
-  return answer("ncclGroupEnd");
+  int code = take_all();
+  return code == SUCCESS ? answer("ncclGroupEnd") : end("ncclGroupEnd", code);
 }
 
 #if SYMBOLS >= 22200
@@ -337,8 +403,162 @@ int ncclGroupSimulateEnd(Simulation *out) {
 }
 #endif
 
-#define SUBMIT(NAME) \
-  return known(#NAME, comm) == NULL ? INVALID_ARGUMENT : answer(#NAME)
+static size_t size_of(int dtype) {
+  static const size_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+  return sizes[dtype];
+}
+
+#define FOLD(TYPE)                                                     \
+  for (size_t i = 0; i < count; i++) {                                 \
+    TYPE *a = (TYPE *)into + i, b = ((const TYPE *)from)[i];           \
+    *a = op == 0 ? *a + b : op == 1 ? *a * b : (*a < b) == (op == 2) ? b : *a; \
+  }                                                                    \
+  return
+
+/* Types of 16 bits are not folded. */
+static void fold(void *into, const void *from, size_t count, int dtype, int op) {
+  switch (dtype) {
+    case 0: FOLD(int8_t);
+    case 1: FOLD(uint8_t);
+    case 2: FOLD(int32_t);
+    case 4: FOLD(int64_t);
+    case 7: FOLD(float);
+    case 8: FOLD(double);
+    default: abort();
+  }
+}
+
+/* So many elements of what all ranks give, from this one on. */
+static void *sum(World *world, size_t first, size_t count) {
+  const Call *own = &world->calls[0];
+  size_t size = size_of(own->dtype);
+  char *into = malloc(count * size + 1);
+  memcpy(into, (const char *)own->send + first * size, count * size);
+  for (int rank = 1; rank < world->size; rank++) {
+    fold(into, (const char *)world->calls[rank].send + first * size, count, own->dtype, own->op);
+  }
+  return into;
+}
+
+static int is(const Call *of, const char *name) { return strcmp(of->name, name) == 0; }
+
+/* Moves the data of a collective that all ranks have called. What is given is read before anything is written. */
+static void move_all(World *world) {
+  const Call *own = &world->calls[0];
+  size_t bytes = own->count * size_of(own->dtype), all = (size_t)world->size;
+  int folds = is(own, "ncclAllReduce") || is(own, "ncclReduce");
+  char *whole = NULL;
+  if (folds || is(own, "ncclReduceScatter")) {
+    whole = sum(world, 0, folds ? own->count : own->count * all);
+  } else {
+    int one = is(own, "ncclBroadcast") || is(own, "ncclScatter");
+    whole = malloc(bytes * all * all + 1);
+    for (int rank = 0; rank < world->size; rank++) {
+      size_t given = is(own, "ncclAlltoAll") || is(own, "ncclScatter") ? bytes * all : bytes;
+      if (!one || rank == own->root) memcpy(whole + (one ? 0 : rank * given), world->calls[rank].send, given);
+    }
+  }
+  for (int rank = 0; rank < world->size; rank++) {
+    char *recv = world->calls[rank].recv;
+    size_t at = (size_t)rank * bytes;
+    if (is(own, "ncclAllReduce") || is(own, "ncclBroadcast")) memcpy(recv, whole, bytes);
+    else if (is(own, "ncclReduce")) { if (rank == own->root) memcpy(recv, whole, bytes); }
+    else if (is(own, "ncclAllGather")) memcpy(recv, whole, bytes * all);
+    else if (is(own, "ncclGather")) { if (rank == own->root) memcpy(recv, whole, bytes * all); }
+    else if (is(own, "ncclReduceScatter") || is(own, "ncclScatter")) memcpy(recv, whole + at, bytes);
+    else for (size_t from = 0; from < all; from++) memcpy(recv + from * bytes, whole + from * bytes * all + at, bytes);
+  }
+  free(whole);
+}
+
+/* Waits for the other ranks' calls; the last to come does what is to be done. */
+static int meet(Comm *comm) {
+  World *world = comm->world;
+  pthread_mutex_lock(&world->lock);
+  int turn = world->turns;
+  world->calls[comm->rank] = call;
+  if (++world->arrived == world->size) {
+    move_all(world);
+    world->arrived = 0;
+    world->turns++;
+    pthread_cond_broadcast(&world->turn);
+  }
+  while (world->turns == turn && !world->dead) pthread_cond_wait(&world->turn, &world->lock);
+  int code = world->turns == turn ? 6 : SUCCESS;
+  pthread_mutex_unlock(&world->lock);
+  return code;
+}
+
+static int post(Comm *comm, int to, const void *send, size_t size) {
+  World *world = comm->world;
+  int code = 3;
+  pthread_mutex_lock(&world->lock);
+  for (int i = 0; i < LETTERS && code != SUCCESS; i++) {
+    if (world->letters[i].bytes) continue;
+    world->letters[i].from = comm->rank;
+    world->letters[i].to = to;
+    world->letters[i].size = size;
+    world->letters[i].bytes = memcpy(malloc(size + 1), send, size);
+    code = SUCCESS;
+  }
+  pthread_cond_broadcast(&world->turn);
+  pthread_mutex_unlock(&world->lock);
+  return code;
+}
+
+static int take_one(Comm *comm, int from, void *recv, size_t size) {
+  World *world = comm->world;
+  int code = IN_PROGRESS;
+  pthread_mutex_lock(&world->lock);
+  while (code == IN_PROGRESS) {
+    for (int i = 0; i < LETTERS && code == IN_PROGRESS; i++) {
+      if (!world->letters[i].bytes || world->letters[i].from != from || world->letters[i].to != comm->rank) continue;
+      code = world->letters[i].size == size ? SUCCESS : INVALID_ARGUMENT;
+      memcpy(recv, world->letters[i].bytes, code == SUCCESS ? size : 0);
+      free(world->letters[i].bytes);
+      world->letters[i].bytes = NULL;
+    }
+    if (code == IN_PROGRESS && world->dead) code = 6;
+    if (code == IN_PROGRESS) pthread_cond_wait(&world->turn, &world->lock);
+  }
+  pthread_mutex_unlock(&world->lock);
+  return code;
+}
+
+static int take_all(void) {
+  int code = SUCCESS;
+  for (int i = 0; grouped == 0 && i < taking && code == SUCCESS; i++) {
+    code = take_one(takes[i].comm, takes[i].from, takes[i].recv, takes[i].size);
+  }
+  if (grouped == 0) taking = 0;
+  return code;
+}
+
+static int submit(const char *name, Comm *comm) {
+  last = call;
+  if (comm == NULL) return INVALID_ARGUMENT;
+  if (hanging) {
+    hung++;
+    while (hanging) sched_yield();
+    return end(name, 6);
+  }
+  if (!meeting || comm->world->id == 0) return answer(name);
+  size_t size = call.count * size_of(call.dtype);
+  int code;
+  if (is(&call, "ncclSend")) {
+    code = post(comm, call.root, call.send, size);
+  } else if (is(&call, "ncclRecv")) {
+    takes[taking].comm = comm;
+    takes[taking].from = call.root;
+    takes[taking].recv = call.recv;
+    takes[taking++].size = size;
+    code = take_all();
+  } else {
+    code = meet(comm);
+  }
+  return code == SUCCESS ? answer(name) : end(name, code);
+}
+#define SUBMIT(NAME) return submit(#NAME, known(#NAME, comm))
 
 int ncclAllReduce(const void *send, void *recv, size_t count, int dtype, int op, void *comm, void *stream) {
   call = (Call){"ncclAllReduce", send, recv, count, dtype, op, -1, comm, stream};
@@ -387,7 +607,8 @@ int ncclScatter(const void *send, void *recv, size_t count, int dtype, int root,
 /* A number far outside the library's own, as the real one gives. The factor is told in `count`. */
 int ncclRedOpCreatePreMulSum(int *op, void *scalar, int dtype, int residence, void *comm) {
   call = (Call){.name = "ncclRedOpCreatePreMulSum", .send = scalar, .dtype = dtype, .op = residence, .comm = comm};
-  if (residence == 1) memcpy(&call.count, scalar, sizeof call.count);
+  last = call;
+  if (residence == 1) memcpy(&last.count, scalar, sizeof last.count);
   *op = 0x12345678;
   return answer("ncclRedOpCreatePreMulSum");
 }
@@ -404,6 +625,7 @@ int ncclMemAlloc(void **address, size_t size) {
 int ncclMemFree(void *address) { return address == arena ? SUCCESS : INVALID_ARGUMENT; }
 int ncclCommRegister(void *comm, void *address, size_t size, void **handle) {
   call = (Call){.name = "ncclCommRegister", .recv = address, .count = size, .comm = comm};
+  last = call;
   *handle = &arena[1];
   return answer("ncclCommRegister");
 }
@@ -415,10 +637,11 @@ int ncclCommDeregister(void *comm, void *handle) {
 #if SYMBOLS >= 22700
 int ncclCommWindowRegister(void *comm, void *address, size_t size, void **window, int flags) {
   call = (Call){.name = "ncclCommWindowRegister", .recv = address, .count = size, .op = flags, .comm = comm};
-  *window = &call;
+  last = call;
+  *window = &last;
   return answer("ncclCommWindowRegister");
 }
 int ncclCommWindowDeregister(void *comm, void *window) {
-  return window == &call && known("ncclCommWindowDeregister", comm) ? SUCCESS : INVALID_ARGUMENT;
+  return window == &last && known("ncclCommWindowDeregister", comm) ? SUCCESS : INVALID_ARGUMENT;
 }
 #endif
