@@ -169,8 +169,11 @@ pub(super) struct Waiting {
     pub(super) flight: Arc<Flight>,
     pub(super) clock: Clock,
     /// Ends it where the watch has not.
-    pub(super) late: Box<dyn Fn(&Arc<Flight>) + Send + Sync>,
+    pub(super) late: Late,
 }
+
+/// Ends an operation that is late.
+pub(super) type Late = Box<dyn Fn(&Arc<Flight>) + Send + Sync>;
 
 /// The time of the process.
 pub(super) type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;

@@ -17,8 +17,11 @@ pub(super) struct Comms {
     /// By unique id, the ring that forms under it.
     pub(super) ids: BTreeMap<u64, usize>,
     /// Splits of a ring: by ring and how many came before.
-    pub(super) splits: BTreeMap<(usize, usize), Vec<Option<(Option<i32>, i32, u64)>>>,
+    pub(super) splits: BTreeMap<(usize, usize), Vec<Option<Wish>>>,
 }
+
+/// What one rank asks of a split: its colour, its key and its new handle.
+pub(super) type Wish = (Option<i32>, i32, u64);
 
 /// What one rank holds.
 pub(super) struct Handle {

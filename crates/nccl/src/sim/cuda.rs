@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::engine::{EventState, StreamState, Work};
-use super::fault::Fault;
+use super::fault::{Fault, Plant};
 use super::memory::User;
 use super::stage::{Guard, Stage, Standing};
 use crate::api::{
@@ -230,6 +230,9 @@ impl Cuda for SimCuda {
     fn wait_event(&self, stream: Stream, event: Event) -> Result<(), CudaCode> {
         let mut state = self.call()?;
         let index = self.stream(&state, stream)?;
+        if state.is_planted(Plant::LaneWaits, false) || state.is_planted(Plant::Fences, true) {
+            return Ok(());
+        }
         if let Some(mark) = self.mark_of(&state, event)? {
             state.submit(index, Work::Wait(mark), Location::caller());
         }
@@ -273,13 +276,22 @@ impl Cuda for SimCuda {
         if let Some(known) = state.engine.events.get_mut(&event.number()) {
             known.mark = Some(mark);
         }
+        let comes_first = state.is_planted(Plant::EndsFirst, false);
         state.submit(index, Work::Mark(mark), Location::caller());
+        if comes_first {
+            let queue = &mut state.engine.streams[index].queue;
+            let last = queue.pop_back();
+            last.into_iter().for_each(|mark| queue.push_front(mark));
+        }
         Ok(())
     }
 
     fn query_event(&self, event: Event) -> Result<bool, CudaCode> {
         let mut state = self.call()?;
         let Some(mark) = self.mark_of(&state, event)? else { return Ok(true) };
+        if state.is_planted(Plant::EndsAtOnce, false) {
+            return Ok(true);
+        }
         let reached = state.engine.marks[mark].clone();
         if let Some((order, _)) = &reached {
             state.learn(order);

@@ -61,22 +61,53 @@ pub enum Fault {
     },
 }
 
+/// A bug planted into the group: what its own threads ask of the driver is lost, or answered too early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Plant {
+    /// A lane's stream does not wait for what came before the operation.
+    LaneWaits,
+    /// A program's stream does not wait for the end of the operation.
+    Fences,
+    /// Events of ends are taken for done at once.
+    EndsAtOnce,
+    /// The event of the end is recorded on the stream before the operation is.
+    EndsFirst,
+}
+
+impl Plant {
+    /// Every plant.
+    pub const ALL: [Plant; 4] = [Plant::LaneWaits, Plant::Fences, Plant::EndsAtOnce, Plant::EndsFirst];
+}
+
 /// All faults of a run.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Script(Vec<(usize, Fault)>);
+pub(super) struct Script {
+    faults: Vec<(usize, Fault)>,
+    plant: Option<Plant>,
+}
 
 impl Script {
     pub(super) fn add(&mut self, rank: usize, fault: Fault) {
-        self.0.push((rank, fault));
+        self.faults.push((rank, fault));
+    }
+
+    pub(super) fn plant(&mut self, plant: Plant) {
+        self.plant = Some(plant);
+    }
+
+    /// Whether this bug is planted.
+    pub(super) fn has_plant(&self, plant: Plant) -> bool {
+        self.plant == Some(plant)
     }
 
     /// Whether a rank has this one.
     pub(super) fn has(&self, rank: usize, fault: Fault) -> bool {
-        self.0.contains(&(rank, fault))
+        self.faults.contains(&(rank, fault))
     }
 
     /// What `pick` makes of a rank's faults.
     pub(super) fn find<T>(&self, rank: usize, pick: impl Fn(Fault) -> Option<T>) -> Option<T> {
-        self.0.iter().filter(|(of, _)| *of == rank).find_map(|(_, fault)| pick(*fault))
+        self.faults.iter().filter(|(of, _)| *of == rank).find_map(|(_, fault)| pick(*fault))
     }
 }

@@ -1,7 +1,5 @@
 //! Kernels as Rust functions, with the contract of those that a device runs.
 
-use phalanx_core::DType;
-
 use super::memory::Memory;
 use crate::api::{Argument, KernelId};
 use crate::kernels;
@@ -11,7 +9,6 @@ pub(super) fn name(kernel: KernelId) -> &'static str {
     match kernel {
         kernels::SCALE => "scale",
         kernels::ADD => "add",
-        kernels::FIND_NAN => "find_nan",
         _ => "a kernel that is not known",
     }
 }
@@ -26,12 +23,6 @@ pub(super) fn run(kernel: KernelId, arguments: &[Argument], memory: &mut Memory)
         (kernels::ADD, [Argument::Write(into), Argument::Read(from)]) if into.byte_len() == from.byte_len() => {
             let from = memory.read(*from).to_vec();
             kernels::add(memory.write(*into), &from);
-            true
-        }
-        (kernels::FIND_NAN, [Argument::Write(found), Argument::Read(data), Argument::Number(dtype)]) => {
-            let Some(dtype) = u8::try_from(*dtype).ok().and_then(DType::from_wire) else { return false };
-            let has = kernels::has_nan(dtype, memory.read(*data));
-            memory.write(*found).fill(u8::from(has));
             true
         }
         _ => false,

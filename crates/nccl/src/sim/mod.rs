@@ -30,7 +30,7 @@ mod world;
 mod tests;
 
 pub use cuda::SimCuda;
-pub use fault::Fault;
+pub use fault::{Fault, Plant};
 pub use finding::{Access, Finding};
 pub use nccl::SimNccl;
 pub use process::SimProcess;

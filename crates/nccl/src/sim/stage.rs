@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::comm::Part;
 use super::draw::Draw;
 use super::engine::Engine;
+use super::fault::Plant;
 use super::finding::Finding;
 use super::order::{Actor, Order};
 use crate::api::{Comm, Stream};
@@ -279,6 +280,11 @@ impl State {
     /// The calling thread, where it is one of the stage.
     pub(super) fn own(&mut self) -> Option<&mut Task> {
         TASK.get().and_then(|task| self.tasks.get_mut(task))
+    }
+
+    /// Whether a bug is planted that concerns calls of lanes' threads, or those of programs, and this is one.
+    pub(super) fn is_planted(&mut self, plant: Plant, by_program: bool) -> bool {
+        self.engine.script.has_plant(plant) && self.own().is_some_and(|task| task.is_program == by_program)
     }
 
     /// What the calling thread knows, at a moment of its own.

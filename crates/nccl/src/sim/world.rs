@@ -8,7 +8,7 @@ use phalanx_core::store::Store;
 
 use super::cuda::SimCuda;
 use super::engine::Engine;
-use super::fault::{Fault, Script};
+use super::fault::{Fault, Plant, Script};
 use super::finding::Finding;
 use super::nccl::SimNccl;
 use super::process::SimProcess;
@@ -66,6 +66,13 @@ impl Simulation {
     #[must_use]
     pub fn fault(mut self, rank: usize, fault: Fault) -> Simulation {
         self.script.add(rank, fault);
+        self
+    }
+
+    /// Plants a bug into the groups of all ranks.
+    #[must_use]
+    pub fn plant(mut self, plant: Plant) -> Simulation {
+        self.script.plant(plant);
         self
     }
 

@@ -4,7 +4,8 @@ use phalanx_core::reduce::{combine, scale};
 use phalanx_core::{Counts, DType, Op, ReduceOp};
 use phalanx_nccl::api::{Reducer, Version};
 
-use crate::setting::{Member, elements, run, seeds};
+use crate::seats::seeds;
+use crate::setting::{Member, elements, run};
 
 const VERSION: Version = Version::new(2, 28, 9);
 

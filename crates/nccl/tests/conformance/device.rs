@@ -4,7 +4,8 @@ use phalanx_core::{DType, Op, ReduceOp};
 use phalanx_nccl::api::{Argument, Cuda, Grid};
 use phalanx_nccl::kernels;
 
-use crate::setting::{DEVICE, elements, run, seeds};
+use crate::seats::{DEVICE, seeds};
+use crate::setting::{elements, run};
 
 #[test]
 fn a_chain_of_kernels_and_collectives_needs_no_host() {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use phalanx_core::{ErrorKind, Message, OpKind, ReduceOp, Reduction};
 
-use crate::setting::{run, seeds};
+use crate::seats::seeds;
+use crate::setting::run;
 
 #[test]
 fn operations_of_cores_group() {

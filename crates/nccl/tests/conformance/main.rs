@@ -4,4 +4,6 @@
 mod collectives;
 mod device;
 mod host;
+#[path = "../jobs/seats.rs"]
+mod seats;
 mod setting;

@@ -1,18 +1,15 @@
 //! How a job of groups is made, and what is expected of it in the end.
 
-use std::env;
 use std::sync::Arc;
-use std::time::Duration;
 
-use phalanx_core::{DType, GroupOptions, Layout, Result};
-use phalanx_nccl::api::{Cuda, Device, Stream};
-use phalanx_nccl::group::{DeviceBuffer, DeviceGroup, NcclOptions, PinnedBuffer, Stack};
-use phalanx_nccl::sim::{Outcome, SimCuda, SimNccl, SimProcess, SimRank, Simulation};
+use phalanx_core::DType;
+use phalanx_nccl::api::{Cuda, Stream};
+use phalanx_nccl::group::{DeviceBuffer, NcclOptions, PinnedBuffer};
+use phalanx_nccl::sim::{SimCuda, Simulation};
 
-pub(crate) type Group = DeviceGroup<SimNccl, SimCuda, SimProcess>;
+use crate::seats::{DEVICE, Group, clean, group};
+
 pub(crate) type Memory = DeviceBuffer<SimCuda>;
-
-pub(crate) const DEVICE: Device = Device(0);
 
 /// One rank of a job and its group.
 pub(crate) struct Member {
@@ -21,20 +18,6 @@ pub(crate) struct Member {
     pub(crate) group: Group,
     pub(crate) cuda: Arc<SimCuda>,
     pub(crate) stream: Stream,
-}
-
-/// The seeds to run.
-pub(crate) fn seeds(few: u64) -> impl Iterator<Item = u64> {
-    let count = env::var("PHALANX_TEST_SEEDS").ok().and_then(|text| text.parse().ok());
-    0..count.unwrap_or(few)
-}
-
-/// A group of a rank.
-pub(crate) fn group(rank: &SimRank, scope: &str, options: NcclOptions) -> Result<Group> {
-    let (nccl, cuda, process) = (Arc::clone(&rank.nccl), Arc::clone(&rank.cuda), Arc::clone(&rank.process));
-    let layout = Layout::one_host(rank.rank, rank.size)?;
-    let group = GroupOptions::default().timeout(Duration::from_secs(2));
-    DeviceGroup::new(Stack::new(nccl, cuda, process, DEVICE), layout, rank.store.scope(scope), options, group)
 }
 
 /// Runs `program` on each rank of a job, and sees that nothing is found and nothing stays behind.
@@ -50,14 +33,6 @@ pub(crate) fn run<T: Send + 'static>(
     });
     clean(&outcome, seed);
     outcome.results.into_iter().map(|result| result.expect("an end")).collect()
-}
-
-/// That a job went as it must.
-pub(crate) fn clean<T>(outcome: &Outcome<T>, seed: u64) {
-    let found: Vec<String> = outcome.findings.iter().map(ToString::to_string).collect();
-    assert!(found.is_empty(), "seed {seed}: {}", found.join("\n"));
-    assert_eq!(outcome.left_over, Vec::<String>::new(), "seed {seed}");
-    assert!(outcome.not_freed.iter().all(|&bytes| bytes == (0, 0)), "seed {seed}: {:?}", outcome.not_freed);
 }
 
 impl Member {

@@ -1,8 +1,8 @@
 //! What NCCL, CUDA and machines are known to do, by script: each ends in the right error within its bound, the process lives, and the next
 //! communicator works.
 
-#[path = "../conformance/setting.rs"]
-mod setting;
+#[path = "../jobs/seats.rs"]
+mod seats;
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use phalanx_core::{DType, Error, ErrorKind, Op, PeerReason, ReduceOp, Result, Wa
 use phalanx_nccl::api::{Cuda, Process};
 use phalanx_nccl::group::{DeviceBuffer, NcclOptions};
 use phalanx_nccl::sim::{Fault, Finding, Outcome, SimRank, Simulation};
-use setting::{DEVICE, Group, elements, group, seeds};
+use seats::{DEVICE, Group, clean, group, seeds};
 
 /// How a rank's first operation went, and the one of the next communicator.
 struct End {
@@ -271,12 +271,7 @@ fn an_abort_by_choice_reaches_the_others() {
         host.all_reduce(&mut [1.0_f32], ReduceOp::Sum).expect_err("it is over").to_string()
     });
     assert!(outcome.results.iter().flatten().all(|told| told.contains("rank 2: enough")), "{:?}", outcome.results);
-    assert_eq!((outcome.findings, outcome.left_over), (vec![], vec![]));
-}
-
-#[test]
-fn elements_are_as_they_are_written() {
-    assert_eq!(elements(DType::Bool, &[2, 3]), [0, 1]);
+    clean(&outcome, 4);
 }
 
 /// The time of an operation, and what finding out and telling may add.

@@ -1,12 +1,14 @@
 //! A sharded training step over streams, with prefetch and offload, and the mistakes that can be made in its order: each is told by the race
 //! detector, and the step without one is clean.
 
-#[path = "../conformance/setting.rs"]
-mod setting;
+#[path = "../jobs/seats.rs"]
+mod seats;
 mod step;
 
-use phalanx_nccl::sim::{Finding, Outcome, Simulation};
-use setting::{clean, seeds};
+use phalanx_core::ReduceOp;
+use phalanx_nccl::group::NcclOptions;
+use phalanx_nccl::sim::{Finding, Outcome, Plant, Simulation};
+use seats::{clean, group, seeds};
 use step::{Mistake, UNITS, step};
 
 fn ran(size: usize, seed: u64, mistake: Option<Mistake>) -> Outcome<Vec<Vec<f32>>> {
@@ -36,6 +38,26 @@ fn every_mistake_is_told() {
         // Where a thread of the host happened to have seen an end before, that run was in order after all.
         assert!(told * 4 >= all * 3, "{mistake:?}: {told} of {all} seeds");
     }
+}
+
+#[test]
+fn every_bug_planted_into_the_group_is_told() {
+    for plant in Plant::ALL {
+        let job = |seed| Simulation::new(2, seed).plant(plant);
+        let in_step = |seed| job(seed).run(|rank| step(&rank, Some(Mistake::None))).findings;
+        let told = seeds(12).filter(|&seed| in_step(seed).iter().chain(&staged(job(seed))).any(is_race)).count();
+        let all = seeds(12).count();
+        assert!(told * 4 >= all * 3, "{plant:?}: {told} of {all} seeds");
+    }
+}
+
+/// What is found in operations over memory of the host, which goes to the device and back.
+fn staged(job: Simulation) -> Vec<Finding> {
+    let outcome = job.run(|rank| {
+        let group = group(&rank, "staged", NcclOptions::default()).expect("a group");
+        let _ = group.group().all_reduce(&mut [1.0_f32; 8], ReduceOp::Sum);
+    });
+    outcome.findings
 }
 
 fn is_race(finding: &Finding) -> bool {

@@ -10,7 +10,9 @@ use phalanx_nccl::group::{DeviceBuffer, DeviceWork, NcclOptions, PinnedBuffer};
 use phalanx_nccl::kernels;
 use phalanx_nccl::sim::{SimCuda, SimNccl, SimProcess, SimRank};
 
-use crate::setting::{DEVICE, Group, Memory, group};
+use crate::seats::{DEVICE, Group, group};
+
+type Memory = DeviceBuffer<SimCuda>;
 
 /// Units of the model.
 pub(crate) const UNITS: usize = 4;
@@ -20,6 +22,8 @@ const SHARD: usize = 3;
 /// A mistake in the order of things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mistake {
+    /// None of the program's own: one is planted elsewhere.
+    None,
     /// The unit is used before its gather has ended: the compute stream does not wait for the collective.
     UseBeforeGather,
     /// The gather begins before the copy into its input has ended: it is submitted after the wrong stream.
