@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use libloading::Library;
 use phalanx_nccl::api::{Nccl, Version};
 use phalanx_nccl::library::{NcclLibrary, Search};
 
@@ -58,6 +59,19 @@ fn pythons_packages_come_last_and_those_of_the_newest_python_first() {
         assert!(told.starts_with(&start), "{told}");
         assert!(told.contains("Python's packages below /usr: no nvidia/nccl/lib"), "{told}");
     }
+}
+
+#[test]
+fn one_that_the_process_has_loaded_already_comes_before_all() {
+    let name = "one_that_the_process_has_loaded_already_comes_before_all";
+    let Some(directory) = inside(&["VERSION=23007"], &["VERSION=23007"], name) else { return };
+    // As PyTorch does: from a place of its own, by a library that says what it is called.
+    let path = directory.join("loaded.so");
+    stub::run_cc("nccl", &path, &["-DVERSION=22809", "-Wl,-soname,libnccl.so.2"].map(String::from));
+    // SAFETY: a library of ours, whose start does nothing.
+    std::mem::forget(unsafe { Library::new(&path) }.expect("the stub"));
+    let library = NcclLibrary::open(&Search::new(), None).expect("a library");
+    assert_eq!((library.version(), library.path()), (Ok(Version::new(2, 28, 9)), path.to_str().expect("a path")));
 }
 
 #[test]
