@@ -7,3 +7,4 @@ mod host;
 #[path = "../jobs/seats.rs"]
 mod seats;
 mod setting;
+mod world;
