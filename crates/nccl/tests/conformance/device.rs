@@ -1,10 +1,16 @@
 //! What only memory of a device has: streams, events, batches, and memory that operations keep.
 
-use phalanx_core::{DType, Op, ReduceOp};
-use phalanx_nccl::api::{Argument, Cuda, Grid};
-use phalanx_nccl::kernels;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use crate::seats::{DEVICE, seeds};
+use phalanx_core::recorder::Record;
+use phalanx_core::{DType, Error, GroupOptions, Hook, Layout, Op, OpKind, ReduceOp};
+use phalanx_nccl::api::{Argument, Cuda, Grid, Process};
+use phalanx_nccl::group::{DeviceBuffer, DeviceGroup, NcclOptions, Stack};
+use phalanx_nccl::kernels;
+use phalanx_nccl::sim::Simulation;
+
+use crate::seats::{DEVICE, clean, seeds};
 use crate::setting::{elements, run};
 
 #[test]
@@ -90,6 +96,51 @@ fn two_streams_of_a_program_share_a_group() {
             member.cuda.synchronize_stream(other).expect("done");
             assert_eq!(member.download(&data), elements(DType::F32, &[4; 4]));
         });
+    }
+}
+
+/// What a hook was told of: the names of operations, and how each ended.
+#[derive(Default)]
+struct Told(Mutex<Vec<(OpKind, bool)>>);
+
+impl Hook for Told {
+    fn after(&self, record: &Record, error: Option<&Error>) {
+        self.0.lock().expect("not poisoned").push((record.op, error.is_none() && record.ended.is_some()));
+    }
+}
+
+#[test]
+fn operations_are_timed_recorded_and_told_to_hooks() {
+    for seed in seeds(6) {
+        let outcome = Simulation::new(2, seed).run(|rank| {
+            let told = Arc::new(Told::default());
+            let options = GroupOptions::default().hook(Arc::clone(&told) as Arc<dyn Hook>);
+            let stack = Stack::new(rank.nccl.clone(), rank.cuda.clone(), rank.process.clone(), DEVICE);
+            let layout = Layout::one_host(rank.rank, rank.size).expect("a layout");
+            let timing = NcclOptions::default().timing(true).high_priority(true);
+            let group = DeviceGroup::new(stack, layout, rank.store.clone(), timing, options).expect("a group");
+            let stream = rank.cuda.create_stream(DEVICE, false).expect("a stream");
+            let data = DeviceBuffer::new(&rank.cuda, DEVICE, 64).expect("memory");
+            rank.cuda.fill(data.span(), 0, stream).expect("filled");
+            let op = Op::AllReduce { count: 16, reduce: ReduceOp::Sum };
+            let work = group.submit(op, DType::F32, None, (None, &data), stream).expect("submitted");
+            let bell = rank.process.bell();
+            while !work.is_done() {
+                bell.wait(bell.count(), Some(rank.process.now() + Duration::from_micros(50)));
+            }
+            let duration = work.duration();
+            work.wait().expect("done");
+            group.barrier(stream).expect("submitted").wait().expect("all came");
+            let records = group.group().recorder().records();
+            let told = told.0.lock().expect("not poisoned").clone();
+            (duration, records.iter().map(|record| (record.op, record.sequence)).collect::<Vec<_>>(), told)
+        });
+        clean(&outcome, seed);
+        for (duration, records, told) in outcome.results.into_iter().flatten() {
+            assert!(duration.is_some_and(|duration| duration > Duration::ZERO && duration < Duration::from_secs(1)));
+            assert_eq!(records, [(OpKind::AllReduce, 0), (OpKind::Barrier, 1)]);
+            assert_eq!(told, [(OpKind::AllReduce, true), (OpKind::Barrier, true)]);
+        }
     }
 }
 
