@@ -1,7 +1,6 @@
 //! The group over NCCL as a backend of core's: memory of the host goes through pinned memory to the device and back.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use phalanx_core::backend::{Backend, Buffers, Number, Pending};
@@ -12,7 +11,7 @@ use phalanx_mem::Buffer;
 
 use super::flight::{Refused, Waiting};
 use super::hall::Hall;
-use super::job::{Held, Job};
+use super::job::{Held, Job, Split};
 use super::lane::Line;
 use super::memory::{DeviceBuffer, PinnedBuffer};
 use super::options::NcclOptions;
@@ -38,7 +37,11 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
         store: Store,
         options: NcclOptions,
     ) -> Result<NcclBackend<N, C, P>> {
-        let hall = Hall::new(stack, layout, store, options)?;
+        NcclBackend::with(Hall::new(stack, layout, store, options)?)
+    }
+
+    /// The same with a hall that is ready.
+    pub(super) fn with(hall: Arc<Hall<N, C, P>>) -> Result<NcclBackend<N, C, P>> {
         let (watch, name) = (Arc::clone(&hall), format!("nccl-watch-{}", hall.layout.rank()));
         if !hall.stack.process.spawn(name, Box::new(move || watch.watch())) {
             return Err(Error::setup("NCCL", "no thread is to be had for the watch"));
@@ -66,7 +69,19 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
         }
         let flight = hall.depart(only, ready)?;
         let waiting = hall.waiting(Arc::clone(&flight));
-        hall.give(line, Job { flight, steps, held, numbers })?;
+        hall.give(line, Job { flight, steps, held, split: None, numbers })?;
+        Ok(waiting)
+    }
+
+    /// Begins a split of the communicator of all.
+    pub(super) fn divide(&self, call: Call, split: Split) -> Result<Waiting> {
+        let hall = &self.hall;
+        hall.note(&call);
+        let numbers = vec![call.sequence];
+        let flight = hall.depart(vec![call], None)?;
+        let waiting = hall.waiting(Arc::clone(&flight));
+        let (steps, held, split) = (Vec::new(), Held::device(Vec::new()), Some(split));
+        hall.give(Line::Whole, Job { flight, steps, held, split, numbers })?;
         Ok(waiting)
     }
 
@@ -171,9 +186,7 @@ impl<N: Nccl, C: Cuda, P: Process> Backend for NcclBackend<N, C, P> {
 
 impl<N: Nccl, C: Cuda, P: Process> Drop for NcclBackend<N, C, P> {
     fn drop(&mut self) {
-        self.hall.is_closing.store(true, Ordering::Release);
-        self.hall.bell.ring();
-        self.hall.lanes().iter().for_each(|lane| lane.ring());
+        self.hall.close();
     }
 }
 

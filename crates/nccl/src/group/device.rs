@@ -62,6 +62,15 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         Ok(DeviceGroup { group: Group::new(layout, Arc::clone(&backend) as _, group), backend })
     }
 
+    /// A group that is there already.
+    pub(super) fn over(group: Group, backend: Arc<NcclBackend<N, C, P>>) -> DeviceGroup<N, C, P> {
+        DeviceGroup { group, backend }
+    }
+
+    pub(super) fn backend(&self) -> &NcclBackend<N, C, P> {
+        &self.backend
+    }
+
     /// The same group, over memory of the host.
     pub fn group(&self) -> &Group {
         &self.group

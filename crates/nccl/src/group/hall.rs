@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use phalanx_core::backend::Numbers;
@@ -35,6 +35,8 @@ pub(super) struct Hall<N, C: Cuda, P> {
     pub(super) abandoned: AtomicUsize,
     pub(super) is_closing: AtomicBool,
     pub(super) turns: Mutex<Turns>,
+    /// Groups whose communicators were split from this one's.
+    pub(super) children: Mutex<Vec<Weak<Hall<N, C, P>>>>,
     pub(super) history: Mutex<History>,
     pub(super) standings: Mutex<Vec<Option<Standing>>>,
     fate: Mutex<Option<Fate>>,
@@ -106,6 +108,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             abandoned: AtomicUsize::new(0),
             is_closing: AtomicBool::new(false),
             turns: Mutex::default(),
+            children: Mutex::default(),
             history: Mutex::default(),
             standings: Mutex::new((0..size).map(|_| None).collect()),
             fate: Mutex::default(),
@@ -222,14 +225,33 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             flight.finish(now, Err(Error::aborted_by(fate.error.clone())));
         }
         if is_first {
+            // Children first: they may use what is this group's.
+            self.children().iter().for_each(|child| child.fail(Error::aborted_by(fate.error.clone()), None));
             self.abort_lanes();
         }
         self.bell.ring();
     }
 
+    /// Leaves the group: what is under way goes on to its end.
+    pub(super) fn close(&self) {
+        self.is_closing.store(true, Ordering::Release);
+        self.bell.ring();
+        self.lanes().iter().for_each(|lane| lane.ring());
+    }
+
     /// The lanes there are.
     pub(super) fn lanes(&self) -> Vec<Arc<Lane<N, C, P>>> {
         lock(&self.lanes).clone()
+    }
+
+    /// The groups that were split from this one and are still there.
+    fn children(&self) -> Vec<Arc<Hall<N, C, P>>> {
+        lock(&self.children).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Whether no communicator that was split from this group's is still to be aborted.
+    pub(super) fn has_quiet_children(&self) -> bool {
+        self.children().iter().all(|child| child.lanes().iter().all(|lane| lane.is_quiet()))
     }
 
     fn abort_lanes(self: &Arc<Hall<N, C, P>>) {

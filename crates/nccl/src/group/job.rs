@@ -1,6 +1,6 @@
 //! What a worker carries out: the steps of one operation and the memory that it keeps until their end was observed.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use phalanx_core::Result;
 use phalanx_core::backend::{Buffers, Finished};
@@ -8,15 +8,28 @@ use phalanx_core::backend::{Buffers, Finished};
 use super::flight::Flight;
 use super::memory::{DeviceBuffer, PinnedBuffer};
 use super::plan::Step;
-use crate::api::Cuda;
+use crate::api::{Comm, Cuda};
 
 /// One operation on its way to a stream.
 pub(super) struct Job<C: Cuda> {
     pub(super) flight: Arc<Flight>,
     pub(super) steps: Vec<Step>,
     pub(super) held: Held<C>,
+    /// A split that comes before its steps.
+    pub(super) split: Option<Split>,
     /// The numbers of its collectives.
     pub(super) numbers: Vec<u32>,
+}
+
+/// What a rank asks of a split of the communicator.
+#[derive(Clone)]
+pub(super) struct Split {
+    /// None of a rank that is no member of the new group.
+    pub(super) colour: Option<i32>,
+    /// The rank's place in it.
+    pub(super) key: i32,
+    /// Where the new communicator is put.
+    pub(super) child: Arc<Mutex<Option<Comm>>>,
 }
 
 /// Memory that an operation uses.

@@ -7,9 +7,9 @@ use phalanx_core::{Error, Result};
 
 use super::failure;
 use super::hall::lock;
-use super::job::Job;
+use super::job::{Job, Split};
 use super::lane::{GLANCE, Hands, Hold, Lane, Line};
-use crate::api::{Comm, CommConfig, Cuda, Nccl, Process, UniqueId};
+use crate::api::{Comm, CommConfig, Cuda, Nccl, Process, Status, UniqueId};
 
 impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
     /// The communicator, which the ranks make together when they first need it.
@@ -72,6 +72,41 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         }
         self.settle(comm, "ncclCommInitRankConfig", status)?;
         Ok(comm)
+    }
+
+    /// Splits the communicator, which all its ranks do; those without a colour get none.
+    pub(super) fn split(&self, comm: Comm, split: &Split) -> Result<()> {
+        let hall = &self.hall;
+        let config = CommConfig { blocking: false, ..hall.options.config.clone() };
+        let (status, child) = self.inside(comm, |nccl| nccl.split(comm, split.colour, split.key, &config))?;
+        let began = status.is_success() || status.is_in_progress();
+        let child = Some(child).filter(|child| began && *child != Comm::NONE);
+        let ended = self.settle(comm, "ncclCommSplit", if child.is_some() { Status::SUCCESS } else { status });
+        let ended = ended.and_then(|()| child.map_or(Ok(()), |child| self.settle_child(child)));
+        match (child, &ended) {
+            (Some(child), Ok(())) => *lock(&split.child) = Some(child),
+            (Some(child), Err(_)) => {
+                let status = hall.stack.nccl.abort(child);
+                log::debug!("ncclCommAbort of what was split: {status}");
+            }
+            (None, _) => {}
+        }
+        ended
+    }
+
+    /// Waits while a communicator that nobody else knows of yet is in progress.
+    fn settle_child(&self, child: Comm) -> Result<()> {
+        let hall = &self.hall;
+        loop {
+            let seen = self.bell.count();
+            hall.check()?;
+            let status = hall.stack.nccl.async_error(child).unwrap_or_else(|status| status);
+            match status {
+                Status::SUCCESS => return Ok(()),
+                Status::IN_PROGRESS => self.bell.wait(seen, Some(hall.now() + GLANCE)),
+                failed => return Err(self.failed(child, "ncclCommSplit", failed)),
+            }
+        }
     }
 
     /// This rank's number in the communicator, how many ranks that has, and under which key they find its id: PyTorch's own.

@@ -75,6 +75,11 @@ pub(super) struct Hands<C: Cuda> {
 impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
     /// The lane of a line, which is made when it is first asked for.
     pub(super) fn of(hall: &Arc<Hall<N, C, P>>, line: Line) -> Result<Arc<Lane<N, C, P>>> {
+        Lane::with(hall, line, Hold::None)
+    }
+
+    /// The same, with a communicator that is there already.
+    pub(super) fn with(hall: &Arc<Hall<N, C, P>>, line: Line, held: Hold) -> Result<Arc<Lane<N, C, P>>> {
         let bell = hall.stack.process.bell();
         let lane = {
             let mut lanes = lock(&hall.lanes);
@@ -83,7 +88,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             }
             hall.check()?;
             let (queue, [is_inside, has_ended]) = (Mutex::default(), [false; 2].map(AtomicBool::new));
-            let hold = Mutex::new(Hold::None);
+            let hold = Mutex::new(held);
             let lane = Arc::new(Lane { hall: Arc::clone(hall), line, bell, queue, hold, is_inside, has_ended });
             lanes.push(Arc::clone(&lane));
             lane
@@ -117,7 +122,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
 
     /// Calls the library for the communicator, unless somebody aborts that: an abort begins when such a call has ended, or has not for so
     /// long that it must be stuck.
-    fn inside<T>(&self, comm: Comm, call: impl FnOnce(&N) -> T) -> Result<T> {
+    pub(super) fn inside<T>(&self, comm: Comm, call: impl FnOnce(&N) -> T) -> Result<T> {
         {
             let hold = lock(&self.hold);
             if *hold != Hold::Made(comm) {
@@ -137,6 +142,10 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
 
     /// Aborts the communicator, on a thread that may stay in the library for ever. Who makes one does it itself.
     pub(super) fn abort(&self) {
+        let until = self.hall.now() + self.hall.options.abort_timeout / 4;
+        while !self.hall.has_quiet_children() && self.hall.now() < until {
+            self.bell.wait(self.bell.count(), Some(self.hall.now() + GLANCE));
+        }
         let comm = {
             let mut hold = lock(&self.hold);
             match *hold {
@@ -153,6 +162,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         };
         if let Some(comm) = comm {
             let until = self.hall.now() + self.hall.options.abort_timeout / 4;
+            // See `inside`.
             while is_set(&self.is_inside) && self.hall.now() < until {
                 let seen = self.bell.count();
                 if is_set(&self.is_inside) {
@@ -299,6 +309,9 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             }
         };
         let comm = self.joined(job)?;
+        if let Some(split) = &job.split {
+            self.split(comm, split)?;
+        }
         let events = job.flight.events;
         if let Some(ready) = events.ready {
             hall.cuda("wait_event", cuda.wait_event(stream, ready))?;
@@ -362,7 +375,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
     }
 
     /// The error of a call, which is that of the device where it is dead.
-    fn failed(&self, comm: Comm, call: &str, status: Status) -> Error {
+    pub(super) fn failed(&self, comm: Comm, call: &str, status: Status) -> Error {
         let stack = &self.hall.stack;
         match stack.cuda.sticky_error(stack.device) {
             Some(code) => failure::of_cuda(&*stack.cuda, call, code),

@@ -9,6 +9,7 @@
 
 mod backend;
 mod device;
+mod division;
 mod failure;
 mod flight;
 mod hall;

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use phalanx_core::{ErrorKind, Message, OpKind, ReduceOp, Reduction};
+use phalanx_nccl::api::Version;
+use phalanx_nccl::group::NcclOptions;
+use phalanx_nccl::sim::Simulation;
 
-use crate::seats::seeds;
+use crate::seats::{clean, group, seeds};
 use crate::setting::run;
 
 #[test]
@@ -69,6 +72,17 @@ fn what_nccl_has_not_is_refused_and_the_group_goes_on() {
         group.all_reduce(&mut data, ReduceOp::Product).expect("multiplied");
         assert_eq!(data, [4; 3]);
     });
+}
+
+#[test]
+fn a_library_that_is_too_old_makes_no_group() {
+    let outcome = Simulation::new(1, 1).version(Version::new(2, 17, 1)).run(|rank| {
+        let error = group(&rank, "group", NcclOptions::default()).expect_err("too old");
+        (error.kind(), error.to_string())
+    });
+    let told = "NCCL: version 2.17.1 is older than 2.18.0".to_owned();
+    assert_eq!(outcome.results, [Some((ErrorKind::Setup, told))]);
+    clean(&outcome, 1);
 }
 
 #[test]

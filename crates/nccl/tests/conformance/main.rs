@@ -7,4 +7,5 @@ mod host;
 #[path = "../jobs/seats.rs"]
 mod seats;
 mod setting;
+mod split;
 mod world;

@@ -6,7 +6,7 @@ mod seats;
 
 use std::time::Duration;
 
-use phalanx_core::{DType, Error, ErrorKind, Op, PeerReason, ReduceOp, Result, Waiting};
+use phalanx_core::{DType, Error, ErrorKind, GroupOptions, Op, PeerReason, ReduceOp, Result, Waiting};
 use phalanx_nccl::api::{Cuda, Process};
 use phalanx_nccl::group::{DeviceBuffer, NcclOptions};
 use phalanx_nccl::sim::{Fault, Finding, Outcome, SimRank, Simulation};
@@ -166,6 +166,31 @@ fn an_abort_misses_children() {
     let faults = [(0, Fault::KernelNeverEnds { launch: 1 }), (0, Fault::AbortMissesChildren)];
     for outcome in judge(&faults, None, |_, error| is_timeout(error)) {
         assert_eq!((outcome.left_over, outcome.not_freed), (vec![], vec![(0, 0); 3]));
+    }
+}
+
+#[test]
+fn what_was_split_ends_with_the_whole_and_before_it() {
+    for seed in seeds(12) {
+        let job = (0..3).fold(Simulation::new(3, seed), |job, rank| job.fault(rank, Fault::AbortMissesChildren));
+        let outcome = job.run(|rank| {
+            let whole = group(&rank, "whole", NcclOptions::default()).expect("a group");
+            let part = whole.split(&[0, 1], GroupOptions::default()).expect("split");
+            // Rank 1 does not come to the part's operation, and then ends the whole.
+            let mut data = [1.0_f32; 2];
+            match &part {
+                Some(part) if rank.rank == 0 => part.group().all_reduce(&mut data, ReduceOp::Sum).err(),
+                _ if rank.rank == 1 => {
+                    whole.group().abort("enough");
+                    part.and_then(|part| part.group().barrier().err())
+                }
+                _ => whole.group().barrier().err(),
+            }
+        });
+        clean(&outcome, seed);
+        let told: Vec<String> =
+            outcome.results.into_iter().flatten().flatten().map(|error| error.to_string()).collect();
+        assert!(told.len() == 3 && told.iter().all(|told| told.contains("rank 1: enough")), "seed {seed}: {told:?}");
     }
 }
 
