@@ -5,6 +5,7 @@ mod blocking;
 mod bounds;
 mod check;
 mod coalesce;
+mod elsewhere;
 mod failing;
 mod lists;
 mod members;

@@ -1,0 +1,261 @@
+//! What is asked of NCCL.
+
+use super::{Comm, CommConfig, DataType, Device, RedOp, Registration, Span, Status, Stream, UniqueId, Version, Window};
+
+/// NCCL, real or simulated: one method for each function that is used, with the same meaning.
+///
+/// *Answers.* A call that can be in progress answers with its [`Status`] as the library gave it; where it makes something, with
+/// both, and what was made is one only if the status is success or in progress. A method that has a body here is one that a
+/// library of 2.18 need not have: it answers [`Status::ABSENT`] unless it is implemented, and so does an implementation whose library
+/// lacks the symbol.
+///
+/// *Threads.* Calls for one communicator come from one thread, but for [`async_error`](Nccl::async_error), [`abort`](Nccl::abort)
+/// and [`revoke`](Nccl::revoke), which come from any. [`group_start`](Nccl::group_start) and [`group_end`](Nccl::group_end) embrace calls
+/// of their own thread.
+///
+/// *Handles.* A communicator that this implementation did not give out, or that was destroyed or aborted, is answered with
+/// [`Status::INVALID_ARGUMENT`] and never followed.
+pub trait Nccl: Send + Sync + 'static {
+    /// The library's version.
+    fn version(&self) -> Result<Version, Status>;
+
+    /// The library's words for a status.
+    fn error_text(&self, status: Status) -> String;
+
+    /// The library's words for what last went wrong in a communicator, or anywhere.
+    fn last_error(&self, comm: Option<Comm>) -> String;
+
+    /// What the ranks of a new communicator find each other by.
+    fn unique_id(&self) -> Result<UniqueId, Status>;
+
+    /// Joins a communicator with a device, as one of so many ranks.
+    fn init(&self, device: Device, rank: i32, size: i32, id: &UniqueId, config: &CommConfig) -> (Status, Comm);
+
+    /// As [`init`](Nccl::init) with several ids, each from another rank. Since 2.23.
+    fn init_scalable(
+        &self,
+        _device: Device,
+        _rank: i32,
+        _size: i32,
+        _ids: &[UniqueId],
+        _config: &CommConfig,
+    ) -> (Status, Comm) {
+        (Status::ABSENT, Comm::NONE)
+    }
+
+    /// Splits a communicator: ranks of one colour get one, in the order of their keys; without a colour there is none for this
+    /// rank. All ranks call it.
+    fn split(&self, comm: Comm, colour: Option<i32>, key: i32, config: &CommConfig) -> (Status, Comm);
+
+    /// How many ranks a communicator has.
+    fn count(&self, comm: Comm) -> Result<i32, Status>;
+
+    /// This rank's number in it.
+    fn rank(&self, comm: Comm) -> Result<i32, Status>;
+
+    /// The device it was made on.
+    fn device(&self, comm: Comm) -> Result<Device, Status>;
+
+    /// How a communicator stands: success, in progress, or what it failed of.
+    fn async_error(&self, comm: Comm) -> Result<Status, Status>;
+
+    /// Brings a communicator to its end: what was called is finished.
+    fn finalize(&self, comm: Comm) -> Status;
+
+    /// Frees a finished communicator. Never after [`abort`](Nccl::abort).
+    fn destroy(&self, comm: Comm) -> Status;
+
+    /// Ends what a communicator does and frees it.
+    fn abort(&self, comm: Comm) -> Status;
+
+    /// Ends what a communicator does, so that it can be shrunk or aborted. Since 2.28.7.
+    fn revoke(&self, _comm: Comm) -> Status {
+        Status::ABSENT
+    }
+
+    /// A communicator of all ranks but these. Since 2.27.
+    fn shrink(&self, _comm: Comm, _without: &[i32], _config: &CommConfig, _after_error: bool) -> (Status, Comm) {
+        (Status::ABSENT, Comm::NONE)
+    }
+
+    /// A communicator with more ranks. A new rank has no communicator yet and brings its number. Since 2.29.2.
+    fn grow(
+        &self,
+        _comm: Option<Comm>,
+        _size: i32,
+        _id: Option<&UniqueId>,
+        _rank: Option<i32>,
+        _config: &CommConfig,
+    ) -> (Status, Comm) {
+        (Status::ABSENT, Comm::NONE)
+    }
+
+    /// What new ranks find a communicator by that is to grow. Since 2.29.2.
+    fn unique_id_of(&self, _comm: Comm) -> Result<UniqueId, Status> {
+        Err(Status::ABSENT)
+    }
+
+    /// Begins a group of calls.
+    fn group_start(&self) -> Status;
+
+    /// Ends it: now they are on their streams, unless this is in progress.
+    fn group_end(&self) -> Status;
+
+    /// As [`group_end`](Nccl::group_end), but only estimates how many microseconds it would take. Since 2.22.
+    fn group_simulate_end(&self) -> Result<f32, Status> {
+        Err(Status::ABSENT)
+    }
+
+    /// See [`Op::AllReduce`](phalanx_core::Op::AllReduce).
+    #[track_caller]
+    #[expect(clippy::too_many_arguments, reason = "as many as the function has")]
+    fn all_reduce(
+        &self,
+        send: Span,
+        recv: Span,
+        count: usize,
+        dtype: DataType,
+        op: RedOp,
+        comm: Comm,
+        stream: Stream,
+    ) -> Status;
+
+    /// See [`Op::Broadcast`](phalanx_core::Op::Broadcast). `send` matters on the root only.
+    #[track_caller]
+    #[expect(clippy::too_many_arguments, reason = "as many as the function has")]
+    fn broadcast(
+        &self,
+        send: Span,
+        recv: Span,
+        count: usize,
+        dtype: DataType,
+        root: i32,
+        comm: Comm,
+        stream: Stream,
+    ) -> Status;
+
+    /// See [`Op::Reduce`](phalanx_core::Op::Reduce). `recv` matters on the root only.
+    #[track_caller]
+    #[expect(clippy::too_many_arguments, reason = "as many as the function has")]
+    fn reduce(
+        &self,
+        send: Span,
+        recv: Span,
+        count: usize,
+        dtype: DataType,
+        op: RedOp,
+        root: i32,
+        comm: Comm,
+        stream: Stream,
+    ) -> Status;
+
+    /// See [`Op::AllGather`](phalanx_core::Op::AllGather); `count` is what each rank gives.
+    #[track_caller]
+    fn all_gather(&self, send: Span, recv: Span, count: usize, dtype: DataType, comm: Comm, stream: Stream) -> Status;
+
+    /// See [`Op::ReduceScatter`](phalanx_core::Op::ReduceScatter); `count` is what each rank gets.
+    #[track_caller]
+    #[expect(clippy::too_many_arguments, reason = "as many as the function has")]
+    fn reduce_scatter(
+        &self,
+        send: Span,
+        recv: Span,
+        count: usize,
+        dtype: DataType,
+        op: RedOp,
+        comm: Comm,
+        stream: Stream,
+    ) -> Status;
+
+    /// Gives elements to a rank.
+    #[track_caller]
+    fn send(&self, span: Span, count: usize, dtype: DataType, peer: i32, comm: Comm, stream: Stream) -> Status;
+
+    /// Takes elements from a rank.
+    #[track_caller]
+    fn recv(&self, span: Span, count: usize, dtype: DataType, peer: i32, comm: Comm, stream: Stream) -> Status;
+
+    /// See [`Op::AllToAll`](phalanx_core::Op::AllToAll); `count` is what each rank gives to each. Since 2.28.3.
+    #[track_caller]
+    fn all_to_all(&self, _: Span, _: Span, _count: usize, _: DataType, _: Comm, _: Stream) -> Status {
+        Status::ABSENT
+    }
+
+    /// See [`Op::Gather`](phalanx_core::Op::Gather). Since 2.28.3.
+    #[track_caller]
+    #[expect(clippy::too_many_arguments, reason = "as many as the function has")]
+    fn gather(&self, _: Span, _: Span, _count: usize, _: DataType, _root: i32, _: Comm, _: Stream) -> Status {
+        Status::ABSENT
+    }
+
+    /// See [`Op::Scatter`](phalanx_core::Op::Scatter). Since 2.28.3.
+    #[track_caller]
+    #[expect(clippy::too_many_arguments, reason = "as many as the function has")]
+    fn scatter(&self, _: Span, _: Span, _count: usize, _: DataType, _root: i32, _: Comm, _: Stream) -> Status {
+        Status::ABSENT
+    }
+
+    /// A reduction that multiplies this rank's elements first.
+    fn create_pre_mul_sum(&self, scalar: Scalar, dtype: DataType, comm: Comm) -> Result<RedOp, Status>;
+
+    /// Frees a reduction that was created.
+    fn destroy_op(&self, op: RedOp, comm: Comm) -> Status;
+
+    /// Memory of a kind that can be registered best. Since 2.19.
+    fn allocate(&self, _device: Device, _byte_len: usize) -> Result<Span, Status> {
+        Err(Status::ABSENT)
+    }
+
+    /// Frees what [`allocate`](Nccl::allocate) gave. Since 2.19.
+    fn free(&self, _span: Span) -> Status {
+        Status::ABSENT
+    }
+
+    /// Makes memory known to a communicator. Since 2.19.
+    fn register(&self, _comm: Comm, _span: Span) -> Result<Registration, Status> {
+        Err(Status::ABSENT)
+    }
+
+    /// Makes it forget that memory. Since 2.19.
+    fn deregister(&self, _comm: Comm, _registration: Registration) -> Status {
+        Status::ABSENT
+    }
+
+    /// Makes memory known to all ranks; all call it. `symmetric` where it has the same offset everywhere. Since 2.27.
+    fn register_window(&self, _comm: Comm, _span: Span, _symmetric: bool) -> (Status, Option<Window>) {
+        (Status::ABSENT, None)
+    }
+
+    /// Takes that back. Since 2.27.
+    fn deregister_window(&self, _comm: Comm, _window: Window) -> Status {
+        Status::ABSENT
+    }
+
+    /// Gives a communicator's device memory back until [`resume`](Nccl::resume). Since 2.29.7.
+    fn suspend(&self, _comm: Comm) -> Status {
+        Status::ABSENT
+    }
+
+    /// Takes it again. Since 2.29.7.
+    fn resume(&self, _comm: Comm) -> Status {
+        Status::ABSENT
+    }
+
+    /// A figure about a communicator's memory, in bytes. Since 2.29.7.
+    fn memory_stat(&self, _comm: Comm, _stat: MemoryStat) -> Result<u64, Status> {
+        Err(Status::ABSENT)
+    }
+}
+
+/// Where the factor of a scaled sum is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scalar {
+    /// In the call: one element in its first bytes, read before the call returns.
+    Host([u8; 8]),
+    /// In memory of the device, read when the operation runs.
+    Device(Span),
+}
+
+/// A figure about a communicator's memory: `ncclCommMemStat_t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryStat(pub i32);

@@ -1,0 +1,234 @@
+//! The group over NCCL as a backend of core's: memory of the host goes through pinned memory to the device and back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use phalanx_core::backend::{Backend, Buffers, Number, Pending};
+use phalanx_core::player::Data;
+use phalanx_core::store::Store;
+use phalanx_core::{Call, Error, Layout, Op, OpKind, Result};
+use phalanx_mem::Buffer;
+
+use super::flight::{Refused, Waiting};
+use super::hall::Hall;
+use super::job::{Held, Job, Split};
+use super::lane::Line;
+use super::memory::{DeviceBuffer, PinnedBuffer};
+use super::options::NcclOptions;
+use super::plan::{Step, Task, plan};
+use super::stack::Stack;
+use crate::api::{Cuda, Event, Nccl, Process, Span};
+
+/// One rank's part of a group over NCCL. When it is dropped, the group is left: what is under way goes on to its end.
+pub struct NcclBackend<N: Nccl, C: Cuda, P: Process> {
+    pub(super) hall: Arc<Hall<N, C, P>>,
+}
+
+impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
+    /// This rank's part of a new group, whose ranks meet in the store under keys that are theirs alone. Communicators are made when they
+    /// are first needed.
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](phalanx_core::ErrorKind::Setup) where NCCL is too old or no thread is to be had.
+    pub fn new(
+        stack: Stack<N, C, P>,
+        layout: Layout,
+        store: Store,
+        options: NcclOptions,
+    ) -> Result<NcclBackend<N, C, P>> {
+        NcclBackend::with(Hall::new(stack, layout, store, options)?)
+    }
+
+    /// The same with a hall that is ready.
+    pub(super) fn with(hall: Arc<Hall<N, C, P>>) -> Result<NcclBackend<N, C, P>> {
+        let (watch, name) = (Arc::clone(&hall), format!("nccl-watch-{}", hall.layout.rank()));
+        if !hall.stack.process.spawn(name, Box::new(move || watch.watch())) {
+            return Err(Error::setup("NCCL", "no thread is to be had for the watch"));
+        }
+        Ok(NcclBackend { hall })
+    }
+
+    /// How many communicators could not be aborted in time. Their threads and memory stay taken until the process ends.
+    pub fn abandoned(&self) -> usize {
+        self.hall.abandoned()
+    }
+
+    /// Begins an operation over memory of the device, after what the event stands for.
+    pub(super) fn launch(&self, calls: Vec<(Call, Vec<Step>)>, held: Held<C>, ready: Option<Event>) -> Result<Waiting> {
+        let hall = &self.hall;
+        // Messages of a batch must not wait for each other, so they go together, through the communicator of all.
+        let line = if calls.len() == 1 { line_of(&calls[0].0.op, hall.layout.rank()) } else { Line::Whole };
+        let numbers = calls.iter().map(|(call, _)| call).filter(|call| !call.op.is_message());
+        let numbers = numbers.map(|call| call.sequence).collect();
+        let (mut only, mut steps) = (Vec::new(), Vec::new());
+        for (call, own) in calls {
+            hall.note(&call);
+            only.push(call);
+            steps.extend(own);
+        }
+        let flight = hall.depart(only, ready)?;
+        let waiting = hall.waiting(Arc::clone(&flight));
+        hall.give(line, Job { flight, steps, held, split: None, numbers })?;
+        Ok(waiting)
+    }
+
+    /// Begins a split of the communicator of all.
+    pub(super) fn divide(&self, call: Call, split: Split) -> Result<Waiting> {
+        let hall = &self.hall;
+        hall.note(&call);
+        let numbers = vec![call.sequence];
+        let flight = hall.depart(vec![call], None)?;
+        let waiting = hall.waiting(Arc::clone(&flight));
+        let (steps, held, split) = (Vec::new(), Held::device(Vec::new()), Some(split));
+        hall.give(Line::Whole, Job { flight, steps, held, split, numbers })?;
+        Ok(waiting)
+    }
+
+    /// What NCCL is asked for an operation, over this memory.
+    pub(super) fn plan(&self, call: &Call, input: Option<Span>, output: Span) -> Result<Vec<Step>> {
+        check(&call.op)?;
+        let (rank, size) = (self.hall.layout.rank(), self.hall.layout.size());
+        let Call { op, dtype, factor, .. } = call;
+        plan(&Task { op, dtype: *dtype, factor: *factor, input, output, rank, size }, self.hall.version)
+    }
+
+    /// Memory of the device and pinned memory for an operation over the host's, and what is done.
+    fn stage(&self, call: &Call, buffers: Buffers) -> Result<(Vec<Step>, Held<C>)> {
+        let (cuda, device) = (&self.hall.stack.cuda, self.hall.stack.device);
+        let mut steps = Vec::new();
+        let (mut on_device, mut on_host) = (Vec::new(), Vec::new());
+        let mut input = None;
+        if let Some(given) = &buffers.input {
+            let (host, memory) = uploaded(cuda, device, given.as_bytes())?;
+            steps.push(Step::Copy { to: memory.span(), from: host.span() });
+            input = Some(memory.span());
+            on_device.push(memory);
+            on_host.push(host);
+        }
+        let byte_len = buffers.output.byte_len();
+        let (host, memory) = if call.in_place && !buffers.output.is_empty() {
+            let staged = uploaded(cuda, device, buffers.output.as_bytes())?;
+            steps.push(Step::Copy { to: staged.1.span(), from: staged.0.span() });
+            staged
+        } else {
+            let byte_len = if call.op.kind() == OpKind::Barrier { BARRIER } else { byte_len };
+            (PinnedBuffer::new(cuda, byte_len)?, DeviceBuffer::new(cuda, device, byte_len)?)
+        };
+        let output = memory.span();
+        steps.extend(self.plan(call, input, output)?);
+        if byte_len > 0 {
+            steps.push(Step::Copy { to: host.span(), from: output });
+        }
+        on_device.push(memory);
+        on_host.push(host);
+        let steps = steps.into_iter().filter(|step| !is_nothing(step)).collect();
+        Ok((steps, Held { device: on_device, host: on_host, staged: Some(buffers), copy: None }))
+    }
+
+    fn begin(&self, call: Call, buffers: Buffers) -> Box<dyn Pending> {
+        let failed = |call: &Call, error: Error| {
+            call.end(|| self.hall.now(), Some(&error));
+            self.hall.skip(call);
+            // The others have called it too and wait for this rank: they are told.
+            if !matches!(error, Error::Usage(_)) {
+                self.hall.fail(error.clone(), None);
+            }
+            Box::new(Refused(Some(error))) as Box<dyn Pending>
+        };
+        if let Err(error) = self.hall.check() {
+            return failed(&call, error);
+        }
+        let spare = call.clone();
+        match self.stage(&call, buffers).and_then(|(steps, held)| self.launch(vec![(call, steps)], held, None)) {
+            Ok(waiting) => Box::new(waiting),
+            Err(error) => failed(&spare, error),
+        }
+    }
+}
+
+impl<N: Nccl, C: Cuda, P: Process> Backend for NcclBackend<N, C, P> {
+    fn number(&self, op: OpKind, _: Duration) -> Result<Number> {
+        self.hall.check()?;
+        Ok(self.hall.numbers.next(op))
+    }
+
+    fn upcoming(&self) -> u32 {
+        self.hall.numbers.upcoming()
+    }
+
+    fn submit(&self, call: Call, buffers: Buffers) -> Box<dyn Pending> {
+        call.open(self.hall.now());
+        self.begin(call, buffers)
+    }
+
+    fn run(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
+        call.open(self.hall.now());
+        let input = (!call.in_place).then(|| Buffer::copied_from(data.input));
+        let buffers = Buffers { input, output: Buffer::copied_from(data.output) };
+        let ended = self.begin(call.clone(), buffers).wait(None);
+        let finished = ended.unwrap_or_else(|| Err(Error::aborted("the operation has no end")))?;
+        data.output.copy_from_slice(finished.buffers.output.as_bytes());
+        Ok(match call.op {
+            Op::Recv { from, .. } => from,
+            _ => finished.source,
+        })
+    }
+
+    fn abort(&self, cause: Error) {
+        self.hall.fail(cause, None);
+    }
+
+    fn now(&self) -> Duration {
+        self.hall.now()
+    }
+}
+
+impl<N: Nccl, C: Cuda, P: Process> Drop for NcclBackend<N, C, P> {
+    fn drop(&mut self) {
+        self.hall.close();
+    }
+}
+
+/// That NCCL has an operation like this: it matches messages by their order alone.
+fn check(op: &Op) -> Result<()> {
+    match op {
+        Op::Send { tag, .. } | Op::Recv { tag, .. } if *tag != 0 => {
+            let expected = "must be 0: NCCL matches messages by their order alone";
+            Err(Error::usage(op.kind(), "tag", tag, expected))
+        }
+        Op::Recv { from: None, .. } => {
+            Err(Error::usage(op.kind(), "from", "any", "must be a rank: NCCL does not receive from whichever sends"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whose communicator serves an operation.
+fn line_of(op: &Op, rank: usize) -> Line {
+    match op {
+        Op::Send { to: peer, .. } | Op::Recv { from: Some(peer), .. } => Line::Pair(rank.min(*peer), rank.max(*peer)),
+        _ => Line::Whole,
+    }
+}
+
+/// Bytes in pinned memory, and memory of the device for them.
+fn uploaded<C: Cuda>(
+    cuda: &Arc<C>,
+    device: crate::api::Device,
+    bytes: &[u8],
+) -> Result<(PinnedBuffer<C>, DeviceBuffer<C>)> {
+    let host = PinnedBuffer::new(cuda, bytes.len())?;
+    let memory = DeviceBuffer::new(cuda, device, bytes.len())?;
+    if !bytes.is_empty() {
+        host.write(bytes)?;
+    }
+    Ok((host, memory))
+}
+
+fn is_nothing(step: &Step) -> bool {
+    matches!(step, Step::Copy { to, from } if from.is_empty() || to == from)
+}
+
+/// Bytes of what a barrier adds up.
+pub(super) const BARRIER: usize = 4;

@@ -1,0 +1,285 @@
+//! What a program calls: operations over memory of its device, in order with its own streams.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use phalanx_core::backend::Pending;
+use phalanx_core::reduce::Factor;
+use phalanx_core::store::Store;
+use phalanx_core::{Call, DType, Error, Group, GroupOptions, Layout, Op, OpKind, Result};
+
+use super::backend::{BARRIER, NcclBackend};
+use super::flight::{Stage, Waiting};
+use super::hall::Hall;
+use super::job::Held;
+use super::memory::{DeviceBuffer, PinnedBuffer};
+use super::options::NcclOptions;
+use super::plan::Step;
+use super::stack::Stack;
+use crate::api::{Cuda, Nccl, Process, Stream};
+
+/// A group whose operations are over memory of a device.
+///
+/// Each begins after what was submitted to a stream of the program's before, and ends without that stream: the program makes a stream
+/// wait for its end with [`DeviceWork::fence`], or waits itself. Numbers, the flight recorder, hooks and alarms are those of
+/// [`group`](DeviceGroup::group), which has the same operations over memory of the host.
+pub struct DeviceGroup<N: Nccl, C: Cuda, P: Process> {
+    group: Group,
+    backend: Arc<NcclBackend<N, C, P>>,
+}
+
+/// An operation over memory of a device that is under way. Dropping it lets it go on; its memory stays until its end was observed.
+#[must_use = "an operation's errors are only seen by waiting for it"]
+pub struct DeviceWork<N: Nccl, C: Cuda, P: Process> {
+    waiting: Waiting,
+    hall: Arc<Hall<N, C, P>>,
+    group: Group,
+}
+
+/// Operations that are to begin together.
+pub struct Batch<'a, N: Nccl, C: Cuda, P: Process> {
+    of: &'a DeviceGroup<N, C, P>,
+    calls: Vec<(Call, Vec<Step>)>,
+    buffers: Vec<DeviceBuffer<C>>,
+    refused: Option<Error>,
+}
+
+impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
+    /// A group of these ranks, which meet in the store under keys that are theirs alone.
+    ///
+    /// # Errors
+    ///
+    /// See [`NcclBackend::new`].
+    pub fn new(
+        stack: Stack<N, C, P>,
+        layout: Layout,
+        store: Store,
+        options: NcclOptions,
+        group: GroupOptions,
+    ) -> Result<DeviceGroup<N, C, P>> {
+        let backend = Arc::new(NcclBackend::new(stack, layout.clone(), store, options)?);
+        Ok(DeviceGroup { group: Group::new(layout, Arc::clone(&backend) as _, group), backend })
+    }
+
+    /// A group that is there already.
+    pub(super) fn over(group: Group, backend: Arc<NcclBackend<N, C, P>>) -> DeviceGroup<N, C, P> {
+        DeviceGroup { group, backend }
+    }
+
+    pub(super) fn backend(&self) -> &NcclBackend<N, C, P> {
+        &self.backend
+    }
+
+    /// The same group, over memory of the host.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// How many communicators could not be aborted in time.
+    pub fn abandoned(&self) -> usize {
+        self.backend.abandoned()
+    }
+
+    /// Begins an operation after all that was submitted to `stream`. The input is absent where it works in place.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for what may not be called like this, or NCCL has not; of what the group failed.
+    #[track_caller]
+    pub fn submit(
+        &self,
+        op: Op,
+        dtype: DType,
+        factor: Option<Factor>,
+        (input, output): (Option<&DeviceBuffer<C>>, &DeviceBuffer<C>),
+        stream: Stream,
+    ) -> Result<DeviceWork<N, C, P>> {
+        let (call, mut steps) = self.call(op, dtype, factor, (input, output))?;
+        let device: Vec<DeviceBuffer<C>> = input.into_iter().chain([output]).cloned().collect();
+        let mut held = Held::device(device);
+        if self.backend.hall.options.compares_results && gives_all_alike(&call.op) && output.byte_len() > 0 {
+            let copy = PinnedBuffer::new(self.backend.hall.stack.cuda(), output.byte_len());
+            let copy = copy.map_err(|error| self.dropped(&call, error))?;
+            steps.push(Step::Copy { to: copy.span(), from: output.span() });
+            held.copy = Some(copy);
+        }
+        self.begin(vec![(call, steps)], held, stream)
+    }
+
+    /// Waits, on its own stream alone, until all ranks have come to their calls of this.
+    #[track_caller]
+    pub fn barrier(&self, stream: Stream) -> Result<DeviceWork<N, C, P>> {
+        let hall = &self.backend.hall;
+        let one = DeviceBuffer::new(hall.stack.cuda(), hall.stack.device, BARRIER)?;
+        let call = self.group.call_elsewhere(Op::Barrier, DType::F32, None, Some(0), 0)?;
+        let steps = self.backend.plan(&call, None, one.span()).map_err(|error| self.dropped(&call, error))?;
+        self.begin(vec![(call, steps)], Held::device(vec![one]), stream)
+    }
+
+    /// Begins the operations that `add` adds as one: all collectives, or all messages. Nothing begins when one of them is refused.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`submit`](DeviceGroup::submit), and [`Usage`](phalanx_core::ErrorKind::Usage) for an empty batch.
+    #[track_caller]
+    pub fn coalesce(&self, stream: Stream, add: impl FnOnce(&mut Batch<'_, N, C, P>)) -> Result<DeviceWork<N, C, P>> {
+        let mut batch = Batch { of: self, calls: Vec::new(), buffers: Vec::new(), refused: None };
+        add(&mut batch);
+        let Batch { calls, buffers, refused, .. } = batch;
+        if let Some(error) = refused {
+            calls.iter().for_each(|(call, _)| drop(self.dropped(call, error.clone())));
+            return Err(error);
+        }
+        if calls.is_empty() {
+            return Err(Error::usage(OpKind::Barrier, "batch", "empty", "must have operations"));
+        }
+        self.begin(together(calls), Held::device(buffers), stream)
+    }
+
+    #[track_caller]
+    fn call(
+        &self,
+        op: Op,
+        dtype: DType,
+        factor: Option<Factor>,
+        (input, output): (Option<&DeviceBuffer<C>>, &DeviceBuffer<C>),
+    ) -> Result<(Call, Vec<Step>)> {
+        let kind = op.kind();
+        let given = input.map(|input| input.len(kind, "input", dtype)).transpose()?;
+        let taken = output.len(kind, "output", dtype)?;
+        let call = self.group.call_elsewhere(op, dtype, factor, given, taken)?;
+        let steps = self.backend.plan(&call, input.map(DeviceBuffer::span), output.span());
+        let steps = steps.map_err(|error| self.dropped(&call, error))?;
+        Ok((call, steps))
+    }
+
+    /// A call that was numbered and does not begin.
+    fn dropped(&self, call: &Call, error: Error) -> Error {
+        call.end(|| self.backend.hall.now(), Some(&error));
+        self.backend.hall.skip(call);
+        error
+    }
+
+    fn begin(&self, calls: Vec<(Call, Vec<Step>)>, held: Held<C>, stream: Stream) -> Result<DeviceWork<N, C, P>> {
+        let hall = &self.backend.hall;
+        hall.check()?;
+        let spare: Vec<Call> = calls.iter().map(|(call, _)| call.clone()).collect();
+        let begun = hall.event().and_then(|ready| {
+            hall.cuda("record_event", hall.stack.cuda.record_event(ready, stream))?;
+            self.backend.launch(calls, held, Some(ready))
+        });
+        match begun {
+            Ok(waiting) => Ok(DeviceWork { waiting, hall: Arc::clone(hall), group: self.group.clone() }),
+            Err(error) => {
+                spare.iter().for_each(|call| call.end(|| hall.now(), Some(&error)));
+                hall.fail(error.clone(), None);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<N: Nccl, C: Cuda, P: Process> Batch<'_, N, C, P> {
+    /// Adds an operation.
+    #[track_caller]
+    pub fn add(
+        &mut self,
+        op: Op,
+        dtype: DType,
+        factor: Option<Factor>,
+        (input, output): (Option<&DeviceBuffer<C>>, &DeviceBuffer<C>),
+    ) {
+        if self.refused.is_some() {
+            return;
+        }
+        let is_message = op.is_message();
+        if self.calls.first().is_some_and(|(first, _)| first.op.is_message() != is_message) {
+            let expected = "must be all collectives or all messages";
+            self.refused = Some(Error::usage(op.kind(), "batch", "of both", expected));
+            return;
+        }
+        match self.of.call(op, dtype, factor, (input, output)) {
+            Ok(call) => {
+                self.calls.push(call);
+                self.buffers.extend(input.into_iter().chain([output]).cloned());
+            }
+            Err(error) => self.refused = Some(error),
+        }
+    }
+}
+
+impl<N: Nccl, C: Cuda, P: Process> DeviceWork<N, C, P> {
+    /// Makes a stream wait for the end; what is submitted to it from now on sees what the operation gave. Returns once the operation is
+    /// on its own stream, which it is at once but for the first one of a communicator.
+    ///
+    /// # Errors
+    ///
+    /// Those of the operation, if it has failed by now.
+    pub fn fence(&self, stream: Stream) -> Result<()> {
+        self.waiting.until(|stage| stage != Stage::Queued, None);
+        if let Some(error) = self.waiting.flight.error() {
+            return Err(error);
+        }
+        let cuda = &self.hall.stack.cuda;
+        self.hall.cuda("wait_event", cuda.wait_event(stream, self.waiting.flight.events.end))
+    }
+
+    /// Waits for the end; the operation's own timeout bounds it.
+    pub fn wait(mut self) -> Result<()> {
+        let ended = self.waiting.wait(None).unwrap_or_else(|| Err(Error::aborted("the operation has no end")));
+        ended.map(drop).inspect_err(|error| self.group.failed_elsewhere(error))
+    }
+
+    /// Whether the end has come.
+    pub fn is_done(&self) -> bool {
+        self.waiting.is_done()
+    }
+
+    /// How long the device took, once the end has come and where time is kept.
+    pub fn duration(&self) -> Option<Duration> {
+        let events = self.waiting.flight.events;
+        let start = events.start.filter(|_| self.is_done())?;
+        let millis = self.hall.stack.cuda.elapsed(start, events.end).ok()?;
+        Some(Duration::from_secs_f32((millis / 1000.0).max(0.0)))
+    }
+}
+
+impl<N: Nccl, C: Cuda, P: Process> fmt::Debug for DeviceGroup<N, C, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceGroup({})", self.group.name())
+    }
+}
+
+impl<N: Nccl, C: Cuda, P: Process> fmt::Debug for DeviceWork<N, C, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DeviceWork")
+    }
+}
+
+/// The calls of several operations as one group of calls, after all copies. Messages of a batch go through the communicator of all.
+fn together(calls: Vec<(Call, Vec<Step>)>) -> Vec<(Call, Vec<Step>)> {
+    let (mut copies, mut joined) = (Vec::new(), Vec::new());
+    let mut only = Vec::new();
+    for (call, steps) in calls {
+        for step in steps {
+            match step {
+                Step::Calls(calls) => joined.extend(calls),
+                copy => copies.push(copy),
+            }
+        }
+        only.push((call, Vec::new()));
+    }
+    if !joined.is_empty() {
+        copies.push(Step::Calls(joined));
+    }
+    if let Some((_, steps)) = only.first_mut() {
+        *steps = copies;
+    }
+    only
+}
+
+/// Whether all ranks get the same bytes.
+fn gives_all_alike(op: &Op) -> bool {
+    matches!(op, Op::AllReduce { .. } | Op::AllGather { .. } | Op::Broadcast { .. })
+}

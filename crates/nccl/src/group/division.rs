@@ -1,0 +1,81 @@
+//! Groups that are split from another: their communicator comes from that one's, without an id of its own.
+
+use std::sync::{Arc, Mutex};
+
+use phalanx_core::backend::Pending;
+use phalanx_core::{DType, Error, Group, GroupOptions, Layout, Op, OpKind, Result};
+
+use super::backend::NcclBackend;
+use super::device::DeviceGroup;
+use super::hall::{Hall, lock};
+use super::job::Split;
+use super::lane::{Hold, Lane, Line};
+use crate::api::{Comm, Cuda, Nccl, Process};
+
+impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
+    /// A group of some ranks of this one, in this order, with its resources. All ranks of this group call it with the same members, at the
+    /// same place among their operations; those that are no members get none. When this group fails, so does the new one.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for members that are not ranks of this group, or one twice; whatever kept the ranks from
+    /// splitting.
+    #[track_caller]
+    pub fn split(&self, members: &[usize], options: GroupOptions) -> Result<Option<DeviceGroup<N, C, P>>> {
+        let hall = &self.backend().hall;
+        check(members, hall.layout.size())?;
+        let place = members.iter().position(|&member| member == hall.layout.rank());
+        let call = self.group().call_elsewhere(Op::Barrier, DType::U8, None, Some(0), 0)?;
+        let sequence = call.sequence;
+        let child = Arc::new(Mutex::new(None));
+        let colour = place.map(|_| 0);
+        let key = place.and_then(|place| i32::try_from(place).ok()).unwrap_or_default();
+        let spare = call.clone();
+        let begun = self.backend().divide(call, Split { colour, key, child: Arc::clone(&child) });
+        let mut waiting = begun.inspect_err(|error| {
+            spare.end(|| hall.now(), Some(error));
+            hall.fail(error.clone(), None);
+        })?;
+        waiting.wait(None).unwrap_or_else(|| Err(Error::aborted("the split has no end")))?;
+        let (Some(place), Some(comm)) = (place, lock(&child).take()) else { return Ok(None) };
+        self.adopt(comm, place, members, (sequence, options)).map(Some).inspect_err(|_| {
+            // Nobody has come to know it, so nobody else ends it.
+            let status = hall.stack.nccl.abort(comm);
+            log::debug!("ncclCommAbort of what was split: {status}");
+        })
+    }
+
+    /// The new group over a communicator that was split.
+    fn adopt(
+        &self,
+        comm: Comm,
+        place: usize,
+        members: &[usize],
+        (sequence, options): (u32, GroupOptions),
+    ) -> Result<DeviceGroup<N, C, P>> {
+        let hall = &self.backend().hall;
+        let hosts = members.iter().map(|&member| hall.layout.hosts()[member]).collect();
+        let layout = Layout::new(place, hosts)?;
+        let store = hall.store.scope("phalanx").scope("split").scope(&sequence.to_string());
+        let own = Hall::new(hall.stack.clone(), layout.clone(), store, hall.options.clone())?;
+        Lane::with(&own, Line::Whole, Hold::Made(comm))?;
+        lock(&hall.children).push(Arc::downgrade(&own));
+        let backend = NcclBackend::with(Arc::clone(&own)).inspect_err(|_| own.close())?;
+        let backend = Arc::new(backend);
+        if let Err(error) = hall.check() {
+            backend.hall.fail(error, None);
+        }
+        Ok(DeviceGroup::over(Group::new(layout, Arc::clone(&backend) as _, options), backend))
+    }
+}
+
+fn check(members: &[usize], size: usize) -> Result<()> {
+    let wrong = members.iter().enumerate().find(|(at, rank)| **rank >= size || members[..*at].contains(rank));
+    match wrong {
+        None if !members.is_empty() => Ok(()),
+        _ => {
+            let expected = format!("must be different ranks below the group size {size}");
+            Err(Error::usage(OpKind::Barrier, "members", format!("{members:?}"), expected))
+        }
+    }
+}

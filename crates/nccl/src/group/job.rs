@@ -1,0 +1,71 @@
+//! What a worker carries out: the steps of one operation and the memory that it keeps until their end was observed.
+
+use std::sync::{Arc, Mutex};
+
+use phalanx_core::Result;
+use phalanx_core::backend::{Buffers, Finished};
+
+use super::flight::Flight;
+use super::memory::{DeviceBuffer, PinnedBuffer};
+use super::plan::Step;
+use crate::api::{Comm, Cuda};
+
+/// One operation on its way to a stream.
+pub(super) struct Job<C: Cuda> {
+    pub(super) flight: Arc<Flight>,
+    pub(super) steps: Vec<Step>,
+    pub(super) held: Held<C>,
+    /// A split that comes before its steps.
+    pub(super) split: Option<Split>,
+    /// The numbers of its collectives.
+    pub(super) numbers: Vec<u32>,
+}
+
+/// What a rank asks of a split of the communicator.
+#[derive(Clone)]
+pub(super) struct Split {
+    /// None of a rank that is no member of the new group.
+    pub(super) colour: Option<i32>,
+    /// The rank's place in it.
+    pub(super) key: i32,
+    /// Where the new communicator is put.
+    pub(super) child: Arc<Mutex<Option<Comm>>>,
+}
+
+/// Memory that an operation uses.
+pub(super) struct Held<C: Cuda> {
+    #[expect(dead_code, reason = "it is held, not looked at")]
+    pub(super) device: Vec<DeviceBuffer<C>>,
+    pub(super) host: Vec<PinnedBuffer<C>>,
+    /// The program's memory, where it is the host's: what comes back goes there.
+    pub(super) staged: Option<Buffers>,
+    /// A copy of what all ranks must have got alike.
+    pub(super) copy: Option<PinnedBuffer<C>>,
+}
+
+impl<C: Cuda> Held<C> {
+    /// Memory of the device alone.
+    pub(super) fn device(device: Vec<DeviceBuffer<C>>) -> Held<C> {
+        Held { device, host: Vec::new(), staged: None, copy: None }
+    }
+
+    /// What the caller gets, once the end was observed.
+    pub(super) fn settle(&mut self) -> Result<Finished> {
+        let mut buffers = self.staged.take().unwrap_or_default();
+        if let Some(output) = self.host.last().filter(|_| !buffers.output.is_empty()) {
+            output.read(buffers.output.as_bytes_mut())?;
+        }
+        Ok(Finished { buffers, source: None })
+    }
+
+    /// A hash of what all ranks must have got alike.
+    pub(super) fn digest(&self) -> Option<u64> {
+        let copy = self.copy.as_ref()?;
+        let mut bytes = vec![0; copy.span().byte_len()];
+        copy.read(&mut bytes).ok()?;
+        // FNV-1a: no adversary chooses the data, and every flipped bit changes it.
+        Some(bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME)))
+    }
+}
+
+const PRIME: u64 = 0x0100_0000_01b3;

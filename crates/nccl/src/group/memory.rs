@@ -1,0 +1,148 @@
+//! Memory of a device and pinned memory of the host, freed when the last handle is gone.
+
+use std::fmt;
+use std::sync::Arc;
+
+use phalanx_core::{DType, Error, Result};
+
+use super::failure;
+use crate::api::{Cuda, Device, Span};
+
+/// Memory of a device, or a part of it. Clones and parts are handles on the same memory, which is freed with the last of them.
+///
+/// Operations keep a handle until their end was observed, so memory that only an operation still uses lives as long as it must. What
+/// the program itself puts on streams, it must wait for before it drops its last handle.
+pub struct DeviceBuffer<C: Cuda> {
+    owner: Arc<Owner<C>>,
+    span: Span,
+}
+
+/// Memory of the host that devices copy from and to while the host goes on.
+pub struct PinnedBuffer<C: Cuda> {
+    owner: Arc<Owner<C>>,
+    span: Span,
+}
+
+struct Owner<C: Cuda> {
+    cuda: Arc<C>,
+    /// None for memory of the host.
+    device: Option<Device>,
+    span: Span,
+}
+
+impl<C: Cuda> DeviceBuffer<C> {
+    /// New memory of a device, whose content has no meaning.
+    ///
+    /// # Errors
+    ///
+    /// [`Device`](phalanx_core::ErrorKind::Device) when memory is out, or the device does not answer well.
+    #[track_caller]
+    pub fn new(cuda: &Arc<C>, device: Device, byte_len: usize) -> Result<DeviceBuffer<C>> {
+        let made = if byte_len == 0 { Ok(Span::EMPTY) } else { cuda.allocate(device, byte_len) };
+        let span = made.map_err(|code| failure::of_cuda(&**cuda, "allocate", code))?;
+        let owner = Arc::new(Owner { cuda: Arc::clone(cuda), device: Some(device), span });
+        Ok(DeviceBuffer { owner, span })
+    }
+
+    /// Where it is.
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    /// Its bytes.
+    pub fn byte_len(&self) -> usize {
+        self.span.byte_len()
+    }
+
+    /// So many bytes of it from an offset on.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) where it has not so many.
+    pub fn part(&self, offset: usize, byte_len: usize) -> Result<DeviceBuffer<C>> {
+        let span = self.span.part(offset, byte_len).ok_or_else(|| {
+            let expected = format!("must lie within the {} bytes", self.byte_len());
+            Error::usage("part", "offset", format!("{offset} with {byte_len} bytes"), expected)
+        })?;
+        Ok(DeviceBuffer { owner: Arc::clone(&self.owner), span })
+    }
+
+    /// How many elements it holds.
+    pub(super) fn len(&self, call: phalanx_core::OpKind, argument: &'static str, dtype: DType) -> Result<usize> {
+        if self.byte_len().is_multiple_of(dtype.byte_len()) {
+            return Ok(self.byte_len() / dtype.byte_len());
+        }
+        let expected = format!("must be a multiple of the {} bytes of {dtype}", dtype.byte_len());
+        Err(Error::usage(call, argument, format!("{} bytes long", self.byte_len()), expected))
+    }
+}
+
+impl<C: Cuda> PinnedBuffer<C> {
+    /// New pinned memory, whose content has no meaning.
+    ///
+    /// # Errors
+    ///
+    /// [`Device`](phalanx_core::ErrorKind::Device) when memory is out.
+    #[track_caller]
+    pub fn new(cuda: &Arc<C>, byte_len: usize) -> Result<PinnedBuffer<C>> {
+        let made = if byte_len == 0 { Ok(Span::EMPTY) } else { cuda.allocate_host(byte_len) };
+        let span = made.map_err(|code| failure::of_cuda(&**cuda, "allocate_host", code))?;
+        Ok(PinnedBuffer { owner: Arc::new(Owner { cuda: Arc::clone(cuda), device: None, span }), span })
+    }
+
+    /// Where it is.
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    /// Copies from it. What a device wrote is there once the end of that was observed.
+    #[track_caller]
+    pub fn read(&self, into: &mut [u8]) -> Result<()> {
+        let cuda = &*self.owner.cuda;
+        cuda.read_host(self.span, into).map_err(|code| failure::of_cuda(cuda, "read_host", code))
+    }
+
+    /// Copies to it.
+    #[track_caller]
+    pub fn write(&self, from: &[u8]) -> Result<()> {
+        let cuda = &*self.owner.cuda;
+        cuda.write_host(self.span, from).map_err(|code| failure::of_cuda(cuda, "write_host", code))
+    }
+}
+
+impl<C: Cuda> Drop for Owner<C> {
+    fn drop(&mut self) {
+        let freed = match self.device {
+            _ if self.span.is_empty() => Ok(()),
+            Some(device) => self.cuda.free(device, self.span),
+            None => self.cuda.free_host(self.span),
+        };
+        if let Err(code) = freed {
+            log::debug!("memory was not freed: {code}");
+        }
+    }
+}
+
+impl<C: Cuda> Clone for DeviceBuffer<C> {
+    fn clone(&self) -> DeviceBuffer<C> {
+        DeviceBuffer { owner: Arc::clone(&self.owner), span: self.span }
+    }
+}
+
+impl<C: Cuda> Clone for PinnedBuffer<C> {
+    fn clone(&self) -> PinnedBuffer<C> {
+        PinnedBuffer { owner: Arc::clone(&self.owner), span: self.span }
+    }
+}
+
+impl<C: Cuda> fmt::Debug for DeviceBuffer<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceBuffer({:?})", self.span)
+    }
+}
+
+impl<C: Cuda> fmt::Debug for PinnedBuffer<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PinnedBuffer({:?})", self.span)
+    }
+}

@@ -1,0 +1,36 @@
+//! The process group over NCCL.
+//!
+//! A communicator has a lane: one thread that makes all calls of NCCL for it. What a program submits, the lane puts on a stream of its
+//! own, between what the program's stream has to do before and the event of the end. Memory stays until that event was observed.
+//! One more thread watches: it ends operations in time, asks communicators how they are, tells the other ranks how this one stands and
+//! compares. After a failure everything ends in errors at once, and communicators are aborted from threads that nobody waits for.
+
+#![forbid(unsafe_code)]
+
+mod backend;
+mod device;
+mod division;
+mod failure;
+mod flight;
+mod hall;
+mod job;
+mod joining;
+mod keys;
+mod lane;
+mod maker;
+mod memory;
+mod options;
+mod plan;
+mod settings;
+mod stack;
+mod standing;
+mod watch;
+
+pub use backend::NcclBackend;
+pub use device::{Batch, DeviceGroup, DeviceWork};
+pub use keys::torch_keys;
+pub use maker::NcclMaker;
+pub use memory::{DeviceBuffer, PinnedBuffer};
+pub use options::NcclOptions;
+pub use settings::{Effect, SETTINGS};
+pub use stack::Stack;

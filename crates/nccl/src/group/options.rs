@@ -1,0 +1,93 @@
+//! How a group over NCCL behaves.
+
+use std::time::Duration;
+
+use crate::api::CommConfig;
+
+/// How a group over NCCL behaves. Ranks must agree on all but the times.
+#[derive(Clone, Debug)]
+pub struct NcclOptions {
+    pub(super) config: CommConfig,
+    pub(super) is_high_priority: bool,
+    pub(super) keeps_time: bool,
+    pub(super) is_strict: bool,
+    pub(super) compares_results: bool,
+    pub(super) heartbeat: Duration,
+    pub(super) unresponsive: Duration,
+    pub(super) abort_timeout: Duration,
+}
+
+impl Default for NcclOptions {
+    /// Streams of ordinary priority, no timing, a heartbeat of 250 ms, a rank lost that was silent for 10 s, 5 s for an abort.
+    fn default() -> NcclOptions {
+        NcclOptions {
+            config: CommConfig::default(),
+            is_high_priority: false,
+            keeps_time: false,
+            is_strict: false,
+            compares_results: false,
+            heartbeat: Duration::from_millis(250),
+            unresponsive: Duration::from_secs(10),
+            abort_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+impl NcclOptions {
+    /// How communicators are made. They never block, whatever it says.
+    #[must_use]
+    pub fn config(mut self, config: CommConfig) -> NcclOptions {
+        self.config = CommConfig { blocking: false, ..config };
+        self
+    }
+
+    /// Whether collectives go before other work of the device: `TORCH_NCCL_HIGH_PRIORITY`.
+    #[must_use]
+    pub fn high_priority(mut self, is_high: bool) -> NcclOptions {
+        self.is_high_priority = is_high;
+        self
+    }
+
+    /// Whether operations say how long the device took: `TORCH_NCCL_ENABLE_TIMING`.
+    #[must_use]
+    pub fn timing(mut self, keeps_time: bool) -> NcclOptions {
+        self.keeps_time = keeps_time;
+        self
+    }
+
+    /// Whether ranks compare each operation before it begins, so that nothing moves where they differ; it costs a meeting on the store
+    /// each time. Otherwise they compare while it runs, at most a heartbeat late.
+    #[must_use]
+    pub fn strict(mut self, is_strict: bool) -> NcclOptions {
+        self.is_strict = is_strict;
+        self
+    }
+
+    /// Whether ranks compare what operations gave that give all of them the same: each copies it to its host and tells the others a hash.
+    #[must_use]
+    pub fn compare_results(mut self, compares: bool) -> NcclOptions {
+        self.compares_results = compares;
+        self
+    }
+
+    /// How often a rank tells the others how it stands, and looks after its operations.
+    #[must_use]
+    pub fn heartbeat(mut self, every: Duration) -> NcclOptions {
+        self.heartbeat = every.max(Duration::from_millis(1));
+        self
+    }
+
+    /// After how much silence a rank is given up.
+    #[must_use]
+    pub fn unresponsive(mut self, after: Duration) -> NcclOptions {
+        self.unresponsive = after;
+        self
+    }
+
+    /// How long an abort may take before its communicator is abandoned.
+    #[must_use]
+    pub fn abort_timeout(mut self, timeout: Duration) -> NcclOptions {
+        self.abort_timeout = timeout;
+        self
+    }
+}

@@ -1,0 +1,253 @@
+//! The watch: one thread a group that ends operations in time, asks communicators how they are, and compares what ranks say of themselves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use phalanx_core::{Desync, Error, Last, OpKind, PeerReason, Result, Stuck, Waiting};
+
+use super::flight::Flight;
+use super::hall::{Hall, History, is_set, lock};
+use super::job::Job;
+use super::standing::Standing;
+use crate::api::{Cuda, Nccl, Process};
+
+/// What the watch remembers from one round to the next.
+struct Watch {
+    beat: u64,
+    next: Duration,
+    /// Of each rank, the last beat and when it was news.
+    heard: Vec<Option<(u64, Duration)>>,
+    has_told_fate: bool,
+    has_abandoned: bool,
+}
+
+impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
+    /// The thread of the watch.
+    pub(super) fn watch(self: Arc<Hall<N, C, P>>) {
+        let heard = vec![None; self.layout.size()];
+        let mut watch = Watch { beat: 0, next: self.now(), heard, has_told_fate: false, has_abandoned: false };
+        loop {
+            let seen = self.bell.count();
+            self.look_after(&mut watch);
+            if self.now() >= watch.next {
+                self.beat(&mut watch);
+                watch.next = self.now() + self.options.heartbeat;
+            }
+            if is_set(&self.is_closing) && self.is_at_rest(&watch) {
+                break;
+            }
+            let first = self.under_way().iter().map(|flight| flight.deadline).min();
+            self.bell.wait(seen, Some(first.map_or(watch.next, |first| first.min(watch.next))));
+        }
+        self.tell(&mut watch, true);
+        // Dropped without the lock: what is freed with them calls the driver.
+        let lanes = std::mem::take(&mut *lock(&self.lanes));
+        drop(lanes);
+    }
+
+    /// Whether all threads of lanes have ended that will.
+    fn is_at_rest(&self, watch: &Watch) -> bool {
+        let told = watch.has_told_fate || self.fate().is_none();
+        told && (watch.has_abandoned || self.lanes().iter().all(|lane| lane.has_ended()))
+    }
+
+    /// Ends what has taken too long, and gives up aborts that do.
+    fn look_after(self: &Arc<Hall<N, C, P>>, watch: &mut Watch) {
+        let now = self.now();
+        if let Some(late) = self.under_way().into_iter().find(|flight| flight.deadline <= now) {
+            // What others have said by now says who is missing.
+            self.listen(watch);
+            self.fail(self.late(&late), Some(&late));
+        }
+        match self.fate() {
+            Some(fate) if fate.at + self.options.abort_timeout <= now && !watch.has_abandoned => {
+                watch.has_abandoned = true;
+                self.lanes().iter().filter(|lane| !lane.is_quiet()).for_each(|lane| lane.abandon());
+                self.lanes().iter().for_each(|lane| lane.ring());
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells the others how this rank stands, and hears how they do.
+    fn beat(self: &Arc<Hall<N, C, P>>, watch: &mut Watch) {
+        if self.layout.size() == 1 {
+            watch.has_told_fate = true;
+            return;
+        }
+        self.tell(watch, false);
+        self.listen(watch);
+        if self.fate().is_none()
+            && let Some(error) = self.compare().or_else(|| self.lost(watch))
+        {
+            self.fail(error, self.under_way().first());
+        }
+    }
+
+    fn tell(&self, watch: &mut Watch, has_left: bool) {
+        if self.layout.size() == 1 {
+            return;
+        }
+        watch.beat += 1;
+        let standing = {
+            let history = lock(&self.history);
+            let prints = history.prints.iter().map(|(print, _)| *print).collect();
+            let digests = history.digests.iter().copied().collect();
+            Standing { beat: watch.beat, has_left, called: history.called, prints, digests }
+        };
+        let store = self.store.with_timeout(self.options.heartbeat);
+        let key = format!("{STANDING}{}", self.layout.rank());
+        if let Err(error) = store.set(&key, standing.encode()) {
+            log::debug!("a rank's standing is not told: {error}");
+        }
+        if let Some(fate) = self.fate().filter(|_| !watch.has_told_fate) {
+            let text = format!("rank {}: {}", self.layout.rank(), fate.error);
+            watch.has_told_fate = store.compare_set(FATE, "", text).is_ok() || has_left;
+        }
+    }
+
+    fn listen(self: &Arc<Hall<N, C, P>>, watch: &mut Watch) {
+        let (store, now) = (self.store.with_timeout(self.options.heartbeat), self.now());
+        for rank in (0..self.layout.size()).filter(|&rank| rank != self.layout.rank()) {
+            let Ok(Some(bytes)) = store.find(&format!("{STANDING}{rank}")) else { continue };
+            let Some(standing) = Standing::decode(&bytes) else { continue };
+            if watch.heard[rank].is_none_or(|(beat, _)| beat != standing.beat) {
+                watch.heard[rank] = Some((standing.beat, now));
+            }
+            lock(&self.standings)[rank] = Some(standing);
+        }
+        if self.fate().is_none()
+            && let Ok(Some(text)) = store.find(FATE)
+        {
+            let error = Error::aborted(String::from_utf8_lossy(&text).into_owned());
+            self.fail(error, self.under_way().first());
+        }
+    }
+
+    /// A rank that has not been heard for too long, or left while it was needed.
+    fn lost(&self, watch: &Watch) -> Option<Error> {
+        let now = self.now();
+        let standings = lock(&self.standings).clone();
+        let is_needed = !self.under_way().is_empty();
+        watch.heard.iter().enumerate().find_map(|(rank, heard)| {
+            let (_, at) = (*heard)?;
+            let silent = now.saturating_sub(at);
+            if standings[rank].as_ref().is_some_and(|standing| standing.has_left) {
+                let detail = "while an operation waits for it";
+                let is_late = silent >= self.options.heartbeat * 2;
+                return (is_needed && is_late).then(|| Error::peer(rank, PeerReason::Left, detail));
+            }
+            let detail = format!("no sign of it for {silent:?}");
+            (silent >= self.options.unresponsive).then(|| Error::peer(rank, PeerReason::Unresponsive, detail))
+        })
+    }
+
+    /// What differs between what this rank and another called, or were given.
+    fn compare(&self) -> Option<Error> {
+        let (history, standings) = (lock(&self.history), lock(&self.standings).clone());
+        let known = |standing: Option<Standing>| standing.unwrap_or_default();
+        let all: Vec<Standing> = standings.into_iter().map(known).collect();
+        let differs = |(peer, standing): (usize, &Standing)| self.quarrel(&history, peer, standing);
+        all.iter().enumerate().find_map(differs).or_else(|| self.corrupt(&history, &all))
+    }
+
+    fn quarrel(&self, history: &History, peer: usize, standing: &Standing) -> Option<Error> {
+        standing.prints.iter().find_map(|theirs| {
+            let ours = history.prints.iter().map(|(print, _)| print).find(|ours| ours.sequence == theirs.sequence)?;
+            let difference = ours.difference(theirs)?;
+            let (rank, sequence) = (self.layout.rank(), theirs.sequence);
+            let phalanx_core::Difference { field, ours, theirs } = difference;
+            Some(Error::from(Desync { sequence, rank, peer, field, ours, theirs, moved: true }))
+        })
+    }
+
+    /// The rank whose result is another than that of most.
+    fn corrupt(&self, history: &History, all: &[Standing]) -> Option<Error> {
+        let rank = self.layout.rank();
+        history.digests.iter().find_map(|&(sequence, own)| {
+            let of = |standing: &Standing| {
+                standing.digests.iter().find(|(of, _)| *of == sequence).map(|(_, digest)| *digest)
+            };
+            let given: Vec<(usize, u64)> = (0..all.len())
+                .filter_map(|peer| Some((peer, if peer == rank { own } else { of(&all[peer])? })))
+                .collect();
+            let mut votes: BTreeMap<u64, usize> = BTreeMap::new();
+            given.iter().for_each(|(_, digest)| *votes.entry(*digest).or_default() += 1);
+            if votes.len() < 2 || given.len() < all.len() {
+                return None;
+            }
+            let most = votes.iter().max_by_key(|(_, votes)| **votes).map(|(digest, _)| *digest)?;
+            let culprit = given.iter().find(|(_, digest)| *digest != most)?.0;
+            let detail = format!("operation {sequence} gave it another result than most ranks got");
+            Some(Error::peer(culprit, PeerReason::Corrupt, detail))
+        })
+    }
+
+    /// The error of an operation that has taken too long: who has not come to it, or else all whom it waits for.
+    pub(super) fn late(&self, flight: &Flight) -> Error {
+        if let Some(peer) = flight.peer {
+            let on = if flight.op == OpKind::Send { Waiting::Taking } else { Waiting::Giving };
+            return flight.timed_out(vec![Stuck { peer, on }]);
+        }
+        let (own, standings) = (self.layout.rank(), lock(&self.standings).clone());
+        let others = (0..self.layout.size()).filter(|&rank| rank != own);
+        let missing: Vec<Stuck> = others
+            .clone()
+            .filter(|&rank| standings[rank].as_ref().is_none_or(|standing| standing.called <= flight.sequence))
+            .map(|peer| Stuck { peer, on: Waiting::Coming { last: self.last(standings[peer].as_ref()) } })
+            .collect();
+        if missing.is_empty() {
+            return flight.timed_out(others.map(Stuck::unknown).collect());
+        }
+        flight.timed_out(missing)
+    }
+
+    /// What a rank called last, and where this rank called the same.
+    fn last(&self, standing: Option<&Standing>) -> Option<Last> {
+        let print = standing?.prints.last()?;
+        let history = lock(&self.history);
+        let ours = history.prints.iter().find(|(ours, _)| ours.sequence == print.sequence);
+        let site = ours.map(|(_, site)| site.clone()).unwrap_or_default();
+        Some(Last { op: print.op, sequence: print.sequence, site })
+    }
+
+    /// Compares an operation with all ranks before it begins.
+    pub(super) fn meet(&self, job: &Job<C>) -> Result<()> {
+        let Some(&sequence) = job.numbers.first() else { return Ok(()) };
+        let print = lock(&self.history).prints.iter().map(|(print, _)| *print).find(|print| print.sequence == sequence);
+        let Some(print) = print else { return Ok(()) };
+        let left = job.flight.deadline.saturating_sub(self.now());
+        let store = self.store.with_timeout(left);
+        let key = |rank: usize| format!("{MEETING}{sequence}/{rank}");
+        let lost = |error| match error {
+            phalanx_core::store::StoreError::Timeout { .. } => self.late(&job.flight),
+            error => Error::setup("the meeting of ranks", error),
+        };
+        let rank = self.layout.rank();
+        store.set(&key(rank), print.encode()).map_err(lost)?;
+        for peer in (0..self.layout.size()).filter(|&peer| peer != rank) {
+            let bytes = store.get(&key(peer)).map_err(lost)?;
+            let standing = bytes.try_into().ok().and_then(|bytes| phalanx_core::Fingerprint::decode(&bytes).ok());
+            let prints = standing.into_iter().collect();
+            if let Some(error) = self.quarrel(&lock(&self.history), peer, &Standing { prints, ..Standing::default() }) {
+                let Error::Desync(desync) = error else { return Err(error) };
+                return Err(Error::from(Desync { moved: false, ..*desync }));
+            }
+        }
+        Ok(())
+    }
+
+    /// How many communicators could not be aborted.
+    pub(super) fn abandoned(&self) -> usize {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+}
+
+/// Where ranks say how they stand.
+const STANDING: &str = "phalanx/standing/";
+/// Where the first failure is told.
+const FATE: &str = "phalanx/fate";
+/// Where ranks meet before each operation, if they do.
+const MEETING: &str = "phalanx/meeting/";

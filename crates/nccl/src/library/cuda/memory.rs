@@ -1,0 +1,165 @@
+//! Memory: what was given out, so that it is freed once and read only while it is there.
+
+use std::collections::BTreeMap;
+use std::ptr;
+use std::sync::Mutex;
+
+use super::table::{Opaque, Rows, Side};
+use super::{CudaDriver, locked};
+use crate::api::{Copy2d, CudaCode, Device, Span};
+
+/// What this driver gave out, by address.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    device: Mutex<BTreeMap<u64, (Device, usize)>>,
+    host: Mutex<BTreeMap<u64, usize>>,
+}
+
+impl Memory {
+    /// The device in whose memory this lies.
+    pub(super) fn device_with(&self, span: Span) -> Option<Device> {
+        let held = locked(&self.device);
+        let (start, (device, byte_len)) = held.range(..=span.address()).next_back()?;
+        let end = usize::try_from(span.address() - start).ok()?.checked_add(span.byte_len())?;
+        (end <= *byte_len).then_some(*device)
+    }
+}
+
+impl CudaDriver {
+    pub(super) fn take_device_memory(&self, device: Device, byte_len: usize) -> Result<Span, CudaCode> {
+        if byte_len == 0 {
+            return Ok(Span::EMPTY);
+        }
+        let mut address = 0;
+        self.on(device, || {
+            // SAFETY: room for an address.
+            self.call(&self.functions.allocate, |call| unsafe { call(&mut address, byte_len) })
+        })?;
+        locked(&self.memory.device).insert(address, (device, byte_len));
+        Ok(Span::new(address, byte_len))
+    }
+
+    pub(super) fn give_device_memory(&self, device: Device, span: Span) -> Result<(), CudaCode> {
+        if span.is_empty() {
+            return Ok(());
+        }
+        let mut held = locked(&self.memory.device);
+        if held.get(&span.address()) != Some(&(device, span.byte_len())) {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        held.remove(&span.address());
+        drop(held);
+        // SAFETY: what was given out, and is not given out any more.
+        self.on(device, || self.call(&self.functions.free, |call| unsafe { call(span.address()) }))
+    }
+
+    pub(super) fn take_host_memory(&self, byte_len: usize) -> Result<Span, CudaCode> {
+        if byte_len == 0 {
+            return Ok(Span::EMPTY);
+        }
+        let mut address: Opaque = ptr::null_mut();
+        self.on(HOST, || {
+            // SAFETY: room for an address.
+            self.call(&self.functions.allocate_host, |call| unsafe { call(&mut address, byte_len, PORTABLE) })
+        })?;
+        let span = Span::new(address.expose_provenance() as u64, byte_len);
+        locked(&self.memory.host).insert(span.address(), byte_len);
+        Ok(span)
+    }
+
+    pub(super) fn give_host_memory(&self, span: Span) -> Result<(), CudaCode> {
+        if span.is_empty() {
+            return Ok(());
+        }
+        let mut held = locked(&self.memory.host);
+        if held.get(&span.address()) != Some(&span.byte_len()) {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        held.remove(&span.address());
+        let address = ptr::with_exposed_provenance_mut(span.address() as usize);
+        // SAFETY: what was given out, and is not given out any more. Who reads or writes it holds the lock.
+        self.on(HOST, || self.call(&self.functions.free_host, |call| unsafe { call(address) }))
+    }
+
+    pub(super) fn read_pinned(&self, from: Span, to: &mut [u8]) -> Result<(), CudaCode> {
+        self.with_pinned(from, to.len(), |address| {
+            // SAFETY: as many bytes as both have. It is there while the lock is held, and nothing of Rust's lies in it.
+            unsafe { ptr::copy_nonoverlapping(address.cast_const(), to.as_mut_ptr(), to.len()) }
+        })
+    }
+
+    pub(super) fn write_pinned(&self, to: Span, from: &[u8]) -> Result<(), CudaCode> {
+        self.with_pinned(to, from.len(), |address| {
+            // SAFETY: as many bytes as both have. It is there while the lock is held, and nothing of Rust's lies in it.
+            unsafe { ptr::copy_nonoverlapping(from.as_ptr(), address, from.len()) }
+        })
+    }
+
+    /// Does something with pinned memory, of which this is a part of that length.
+    fn with_pinned(&self, span: Span, byte_len: usize, run: impl FnOnce(*mut u8)) -> Result<(), CudaCode> {
+        if span.byte_len() != byte_len {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        if span.is_empty() {
+            return Ok(());
+        }
+        let held = locked(&self.memory.host);
+        let (start, len) = held.range(..=span.address()).next_back().ok_or(CudaCode::INVALID_VALUE)?;
+        let offset = usize::try_from(span.address() - start).unwrap_or(usize::MAX);
+        if offset.checked_add(byte_len).is_none_or(|end| end > *len) {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        run(ptr::with_exposed_provenance_mut(span.address() as usize));
+        Ok(())
+    }
+}
+
+/// A copy of rows as the driver takes it, if none reaches past its memory.
+pub(super) fn rows(copy: Copy2d) -> Result<Rows, CudaCode> {
+    let fits = |span: Span, pitch: usize| {
+        let last = copy.rows.saturating_sub(1).checked_mul(pitch);
+        let end = last.and_then(|last| last.checked_add(copy.width));
+        pitch >= copy.width && end.is_some_and(|end| end <= span.byte_len())
+    };
+    if !fits(copy.to, copy.to_pitch) || !fits(copy.from, copy.from_pitch) {
+        return Err(CudaCode::INVALID_VALUE);
+    }
+    let side = |span: Span, pitch| Side {
+        x_in_bytes: 0,
+        y: 0,
+        kind: UNIFIED,
+        host: ptr::null(),
+        device: span.address(),
+        array: ptr::null(),
+        pitch,
+    };
+    Ok(Rows {
+        from: side(copy.from, copy.from_pitch),
+        to: side(copy.to, copy.to_pitch),
+        width: copy.width,
+        height: copy.rows,
+    })
+}
+
+/// Pinned memory is everybody's; some context must be current.
+const HOST: Device = Device(0);
+/// `CU_MEMHOSTALLOC_PORTABLE`: pinned for every device.
+const PORTABLE: u32 = 1;
+/// `CU_MEMORYTYPE_UNIFIED`: the driver knows from the address what it is.
+const UNIFIED: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stay_within_their_memory() {
+        let span = |byte_len| Span::new(0x1000, byte_len);
+        let copy = |to, from| Copy2d { to: span(to), to_pitch: 10, from: span(from), from_pitch: 4, width: 4, rows: 3 };
+        assert!(rows(copy(24, 12)).is_ok());
+        assert!(rows(copy(23, 12)).is_err() && rows(copy(24, 11)).is_err());
+        assert!(rows(Copy2d { to_pitch: 3, ..copy(99, 99) }).is_err());
+        assert!(rows(Copy2d { rows: usize::MAX, ..copy(99, 99) }).is_err());
+        assert!(rows(Copy2d { rows: 0, width: 0, ..copy(0, 0) }).is_ok());
+    }
+}

@@ -1,0 +1,91 @@
+//! The process as it is: the clock that never goes back, threads of the system, and bells to wait on.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::register::locked;
+use crate::api::{Bell, Process};
+
+/// The process as it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    start: Instant,
+}
+
+impl Machine {
+    /// Time begins now.
+    pub fn new() -> Machine {
+        Machine { start: Instant::now() }
+    }
+}
+
+impl Default for Machine {
+    fn default() -> Machine {
+        Machine::new()
+    }
+}
+
+impl Process for Machine {
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn spawn(&self, name: String, body: Box<dyn FnOnce() + Send>) -> bool {
+        thread::Builder::new().name(name).spawn(body).is_ok()
+    }
+
+    fn bell(&self) -> Arc<dyn Bell> {
+        Arc::new(Rung { count: Mutex::new(0), wake: Condvar::new(), start: self.start })
+    }
+}
+
+#[derive(Debug)]
+struct Rung {
+    count: Mutex<u64>,
+    wake: Condvar,
+    start: Instant,
+}
+
+impl Bell for Rung {
+    fn count(&self) -> u64 {
+        *locked(&self.count)
+    }
+
+    fn ring(&self) {
+        *locked(&self.count) += 1;
+        self.wake.notify_all();
+    }
+
+    fn wait(&self, seen: u64, until: Option<Duration>) {
+        let count = locked(&self.count);
+        let is_quiet = |count: &mut u64| *count <= seen;
+        match until {
+            None => drop(self.wake.wait_while(count, is_quiet)),
+            Some(until) => {
+                let left = until.saturating_sub(self.start.elapsed());
+                drop(self.wake.wait_timeout_while(count, left, is_quiet));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_is_not_missed_and_a_wait_is_bounded() {
+        let machine = Machine::new();
+        let bell = machine.bell();
+        let seen = bell.count();
+        let other = Arc::clone(&bell);
+        assert!(machine.spawn("rings".into(), Box::new(move || other.ring())));
+        bell.wait(seen, None);
+        assert_eq!(bell.count(), seen + 1);
+        bell.wait(seen, Some(Duration::ZERO));
+        let until = machine.now() + Duration::from_millis(1);
+        bell.wait(bell.count(), Some(until));
+        assert!(machine.now() >= until);
+    }
+}

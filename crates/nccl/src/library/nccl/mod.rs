@@ -1,0 +1,107 @@
+//! NCCL as it is installed, opened at run time.
+
+mod calls;
+mod image;
+mod member;
+mod reach;
+mod refusal;
+mod table;
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use phalanx_core::Result;
+use rustc_hash::FxHashMap;
+
+use self::image::Names;
+use self::member::{Known, Member};
+use self::table::Functions;
+use super::cuda::CudaDriver;
+use super::register::Register;
+use super::search::{Search, Wanted};
+use super::shared::SharedObject;
+use super::table::Absent;
+use crate::api::{Device, Status, Version};
+
+/// NCCL as it is installed.
+///
+/// Every function is optional but the one that tells the version: what a library lacks is answered with [`Status::ABSENT`], and
+/// [`last_error`](crate::api::Nccl::last_error) names it, with the version that is needed. It is never closed.
+///
+/// Memory must outlast what was submitted with it. What is submitted is checked against the bounds of its memory first.
+pub struct NcclLibrary {
+    functions: Functions,
+    version: Version,
+    path: String,
+    driver: Option<Arc<CudaDriver>>,
+    comms: Register<Member>,
+    registrations: Register<Known>,
+    windows: Register<Known>,
+    /// What [`allocate`](crate::api::Nccl::allocate) gave: the device and the length, by address.
+    allocations: Mutex<FxHashMap<u64, (Device, usize)>>,
+    names: Names,
+}
+
+impl NcclLibrary {
+    /// Opens the first library of 2.18 or later. Its streams and devices are those of the driver; without one it can tell its version
+    /// and make ids, but no communicator.
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](phalanx_core::ErrorKind::Setup): no library will do. Says what was tried, and why it would not.
+    pub fn open(search: &Search, driver: Option<Arc<CudaDriver>>) -> Result<NcclLibrary> {
+        let (functions, version, path) = search.find(&NCCL, accept)?;
+        Ok(NcclLibrary {
+            functions,
+            version,
+            path,
+            driver,
+            comms: Register::new(),
+            registrations: Register::new(),
+            windows: Register::new(),
+            allocations: Mutex::default(),
+            names: Names::default(),
+        })
+    }
+
+    /// The file that was opened.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The functions that this library lacks.
+    pub fn missing(&self) -> Vec<Absent> {
+        let missing = self.functions.missing().into_iter();
+        missing.map(|(function, needed)| Absent { function, found: self.version, needed }).collect()
+    }
+}
+
+impl fmt::Debug for NcclLibrary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NCCL {} at {}", self.version, self.path)
+    }
+}
+
+/// Whether a library is NCCL, and new enough.
+fn accept(object: SharedObject) -> Result<(Functions, Version, String), String> {
+    let functions = Functions::of(&object);
+    let name = functions.get_version.name;
+    let Some(tell) = functions.get_version.call else {
+        return Err(format!("is no NCCL, as it does not export {name}"));
+    };
+    let mut code = 0;
+    // SAFETY: room for one number.
+    let status = Status(unsafe { tell(&mut code) });
+    if !status.is_success() {
+        return Err(format!("{name} answers {status} ({})", status.0));
+    }
+    let version = Version::from_code(u32::try_from(code).unwrap_or_default());
+    if version < Version::OLDEST {
+        return Err(format!("is NCCL {version}, and {} is the oldest that will do", Version::OLDEST));
+    }
+    let path = object.path_of(name);
+    object.keep();
+    Ok((functions, version, path))
+}
+
+const NCCL: Wanted = Wanted { what: "NCCL", names: &["libnccl.so.2", "libnccl.so"], packages: &["nvidia/nccl/lib"] };

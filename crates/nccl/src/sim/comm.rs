@@ -1,0 +1,260 @@
+//! Simulated communicators: who comes together, what each asked for, and what that waits for. What it does to data is elsewhere.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::Location;
+
+use super::fault::Fault;
+use super::order::Order;
+use super::stage::State;
+use crate::api::{DataType, RedOp, Scalar, Span, Status};
+
+/// All communicators of all ranks.
+#[derive(Default)]
+pub(super) struct Comms {
+    pub(super) handles: Vec<Handle>,
+    pub(super) rings: Vec<Ring>,
+    pub(super) fused: Vec<Fused>,
+    /// By unique id, the ring that forms under it.
+    pub(super) ids: BTreeMap<u64, usize>,
+    /// Splits of a ring: by ring and how many came before.
+    pub(super) splits: BTreeMap<(usize, usize), Vec<Option<Wish>>>,
+}
+
+/// What one rank asks of a split: its colour, its key and its new handle.
+pub(super) type Wish = (Option<i32>, i32, u64);
+
+/// What one rank holds.
+pub(super) struct Handle {
+    pub(super) rank: usize,
+    pub(super) device: i32,
+    /// Which communicator of its rank.
+    pub(super) number: usize,
+    pub(super) is_blocking: bool,
+    pub(super) end: Option<End>,
+    /// Once the ranks have come together: which ring, and as whom.
+    pub(super) seat: Option<(usize, usize)>,
+    /// How often it will still say that it is in progress.
+    pub(super) polls: u32,
+    /// Questions answered since it was ready.
+    pub(super) asked: usize,
+    /// What goes onto streams when the polls are over.
+    pub(super) launch: Vec<(usize, usize, Order)>,
+    pub(super) parent: Option<u64>,
+    pub(super) splits: usize,
+    /// Reductions that were created.
+    pub(super) ops: Vec<Option<(Scalar, DataType)>>,
+}
+
+/// How a handle ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Aborted,
+    Destroyed,
+}
+
+/// The ranks of a communicator.
+#[derive(Default)]
+pub(super) struct Ring {
+    pub(super) members: Vec<Option<u64>>,
+    /// By number of the collective, what each member brings.
+    pub(super) calls: Vec<Vec<Option<(usize, usize)>>>,
+    /// How many collectives each member has called.
+    pub(super) called: Vec<usize>,
+    /// The collective that is next to move data.
+    pub(super) next: usize,
+    pub(super) told: bool,
+    /// Messages by sender and receiver: those given, and those that are wanted.
+    pub(super) mail: BTreeMap<(usize, usize), Mail>,
+}
+
+/// Messages between two members that still have no other half.
+#[derive(Default)]
+pub(super) struct Mail {
+    pub(super) given: VecDeque<(usize, usize)>,
+    pub(super) wanted: VecDeque<(usize, usize)>,
+}
+
+/// What one group of calls became: one piece of work on one stream.
+pub(super) struct Fused {
+    pub(super) rank: usize,
+    pub(super) handle: u64,
+    pub(super) stream: usize,
+    pub(super) launch: usize,
+    pub(super) parts: Vec<Part>,
+    pub(super) has_arrived: bool,
+    pub(super) is_killed: bool,
+    pub(super) moment: u64,
+}
+
+/// One call of it.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) kind: Kind,
+    pub(super) send: Span,
+    pub(super) recv: Span,
+    pub(super) count: usize,
+    pub(super) dtype: DataType,
+    pub(super) op: RedOp,
+    /// The root or the peer.
+    pub(super) other: usize,
+    pub(super) is_done: bool,
+    pub(super) site: &'static Location<'static>,
+}
+
+/// What is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    AllReduce,
+    Broadcast,
+    Reduce,
+    AllGather,
+    ReduceScatter,
+    Send,
+    Recv,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::AllReduce => "ncclAllReduce",
+            Kind::Broadcast => "ncclBroadcast",
+            Kind::Reduce => "ncclReduce",
+            Kind::AllGather => "ncclAllGather",
+            Kind::ReduceScatter => "ncclReduceScatter",
+            Kind::Send => "ncclSend",
+            Kind::Recv => "ncclRecv",
+        }
+    }
+
+    pub(super) fn is_message(self) -> bool {
+        matches!(self, Kind::Send | Kind::Recv)
+    }
+}
+
+impl Comms {
+    pub(super) fn handle(&self, number: u64) -> Option<&Handle> {
+        self.handles.get(usize::try_from(number).ok()?.checked_sub(1)?)
+    }
+
+    pub(super) fn handle_mut(&mut self, number: u64) -> Option<&mut Handle> {
+        self.handles.get_mut(usize::try_from(number).ok()?.checked_sub(1)?)
+    }
+
+    /// Whether the ranks have come together and nothing is in progress.
+    pub(super) fn is_settled(&self, number: u64) -> bool {
+        self.handle(number).is_none_or(|handle| handle.end.is_some() || self.has_formed(handle))
+    }
+
+    /// Whether all ranks of a handle's ring have come.
+    pub(super) fn has_formed(&self, handle: &Handle) -> bool {
+        handle.seat.is_some_and(|(ring, _)| self.rings[ring].members.iter().all(Option::is_some))
+    }
+
+    /// Whether a piece of work has come to the head of its stream.
+    pub(super) fn has_arrived(&self, fused: usize) -> bool {
+        self.fused[fused].has_arrived
+    }
+
+    /// Whether it can arrive, or leave.
+    pub(super) fn can_play(&self, fused: usize) -> bool {
+        let fused = &self.fused[fused];
+        !fused.has_arrived || fused.is_killed || fused.parts.iter().all(|part| part.is_done)
+    }
+
+    /// Gives the ranks of a split their rings: one for each colour, in the order of keys and then of numbers.
+    pub(super) fn divide(&mut self, ring: usize, nth: usize) {
+        let entries: Vec<_> = self.splits.get(&(ring, nth)).into_iter().flatten().flatten().copied().collect();
+        let mut colours: BTreeMap<i32, Vec<(i32, u64)>> = BTreeMap::new();
+        for (colour, key, handle) in entries {
+            if let Some(colour) = colour {
+                colours.entry(colour).or_default().push((key, handle));
+            }
+        }
+        for (_, mut members) in colours {
+            members.sort_by_key(|(key, _)| *key);
+            let child = self.rings.len();
+            self.rings
+                .push(Ring { members: members.iter().map(|(_, handle)| Some(*handle)).collect(), ..Ring::default() });
+            for (member, (_, number)) in members.into_iter().enumerate() {
+                if let Some(handle) = self.handle_mut(number) {
+                    handle.seat = Some((child, member));
+                }
+            }
+        }
+    }
+
+    /// Ends all that a handle does on its streams.
+    pub(super) fn kill(&mut self, number: u64) {
+        let seat = self.handle(number).and_then(|handle| handle.seat);
+        self.fused.iter_mut().filter(|fused| fused.handle == number).for_each(|fused| fused.is_killed = true);
+        if let Some((ring, _)) = seat {
+            let alive = |(fused, _): &(usize, usize)| self.fused[*fused].handle != number;
+            for mail in self.rings[ring].mail.values_mut() {
+                mail.given.retain(alive);
+                mail.wanted.retain(alive);
+            }
+        }
+    }
+}
+
+impl State {
+    /// A new handle of a rank.
+    pub(super) fn new_handle(&mut self, rank: usize, device: i32, is_blocking: bool, parent: Option<u64>) -> u64 {
+        let number = self.engine.ranks[rank].comms;
+        self.engine.ranks[rank].comms += 1;
+        let polls = if is_blocking { 0 } else { self.draw.below(4) };
+        self.engine.comms.handles.push(Handle {
+            rank,
+            device,
+            number,
+            is_blocking,
+            end: None,
+            seat: None,
+            polls,
+            asked: 0,
+            launch: Vec::new(),
+            parent,
+            splits: 0,
+            ops: Vec::new(),
+        });
+        self.engine.comms.handles.len() as u64
+    }
+
+    /// What a handle answers when it is asked how it stands.
+    pub(super) fn ask(&mut self, number: u64) -> Status {
+        let Some(handle) = self.engine.comms.handle(number) else { return Status::INVALID_ARGUMENT };
+        let (rank, which) = (handle.rank, handle.number);
+        if self.engine.sticky(rank).is_some() {
+            return Status::UNHANDLED_CUDA;
+        }
+        let never = self.engine.script.has(rank, Fault::InProgressForEver { comm: which });
+        if never || !self.engine.comms.has_formed(handle) {
+            return Status::IN_PROGRESS;
+        }
+        let fails = self.engine.script.find(rank, |fault| match fault {
+            Fault::AsyncError { comm, polls, status } if comm == which => Some((polls, Status(status))),
+            _ => None,
+        });
+        let Some(handle) = self.engine.comms.handle_mut(number) else { return Status::INVALID_ARGUMENT };
+        if handle.polls > 0 {
+            handle.polls -= 1;
+            if handle.polls == 0 {
+                self.launch(number);
+            }
+            return Status::IN_PROGRESS;
+        }
+        handle.asked += 1;
+        let asked = handle.asked;
+        fails.filter(|(polls, _)| asked > *polls).map_or(Status::SUCCESS, |(_, status)| status)
+    }
+
+    /// Puts on the streams what was called and was in progress.
+    pub(super) fn launch(&mut self, number: u64) {
+        let Some(handle) = self.engine.comms.handle_mut(number) else { return };
+        for (fused, stream, order) in std::mem::take(&mut handle.launch) {
+            let site = self.engine.comms.fused[fused].parts[0].site;
+            let work = super::engine::Work::Fused(fused);
+            self.engine.streams[stream].queue.push_back(super::engine::Queued { work, order, site });
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Devices: streams with what is queued on them, events, and the work that moves bytes. Nothing runs when it is submitted.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::Location;
+use std::time::Duration;
+
+use super::comm::Comms;
+use super::fault::{Fault, Script};
+use super::kernel;
+use super::memory::{Memory, User};
+use super::order::{Actor, Order};
+use super::stage::State;
+use crate::api::{Argument, Copy2d, CudaCode, KernelId, Span};
+
+/// All devices of all ranks, and what joins them.
+#[derive(Default)]
+pub(super) struct Engine {
+    pub(super) memory: Memory,
+    pub(super) streams: Vec<StreamState>,
+    pub(super) events: BTreeMap<u64, EventState>,
+    /// Each time an event was recorded: once that has run, what it knows and when it was.
+    pub(super) marks: Vec<Option<(Order, Duration)>>,
+    pub(super) comms: Comms,
+    pub(super) script: Script,
+    pub(super) ranks: Vec<RankState>,
+}
+
+/// What is counted of a rank, and what it died of.
+#[derive(Debug, Default)]
+pub(super) struct RankState {
+    pub(super) calls: usize,
+    pub(super) allocations: usize,
+    pub(super) launches: usize,
+    pub(super) comms: usize,
+    pub(super) sticky: Option<CudaCode>,
+}
+
+/// A stream.
+pub(super) struct StreamState {
+    pub(super) rank: usize,
+    pub(super) device: i32,
+    pub(super) queue: VecDeque<Queued>,
+    pub(super) order: Order,
+    pub(super) actor: Actor,
+    pub(super) weight: u32,
+    pub(super) is_open: bool,
+}
+
+/// An event: which mark it stands for now.
+#[derive(Debug)]
+pub(super) struct EventState {
+    pub(super) rank: usize,
+    pub(super) mark: Option<usize>,
+    pub(super) keeps_time: bool,
+}
+
+/// Something on a stream.
+pub(super) struct Queued {
+    pub(super) work: Work,
+    /// What the thread knew that submitted it.
+    pub(super) order: Order,
+    pub(super) site: &'static Location<'static>,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(super) enum Work {
+    Copy { to: Span, from: Span },
+    Rows(Copy2d),
+    Fill { span: Span, byte: u8 },
+    Mark(usize),
+    Wait(usize),
+    Kernel { kernel: KernelId, arguments: Vec<Argument> },
+    Fused(usize),
+}
+
+impl Engine {
+    pub(super) fn new(size: usize, script: Script) -> Engine {
+        Engine { script, ranks: (0..size).map(|_| RankState::default()).collect(), ..Engine::default() }
+    }
+
+    /// Whether a rank is not heard of any more.
+    pub(super) fn is_gone(&self, rank: usize) -> bool {
+        let calls = self.ranks.get(rank).map_or(0, |rank| rank.calls);
+        let vanishes = self.script.find(rank, |fault| match fault {
+            Fault::Vanishes { calls } => Some(calls),
+            _ => None,
+        });
+        vanishes.is_some_and(|after| calls > after)
+    }
+
+    /// What a rank's context died of.
+    pub(super) fn sticky(&self, rank: usize) -> Option<CudaCode> {
+        self.ranks.get(rank)?.sticky
+    }
+
+    /// The streams that can play, and how much each presses.
+    pub(super) fn ready_streams(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
+        let ready = |(_, stream): &(usize, &StreamState)| self.is_ready(stream);
+        self.streams.iter().enumerate().filter(ready).map(|(index, stream)| (index, stream.weight))
+    }
+
+    /// Whether all that was submitted to a stream is done.
+    pub(super) fn is_idle(&self, stream: usize) -> bool {
+        self.streams.get(stream).is_none_or(|stream| stream.queue.is_empty())
+    }
+
+    /// Whether a communicator is no longer in progress.
+    pub(super) fn is_settled(&self, handle: u64) -> bool {
+        self.comms.is_settled(handle)
+    }
+
+    fn is_ready(&self, stream: &StreamState) -> bool {
+        let is_dead = self.sticky(stream.rank).is_some() || self.is_gone(stream.rank);
+        match stream.queue.front().map(|queued| &queued.work) {
+            None => false,
+            Some(_) if is_dead => false,
+            Some(Work::Wait(mark)) => self.marks[*mark].is_some(),
+            Some(Work::Fused(id)) => self.comms.can_play(*id),
+            Some(_) => true,
+        }
+    }
+}
+
+impl State {
+    /// Puts work on a stream.
+    pub(super) fn submit(&mut self, stream: usize, work: Work, site: &'static Location<'static>) {
+        let order = self.own_order().unwrap_or_default();
+        self.engine.streams[stream].queue.push_back(Queued { work, order, site });
+    }
+
+    /// Lets a stream do what comes next on it.
+    pub(super) fn play_stream(&mut self, index: usize) {
+        let Some(queued) = self.engine.streams[index].queue.front() else { return };
+        if let Work::Fused(id) = queued.work {
+            let (order, site) = (queued.order.clone(), queued.site);
+            if !self.engine.comms.has_arrived(id) {
+                let moment = self.engine.streams[index].advance(&order);
+                return self.arrive(id, moment, site);
+            }
+            self.engine.streams[index].queue.pop_front();
+            return;
+        }
+        let Some(queued) = self.engine.streams[index].queue.pop_front() else { return };
+        let moment = self.engine.streams[index].advance(&queued.order);
+        self.play(index, moment, &queued);
+    }
+
+    fn play(&mut self, index: usize, moment: u64, queued: &Queued) {
+        let mut stream_order = self.engine.streams[index].order.clone();
+        let (actor, rank) = (self.engine.streams[index].actor, self.engine.streams[index].rank);
+        let user = |what| User { rank, actor, order: &stream_order, moment, what, site: queued.site };
+        let (memory, found) = (&mut self.engine.memory, &mut self.found);
+        let fits = match &queued.work {
+            Work::Copy { to, from } => {
+                let fits =
+                    memory.touch(*from, false, user("copy"), found) & memory.touch(*to, true, user("copy"), found);
+                if fits {
+                    let bytes = memory.read(*from).to_vec();
+                    memory.write(*to).copy_from_slice(&bytes);
+                }
+                fits
+            }
+            Work::Rows(copy) => rows(copy).all(|(to, from)| {
+                let fits = memory.touch(from, false, user("copy of rows"), found)
+                    & memory.touch(to, true, user("copy of rows"), found);
+                if fits {
+                    let bytes = memory.read(from).to_vec();
+                    memory.write(to).copy_from_slice(&bytes);
+                }
+                fits
+            }),
+            Work::Fill { span, byte } => {
+                let fits = memory.touch(*span, true, user("fill"), found);
+                if fits {
+                    memory.write(*span).fill(*byte);
+                }
+                fits
+            }
+            Work::Kernel { kernel, arguments } => {
+                let name = kernel::name(*kernel);
+                let fits = arguments.iter().all(|argument| match argument {
+                    Argument::Read(span) => memory.touch(*span, false, user(name), found),
+                    Argument::Write(span) => memory.touch(*span, true, user(name), found),
+                    _ => true,
+                });
+                fits && kernel::run(*kernel, arguments, memory)
+            }
+            Work::Mark(mark) => {
+                stream_order.tick(actor);
+                self.engine.marks[*mark] = Some((stream_order, self.now));
+                true
+            }
+            Work::Wait(mark) => {
+                if let Some((order, _)) = &self.engine.marks[*mark] {
+                    self.engine.streams[index].order.join(order);
+                }
+                true
+            }
+            Work::Fused(_) => true,
+        };
+        if !fits {
+            self.engine.ranks[rank].sticky.get_or_insert(CudaCode::ILLEGAL_ADDRESS);
+        }
+    }
+}
+
+impl StreamState {
+    /// The stream comes to something submitted by somebody who knew this.
+    pub(super) fn advance(&mut self, submitted: &Order) -> u64 {
+        self.order.join(submitted);
+        self.order.tick(self.actor)
+    }
+}
+
+/// The rows of a copy, where each goes and where it is.
+fn rows(copy: &Copy2d) -> impl Iterator<Item = (Span, Span)> + '_ {
+    (0..copy.rows).map(|row| {
+        let part = |span: Span, pitch: usize| span.part(row * pitch, copy.width).unwrap_or(Span::new(1, copy.width));
+        (part(copy.to, copy.to_pitch), part(copy.from, copy.from_pitch))
+    })
+}

@@ -1,0 +1,113 @@
+//! Faults by script: what NCCL, CUDA and machines are known to do, at the moment a test wants it.
+
+/// One documented misbehaviour of one rank. Counts begin at 0 and are of that rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The call that makes this communicator never returns.
+    InitNeverEnds {
+        /// Which communicator.
+        comm: usize,
+    },
+    /// This communicator stays in progress for ever.
+    InProgressForEver {
+        /// Which communicator.
+        comm: usize,
+    },
+    /// A communicator reports this status after so many more questions.
+    AsyncError {
+        /// Which communicator.
+        comm: usize,
+        /// How many questions are still answered well once it is ready.
+        polls: usize,
+        /// The status.
+        status: i32,
+    },
+    /// The kernel of this operation never ends.
+    KernelNeverEnds {
+        /// Which operation.
+        launch: usize,
+    },
+    /// Aborting this communicator never returns.
+    AbortBlocks {
+        /// Which communicator.
+        comm: usize,
+    },
+    /// Aborting a communicator leaves what was split from it running.
+    AbortMissesChildren,
+    /// Destroying a communicator that was aborted never returns.
+    DestroyHangsAfterAbort,
+    /// This operation gives one wrong bit.
+    WrongResult {
+        /// Which operation.
+        launch: usize,
+    },
+    /// This allocation of the device fails.
+    OutOfMemory {
+        /// Which allocation.
+        allocation: usize,
+    },
+    /// The context dies when this operation begins, and answers every call with this code from then on.
+    StickyError {
+        /// Which operation.
+        launch: usize,
+        /// The code.
+        code: i32,
+    },
+    /// The rank is not heard of again once it has called this often.
+    Vanishes {
+        /// After how many calls.
+        calls: usize,
+    },
+}
+
+/// A bug planted into the group: what its own threads ask of the driver is lost, or answered too early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Plant {
+    /// A lane's stream does not wait for what came before the operation.
+    LaneWaits,
+    /// A program's stream does not wait for the end of the operation.
+    Fences,
+    /// Events of ends are taken for done at once.
+    EndsAtOnce,
+    /// The event of the end is recorded on the stream before the operation is.
+    EndsFirst,
+}
+
+impl Plant {
+    /// Every plant.
+    pub const ALL: [Plant; 4] = [Plant::LaneWaits, Plant::Fences, Plant::EndsAtOnce, Plant::EndsFirst];
+}
+
+/// All faults of a run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Script {
+    faults: Vec<(usize, Fault)>,
+    plant: Option<Plant>,
+}
+
+impl Script {
+    pub(super) fn add(&mut self, rank: usize, fault: Fault) {
+        self.faults.push((rank, fault));
+    }
+
+    pub(super) fn plant(&mut self, plant: Plant) {
+        self.plant = Some(plant);
+    }
+
+    /// Whether this bug is planted.
+    pub(super) fn has_plant(&self, plant: Plant) -> bool {
+        self.plant == Some(plant)
+    }
+
+    /// Whether a rank has this one.
+    pub(super) fn has(&self, rank: usize, fault: Fault) -> bool {
+        self.faults.contains(&(rank, fault))
+    }
+
+    /// What `pick` makes of a rank's faults.
+    pub(super) fn find<T>(&self, rank: usize, pick: impl Fn(Fault) -> Option<T>) -> Option<T> {
+        self.faults.iter().filter(|(of, _)| *of == rank).find_map(|(_, fault)| pick(*fault))
+    }
+}

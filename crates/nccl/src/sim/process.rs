@@ -1,0 +1,78 @@
+//! The simulated process of one rank: its threads, its time and what they wait on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::stage::{BellState, Stage, Standing};
+use crate::api::{Bell, Process};
+
+/// Threads of the stage, virtual time, and bells.
+pub struct SimProcess {
+    pub(super) stage: Arc<Stage>,
+    pub(super) rank: usize,
+}
+
+impl Process for SimProcess {
+    fn now(&self) -> Duration {
+        self.stage.look().now
+    }
+
+    fn spawn(&self, name: String, body: Box<dyn FnOnce() + Send>) -> bool {
+        self.stage.spawn(self.rank, name, false, body);
+        true
+    }
+
+    fn bell(&self) -> Arc<dyn Bell> {
+        Arc::new(SimBell::new(Arc::clone(&self.stage), self.rank))
+    }
+}
+
+/// A bell of the stage.
+pub(super) struct SimBell {
+    stage: Arc<Stage>,
+    rank: usize,
+    index: usize,
+}
+
+impl SimBell {
+    pub(super) fn new(stage: Arc<Stage>, rank: usize) -> SimBell {
+        let index = {
+            let mut state = stage.look();
+            state.bells.push(BellState::default());
+            state.bells.len() - 1
+        };
+        SimBell { stage, rank, index }
+    }
+
+    /// The same bell in another rank's hands.
+    pub(super) fn of(&self, rank: usize) -> SimBell {
+        SimBell { stage: Arc::clone(&self.stage), rank, index: self.index }
+    }
+}
+
+impl Bell for SimBell {
+    fn count(&self) -> u64 {
+        let mut state = self.stage.look();
+        let order = state.bells[self.index].order.clone();
+        state.learn(&order);
+        state.bells[self.index].count
+    }
+
+    fn ring(&self) {
+        let mut state = self.stage.enter(self.rank);
+        if let Some(order) = state.own_order() {
+            state.bells[self.index].order.join(&order);
+        }
+        state.bells[self.index].count += 1;
+    }
+
+    fn wait(&self, seen: u64, until: Option<Duration>) {
+        let state = self.stage.enter(self.rank);
+        if state.bells[self.index].count > seen || until.is_some_and(|until| until <= state.now) {
+            return;
+        }
+        let mut state = self.stage.hold(state, Standing::Bell { bell: self.index, seen, until });
+        let order = state.bells[self.index].order.clone();
+        state.learn(&order);
+    }
+}

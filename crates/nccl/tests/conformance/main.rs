@@ -1,0 +1,11 @@
+//! Conformance: one list for every implementation of NCCL and CUDA. It runs on the simulator here, over as many seeds as
+//! `PHALANX_TEST_SEEDS` says.
+
+mod collectives;
+mod device;
+mod host;
+#[path = "../jobs/seats.rs"]
+mod seats;
+mod setting;
+mod split;
+mod world;

@@ -1,0 +1,79 @@
+//! How a job of groups is made, and what is expected of it in the end.
+
+use std::sync::Arc;
+
+use phalanx_core::DType;
+use phalanx_nccl::api::{Cuda, Stream};
+use phalanx_nccl::group::{DeviceBuffer, NcclOptions, PinnedBuffer};
+use phalanx_nccl::sim::{SimCuda, Simulation};
+
+use crate::seats::{DEVICE, Group, clean, group};
+
+pub(crate) type Memory = DeviceBuffer<SimCuda>;
+
+/// One rank of a job and its group.
+pub(crate) struct Member {
+    pub(crate) rank: usize,
+    pub(crate) size: usize,
+    pub(crate) group: Group,
+    pub(crate) cuda: Arc<SimCuda>,
+    pub(crate) stream: Stream,
+}
+
+/// Runs `program` on each rank of a job, and sees that nothing is found and nothing stays behind.
+pub(crate) fn run<T: Send + 'static>(
+    size: usize,
+    seed: u64,
+    program: impl Fn(&Member) -> T + Send + Sync + 'static,
+) -> Vec<T> {
+    let outcome = Simulation::new(size, seed).run(move |rank| {
+        let group = group(&rank, "group", NcclOptions::default()).expect("a group");
+        let stream = rank.cuda.create_stream(DEVICE, false).expect("a stream");
+        program(&Member { rank: rank.rank, size: rank.size, group, cuda: Arc::clone(&rank.cuda), stream })
+    });
+    clean(&outcome, seed);
+    outcome.results.into_iter().map(|result| result.expect("an end")).collect()
+}
+
+impl Member {
+    /// Memory of the device with these bytes, written on the member's stream.
+    pub(crate) fn upload(&self, bytes: &[u8]) -> Memory {
+        let memory = DeviceBuffer::new(&self.cuda, DEVICE, bytes.len()).expect("memory");
+        if !bytes.is_empty() {
+            let host = PinnedBuffer::new(&self.cuda, bytes.len()).expect("memory");
+            host.write(bytes).expect("written");
+            self.cuda.copy(memory.span(), host.span(), self.stream).expect("copied");
+            self.cuda.synchronize_stream(self.stream).expect("done");
+        }
+        memory
+    }
+
+    /// The bytes of the device's memory, after what is on the member's stream.
+    pub(crate) fn download(&self, memory: &Memory) -> Vec<u8> {
+        let mut bytes = vec![0; memory.byte_len()];
+        if !bytes.is_empty() {
+            let host = PinnedBuffer::new(&self.cuda, bytes.len()).expect("memory");
+            self.cuda.copy(host.span(), memory.span(), self.stream).expect("copied");
+            self.cuda.synchronize_stream(self.stream).expect("done");
+            host.read(&mut bytes).expect("read");
+        }
+        bytes
+    }
+}
+
+/// Small whole numbers as elements of a type: sums of a few of them are exact in each.
+pub(crate) fn elements(dtype: DType, values: &[i64]) -> Vec<u8> {
+    let one = |value: i64| -> Vec<u8> {
+        match dtype {
+            DType::F64 => (value as f64).to_le_bytes().to_vec(),
+            DType::F32 => (value as f32).to_le_bytes().to_vec(),
+            DType::F16 => half::f16::from_f64(value as f64).to_le_bytes().to_vec(),
+            DType::BF16 => half::bf16::from_f64(value as f64).to_le_bytes().to_vec(),
+            DType::Complex64 => [value as f32, -(value as f32)].iter().flat_map(|part| part.to_le_bytes()).collect(),
+            DType::Complex128 => [value as f64, -(value as f64)].iter().flat_map(|part| part.to_le_bytes()).collect(),
+            DType::Bool => vec![u8::from(value % 2 != 0)],
+            _ => value.to_le_bytes()[..dtype.byte_len()].to_vec(),
+        }
+    };
+    values.iter().flat_map(|&value| one(value)).collect()
+}

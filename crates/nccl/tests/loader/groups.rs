@@ -1,0 +1,124 @@
+//! Process groups over the loader: ranks are threads, each with libraries of its own, over stubs that move data. What the group does is
+//! the conformance suite's matter; here it is whether all of it crosses.
+
+use std::sync::Arc;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use phalanx_comm::store::LocalStore;
+use phalanx_core::store::{Limits, Store};
+use phalanx_core::{DType, ErrorKind, GroupOptions, Layout, Op, ReduceOp};
+use phalanx_nccl::api::{Cuda, Device, Stream};
+use phalanx_nccl::group::{DeviceBuffer, DeviceGroup, NcclOptions, PinnedBuffer, Stack};
+use phalanx_nccl::library::{CudaDriver, Machine, NcclLibrary, Search};
+
+use crate::stub::Stub;
+
+const DEVICE: Device = Device(0);
+
+type Group = DeviceGroup<NcclLibrary, CudaDriver, Machine>;
+
+struct Member {
+    rank: usize,
+    size: usize,
+    group: Group,
+    cuda: Arc<CudaDriver>,
+    stream: Stream,
+}
+
+/// Runs `program` on each of so many ranks. A version without a function has the group make it of others.
+fn run(version: u32, size: usize, program: impl Fn(&Member) + Sync) {
+    let (nccl, driver, store) = (Stub::nccl(version), Stub::cuda(), LocalStore::new(Limits::default()));
+    nccl.tell("stub_meet", 1);
+    let member = |rank| {
+        let cuda = Arc::new(CudaDriver::open(&Search::new().path(&driver.path)).expect("the driver's stub"));
+        let nccl = NcclLibrary::open(&Search::new().path(&nccl.path), Some(Arc::clone(&cuda))).expect("NCCL's stub");
+        let stack = Stack::new(Arc::new(nccl), Arc::clone(&cuda), Arc::new(Machine::new()), DEVICE);
+        let layout = Layout::one_host(rank, size).expect("a layout");
+        let options = GroupOptions::default().timeout(Duration::from_secs(30));
+        let store = Store::new(store.clone());
+        let group = DeviceGroup::new(stack, layout, store, NcclOptions::default(), options).expect("a group");
+        let stream = cuda.create_stream(DEVICE, false).expect("a stream");
+        Member { rank, size, group, cuda, stream }
+    };
+    thread::scope(|scope| {
+        for rank in 0..size {
+            let (member, program) = (&member, &program);
+            scope.spawn(move || program(&member(rank)));
+        }
+    });
+    // The threads of groups give all memory, streams, events and communicators back, in their own time.
+    let bound = Instant::now() + Duration::from_secs(60);
+    while driver.ask("stub_alive") + nccl.ask("stub_comms") > 0 {
+        assert!(Instant::now() < bound, "something is never given back");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn collectives_and_messages_cross() {
+    for (version, size) in [(21_801, 1), (21_801, 3), (22_809, 2), (23_007, 4)] {
+        run(version, size, |member| {
+            let (group, rank, size) = (member.group.group(), member.rank, member.size);
+            let mut data = vec![rank as f32 + 1.0; 5];
+            group.all_reduce(&mut data, ReduceOp::Sum).expect("summed");
+            assert_eq!(data, vec![(size * (size + 1) / 2) as f32; 5]);
+            let mut all = vec![0_u16; 2 * size];
+            group.all_gather(&[rank as u16; 2], &mut all).expect("gathered");
+            assert_eq!(all, (0..size).flat_map(|rank| [rank as u16; 2]).collect::<Vec<_>>());
+            let given: Vec<i64> = (0..size).map(|to| (10 * rank + to) as i64).collect();
+            let mut taken = vec![0; size];
+            group.all_to_all(&given, &mut taken).expect("exchanged");
+            assert_eq!(taken, (0..size).map(|from| (10 * from + rank) as i64).collect::<Vec<_>>());
+            let mut part = [0_i32; 2];
+            group.reduce_scatter(&vec![rank as i32; 2 * size], &mut part, ReduceOp::Max).expect("scattered");
+            assert_eq!(part, [size as i32 - 1; 2]);
+            let mut own = [rank as f64; 3];
+            group.broadcast(&mut own, size - 1).expect("given");
+            assert_eq!(own, [size as f64 - 1.0; 3]);
+            group.barrier().expect("all came");
+            if size > 1 {
+                let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
+                let sent = group.send_async(vec![rank as u32; 4], next, 0).expect("submitted");
+                let mut got = [0_u32; 4];
+                group.recv(&mut got, before, 0).expect("received");
+                sent.wait().expect("sent");
+                assert_eq!(got, [before as u32; 4]);
+            }
+        });
+    }
+}
+
+#[test]
+fn memory_of_the_device_is_used_where_it_is() {
+    run(22_809, 2, |member| {
+        let host = PinnedBuffer::new(&member.cuda, 16).expect("memory");
+        let data = DeviceBuffer::new(&member.cuda, DEVICE, 16).expect("memory");
+        host.write(&[member.rank as u8 + 1; 16]).expect("written");
+        member.cuda.copy(data.span(), host.span(), member.stream).expect("copied");
+        let op = Op::AllReduce { count: 16, reduce: ReduceOp::Sum };
+        let work = member.group.submit(op, DType::U8, None, (None, &data), member.stream).expect("submitted");
+        work.fence(member.stream).expect("on its stream");
+        member.cuda.copy(host.span(), data.span(), member.stream).expect("copied");
+        work.wait().expect("done");
+        let mut bytes = [0; 16];
+        host.read(&mut bytes).expect("read");
+        assert_eq!(bytes, [3; 16]);
+    });
+}
+
+#[test]
+fn a_call_that_hangs_in_the_library_is_aborted_from_beside_it() {
+    let is_over = Barrier::new(2);
+    run(23_007, 2, |member| {
+        if member.rank == 0 {
+            let error =
+                member.group.group().within(Duration::from_millis(200)).all_reduce(&mut [1.0_f32], ReduceOp::Sum);
+            let kind = error.expect_err("nobody comes").kind();
+            assert!(matches!(kind, ErrorKind::Timeout | ErrorKind::Aborted | ErrorKind::Device), "{kind:?}");
+            assert_eq!(member.group.abandoned(), 0);
+        }
+        is_over.wait();
+    });
+}
