@@ -51,6 +51,7 @@ impl Door {
 /// Meets the other ranks at `door` (host, port, key) and forms a group with them: all are there when this returns. A rank that is alone
 /// needs no door.
 #[pyfunction]
+#[pyo3(signature = (door, rank, size, name, timeout, transport, protection, shown=None))]
 #[expect(clippy::too_many_arguments, reason = "one call from one place in Python")]
 pub(crate) fn join(
     py: Python<'_>,
@@ -61,9 +62,9 @@ pub(crate) fn join(
     timeout: f64,
     transport: &str,
     protection: &str,
-    shown: (Py<Presence>, Vec<usize>),
+    shown: Option<(Py<Presence>, Vec<usize>)>,
 ) -> PyResult<Group> {
-    let shown = Shown::new(shown);
+    let shown = shown.map(Shown::new);
     let group = Meeting { door, rank, size, name, shown, timeout: seconds(timeout), began: Instant::now() };
     let group = py.detach(|| group.hold(way(transport)?, shield(protection)?));
     group.map(Group::new).map_err(|error| raised(py, &error, 0))
@@ -80,7 +81,7 @@ struct Meeting {
     rank: usize,
     size: usize,
     name: String,
-    shown: Shown,
+    shown: Option<Shown>,
     timeout: Duration,
     began: Instant,
 }
@@ -97,13 +98,16 @@ impl Meeting {
             }
             None => World::join(Store::new(LocalStore::default()), &options)?,
         };
-        let group = GroupOptions::default().name(self.name.as_str()).timeout(self.timeout).alarm(self.shown.alarm());
+        let group = GroupOptions::default().name(self.name.as_str()).timeout(self.timeout);
+        let group = self.shown.iter().map(Shown::alarm).fold(group, GroupOptions::alarm);
         let wiring = Wiring::default().options(group).transport(transport).protection(protection);
         let group = world.wire(&wiring.timeout(self.left()))?;
         // Whoever comes out of it knows that nobody needs the door any more.
         group.within(self.left()).barrier()?;
-        let formed = world.registry().groups().pop().map_or(transport, |(formed, _)| formed.transport);
-        self.shown.show(&group, formed);
+        if let Some(shown) = self.shown {
+            let formed = world.groups().pop();
+            shown.show(&group, formed.map_or(transport, |formed| formed.transport));
+        }
         Ok(group)
     }
 

@@ -65,7 +65,7 @@ def strided(rank: int, size: int) -> None:
     work.wait()
     assert (whole[:, 1::2] == 3).all()
     output = torch.zeros(size, 6, 4).transpose(1, 2)
-    work = dist.all_gather_single(output, torch.full((4, 6), float(rank)), async_op=True)
+    work = dist.all_gather_into_tensor(output, torch.full((4, 6), float(rank)), async_op=True)
     assert work.get_future().wait()[0] is output
     # Rows of the output are ranks, whatever the strides are.
     assert all((output[each] == each).all() for each in range(size))
@@ -127,7 +127,7 @@ def overlapping(rank: int, size: int) -> None:
     dist.all_to_all_single(data, data)
     assert data.tolist() == [*range(4 * rank, 4 * rank + 4), *range(100 + 4 * rank, 104 + 4 * rank)]
     data = torch.arange(8.0)
-    dist.all_gather_single(data, data[2:6])
+    dist.all_gather_into_tensor(data, data[2:6])
     assert data.tolist() == [2, 3, 4, 5, 2, 3, 4, 5]
 
 
@@ -200,11 +200,11 @@ def refusals(rank: int, size: int) -> None:
         (lambda: dist.all_reduce(torch.ones(2, device="meta")), "tensor is on meta, must be on the cpu"),
         (lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e5m2)), "which is not defined for f8e5m2"),
         (
-            lambda: dist.all_gather_single(torch.ones(5), torch.ones(2)),
+            lambda: dist.all_gather_into_tensor(torch.ones(5), torch.ones(2)),
             "output has 5 elements, must have 2 times the 2",
         ),
         (
-            lambda: dist.reduce_scatter_single(torch.ones(2), torch.ones(5)),
+            lambda: dist.reduce_scatter_tensor(torch.ones(2), torch.ones(5)),
             "input has 5 elements, must have 2 times the 2",
         ),
         (

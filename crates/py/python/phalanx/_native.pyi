@@ -103,7 +103,7 @@ def join(
     timeout: float,
     transport: str,
     protection: str,
-    shown: tuple[Presence, list[int]],
+    shown: tuple[Presence, list[int]] | None = None,
 ) -> Group: ...
 def host_identity() -> str: ...
 

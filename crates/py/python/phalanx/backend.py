@@ -22,7 +22,7 @@ from .presence import shown
 from .reductions import reduction
 from .store import WorldStore
 from .tensors import DTYPES, apart, contiguous, copy_into, dtype_number, is_plain, joined, part_into, room_for
-from .works import ENDED, Work, milliseconds
+from .works import ENDED, IS_BEFORE_2_7, Work, milliseconds
 from .worlds import World
 
 Finish = Callable[[], None]
@@ -262,6 +262,11 @@ class ProcessGroup(dist.ProcessGroup):
 
     def getGroupDesc(self) -> str:
         return self._description
+
+    if IS_BEFORE_2_7:
+        # They have no place for the name of a group whose backend is no C++.
+        _set_group_name = setGroupName
+        group_name = property(getGroupName)
 
     def _set_sequence_number_for_group(self) -> None:
         """All ranks count from 0 already."""

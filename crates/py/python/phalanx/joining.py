@@ -46,9 +46,9 @@ def meet(
     name: str,
     timeout: timedelta,
     options: Options,
-    shown: tuple[_native.Presence, list[int]],
+    shown: tuple[_native.Presence, list[int]] | None = None,
 ) -> _native.Group:
-    """The group of `size` ranks that all call this with a store of their own group."""
+    """The group of `size` ranks that all call this with a store of their own group, and where it is shown."""
     seconds = timeout.total_seconds()
     arguments = (rank, size, name, seconds, options.transport, options.protection, shown)
     if size == 1:

@@ -33,7 +33,7 @@ class Work(dist.Work):
         self._lock = threading.Lock() if finish else None
         self._future: torch.futures.Future | None = None
         self._failure: BaseException | None = None
-        if _KEEPS_HALF:
+        if IS_BEFORE_2_7:
             _UNDER_WAY.add(self)
 
     @staticmethod
@@ -146,8 +146,8 @@ def milliseconds(timeout: timedelta | None) -> int | None:
     return max(1, round(timeout.total_seconds() * 1000))
 
 
+IS_BEFORE_2_7 = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 7)
 # PyTorch before 2.7 keeps the C++ half of a work alone, which never ends by itself: until it has ended, the whole is kept here.
-_KEEPS_HALF = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 7)
 _UNDER_WAY: set[Work] = set()
 # What a call gives back that has ended before it does so: nothing, but to versions of PyTorch that wait for whatever they are given.
 ENDED = None if hasattr(dist.AllreduceOptions, "asyncOp") else Work([], [])
