@@ -34,6 +34,8 @@ pub use phalanx_core::{
     PeerReason, ReduceOp, Reduction, Result, Scope, Setup, Stuck, Timeout, Usage, View, ViewMut, Waiting, WeakGroup,
     Work, backend, reals, recorder, reduce, schedule,
 };
+#[cfg(feature = "fsdp")]
+pub use phalanx_fsdp as fsdp;
 pub use phalanx_mem::Buffer;
 #[cfg(feature = "metrics")]
 pub use publish::{Publisher, Publishing};
