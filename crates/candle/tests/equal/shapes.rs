@@ -42,7 +42,7 @@ fn layers(seed: u64) -> Vec<Layer> {
     let mut width = draw.usize(1..8);
     for _ in 0..draw.usize(2..5) {
         let fits = |layer: &&Layer| layer.weight.dims()[0] == width && !layer.is_turned;
-        let shared = layers.iter().filter(fits).last().filter(|_| draw.bool()).cloned();
+        let shared = layers.iter().rfind(fits).filter(|_| draw.bool()).cloned();
         let var = |draw: &mut fastrand::Rng, shape: &[usize]| {
             Var::from_tensor(&draw_tensor(draw, shape)).expect("a variable")
         };

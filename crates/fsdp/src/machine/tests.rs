@@ -288,6 +288,8 @@ fn any_walk_keeps_the_bound_and_leaves_nothing() {
         let reshards = [Reshard::Yes, Reshard::No, Reshard::Smaller];
         let reshards: Vec<_> = (0..count).map(|_| reshards[random.usize(..3)]).collect();
         let mut machine = Machine::new(&reshards, depth, random.bool());
+        let copies = random.bool();
+        machine.settings_mut().copies = copies;
         let mut model = Model::new(count);
         for _step in 0..3 {
             let path: Vec<usize> = (0..random.usize(1..8)).map(|_| random.usize(..count)).collect();
