@@ -54,7 +54,10 @@ impl FullyShard {
 
     /// Copies a unit's full parameters into its variables, once the engine has lent them.
     fn fill(&mut self, unit: &Unit, index: usize) -> Result<()> {
-        let Some(engine) = self.engine.as_ref().filter(|_| !self.filled[index]) else { return Ok(()) };
+        if self.filled[index] {
+            return Ok(self.sharded()?.copied(index)?);
+        }
+        let Some(engine) = &self.engine else { return Ok(()) };
         let absent = || Error::Usage(format!("FullyShard: unit {} is not gathered", unit.name));
         let gathered = engine.gathered(index).ok_or_else(absent)?;
         for (at, parameter) in unit.parameters.iter().enumerate() {
@@ -76,8 +79,8 @@ impl FullyShard {
 
     /// Takes the memory of a unit's variables once the engine has freed its full parameters.
     fn settle(&mut self, unit: &Unit, index: usize) -> Result<()> {
-        let is_gathered = self.engine.as_ref().is_some_and(|engine| engine.gathered(index).is_some());
-        if is_gathered || !self.filled[index] {
+        let is_held = self.engine.as_ref().is_some_and(|engine| engine.holds(index));
+        if is_held || !self.filled[index] {
             return Ok(());
         }
         for parameter in &unit.parameters {
@@ -133,7 +136,9 @@ impl Strategy for FullyShard {
             if index + 1 == units.len() { spec.reshard_after_forward(Reshard::No) } else { spec }
         };
         let specs = units.iter().enumerate().map(spec).collect();
-        self.engine = Some(Sharded::new(self.groups.clone(), specs, policy)?);
+        let mut engine = Sharded::new(self.groups.clone(), specs, policy)?;
+        engine.set_copies(true);
+        self.engine = Some(engine);
         self.filled = vec![false; units.len()];
         units.iter().enumerate().try_for_each(|(index, unit)| self.load(unit, index))?;
         Ok(self.sharded()?.broadcast_replicas()?)

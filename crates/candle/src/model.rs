@@ -1,10 +1,12 @@
 //! A model that is trained in one of the ways there are: forward, backward, and what an optimizer needs.
 
+use std::any::Any;
 use std::time::Duration;
 
 use candle_core::Tensor;
 
 use crate::error::{Error, Result};
+use crate::sharing::Sharing;
 use crate::strategy::{Held, Part, Strategy};
 use crate::tape::{self, Segment};
 use crate::unit::Unit;
@@ -13,6 +15,7 @@ use crate::unit::Unit;
 pub struct Model {
     units: Vec<Unit>,
     strategy: Box<dyn Strategy>,
+    sharing: Sharing,
     recomputes: bool,
     tape: Vec<Segment>,
     /// What the last forward returned: where its backward begins.
@@ -24,15 +27,22 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] for no unit, two parameters of one name, or what the strategy refuses.
-    pub fn new(units: Vec<Unit>, mut strategy: impl Strategy + 'static) -> Result<Model> {
+    /// [`Error::Usage`] for no unit, two parameters of one name, a variable twice in a unit, or what the strategy refuses.
+    pub fn new(mut units: Vec<Unit>, mut strategy: impl Strategy) -> Result<Model> {
         check(&units)?;
+        let sharing = Sharing::settle(&mut units)?;
         strategy.adopt(&units)?;
-        Ok(Model { units, strategy: Box::new(strategy), recomputes: false, tape: vec![], output: None })
+        Ok(Model { units, strategy: Box::new(strategy), sharing, recomputes: false, tape: vec![], output: None })
+    }
+
+    /// The strategy, if it is of this type: for what a model does not offer by itself, such as communication hooks.
+    pub fn strategy_mut<S: Strategy>(&mut self) -> Option<&mut S> {
+        let strategy: &mut dyn Any = &mut *self.strategy;
+        strategy.downcast_mut()
     }
 
     /// Whether backward runs every unit once more rather than that forward keeps what it has computed: less memory, a third more
-    /// time (activation checkpointing).
+    /// time (activation checkpointing). [`Unit::recompute`] says the same for one unit.
     pub fn recompute(mut self, recomputes: bool) -> Model {
         self.recomputes = recomputes;
         self
@@ -49,8 +59,9 @@ impl Model {
         let mut x = tape::leaf(input)?;
         for index in 0..self.units.len() {
             self.strategy.before_forward(&self.units, index)?;
-            let (output, segment) = tape::forward(self.units[index].module.as_ref(), x, self.recomputes)?;
-            self.strategy.after_forward(&self.units, index)?;
+            let unit = &self.units[index];
+            let (output, segment) = tape::forward(unit.module.as_ref(), x, self.recomputes || unit.recomputes)?;
+            self.leave_forward(index)?;
             self.tape.push(segment);
             x = output;
         }
@@ -69,9 +80,23 @@ impl Model {
         for index in 0..self.units.len() {
             self.strategy.before_forward(&self.units, index)?;
             x = self.units[index].module.forward(&x)?.detach();
-            self.strategy.after_forward(&self.units, index)?;
+            self.leave_forward(index)?;
         }
         Ok(x)
+    }
+
+    /// Ends the forward of a unit, and of those that were kept for it.
+    fn leave_forward(&mut self, index: usize) -> Result<()> {
+        let own = (!self.sharing.lends(index)).then_some(index);
+        own.into_iter()
+            .chain(self.sharing.lenders(index))
+            .try_for_each(|unit| self.strategy.after_forward(&self.units, unit))
+    }
+
+    /// Begins the backward of those on which a unit depends, and of itself unless it has begun for another one.
+    fn enter_backward(&mut self, index: usize) -> Result<()> {
+        let own = (!self.sharing.lends(index)).then_some(index);
+        self.sharing.lenders(index).chain(own).try_for_each(|unit| self.strategy.before_backward(&self.units, unit))
     }
 
     /// Runs all units backwards from a loss that was computed from what [`forward`](Model::forward) returned last. Gradients add up
@@ -84,19 +109,22 @@ impl Model {
         let output = self.output.take().ok_or_else(|| Error::Usage("backward: no forward went before".to_owned()))?;
         let cut_off = || Error::Usage("backward: the loss does not depend on what forward returned".to_owned());
         let mut gradient = Some(loss.backward()?.remove(&output).ok_or_else(cut_off)?);
+        self.sharing.clear();
         while let Some(segment) = self.tape.pop() {
             let index = self.tape.len();
+            self.enter_backward(index)?;
             let unit = &self.units[index];
-            self.strategy.before_backward(&self.units, index)?;
-            let Some(of_output) = gradient.take() else {
-                // Nothing before this point is reached, of which the other ranks may know nothing.
-                self.strategy.gradients(&self.units, index, vec![None; unit.parameters.len()])?;
-                continue;
-            };
-            let vars = unit.parameters.iter().map(|parameter| parameter.var.clone());
-            let (of_input, of_parameters) = segment.backward(unit.module.as_ref(), of_output, vars)?;
-            self.strategy.gradients(&self.units, index, of_parameters)?;
-            gradient = of_input;
+            // Where nothing before this point is reached the other ranks may know nothing of that.
+            let mut own = vec![None; unit.parameters.len()];
+            if let Some(of_output) = gradient.take() {
+                let vars = unit.parameters.iter().map(|parameter| &parameter.var);
+                let vars = vars.chain(unit.borrowed.iter().map(|borrowed| &borrowed.var)).cloned();
+                let (of_input, mut of_vars) = segment.backward(unit.module.as_ref(), of_output, vars)?;
+                self.sharing.owe(unit, of_vars.drain(own.len()..))?;
+                (gradient, own) = (of_input, of_vars);
+            }
+            self.sharing.pay(index, &mut own)?;
+            self.strategy.gradients(&self.units, index, own)?;
         }
         self.strategy.finish_backward(&self.units)
     }

@@ -1,6 +1,7 @@
 //! Where a model's parameters are while its units run, and what becomes of their gradients: the seam between a model and the ways of
 //! training it.
 
+use std::any::Any;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -39,8 +40,9 @@ pub struct Held {
 /// A way of training: what is done with a unit's parameters around its forward and backward.
 ///
 /// [`Model`](crate::Model) calls it in this order: `adopt` once; for each step `before_forward` and `after_forward` of every unit in
-/// order, `before_backward` and `gradients` in reverse order, `finish_backward`.
-pub trait Strategy {
+/// order, `before_backward` and `gradients` in reverse order, `finish_backward`. A unit whose parameters others use as well is entered
+/// before them and left after them.
+pub trait Strategy: Any {
     /// Takes over the parameters of these units, with the values that they have.
     fn adopt(&mut self, units: &[Unit]) -> Result<()>;
 

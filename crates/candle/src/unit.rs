@@ -7,6 +7,9 @@ pub struct Unit {
     pub(crate) name: String,
     pub(crate) module: Box<dyn Module>,
     pub(crate) parameters: Vec<Parameter>,
+    /// Of units before it.
+    pub(crate) borrowed: Vec<Borrowed>,
+    pub(crate) recomputes: bool,
 }
 
 /// One variable of a unit, by its name in the model.
@@ -17,13 +20,25 @@ pub struct Parameter {
     pub(crate) is_trained: bool,
 }
 
+/// A parameter that a unit uses though another one holds it.
+#[derive(Clone, Debug)]
+pub(crate) struct Borrowed {
+    /// The unit that holds it.
+    pub(crate) owner: usize,
+    /// Its number there.
+    pub(crate) at: usize,
+    pub(crate) var: Var,
+}
+
 impl Unit {
     /// A unit without parameters yet.
     pub fn new(name: impl Into<String>, module: impl Module + 'static) -> Unit {
-        Unit { name: name.into(), module: Box::new(module), parameters: vec![] }
+        Unit { name: name.into(), module: Box::new(module), parameters: vec![], borrowed: vec![], recomputes: false }
     }
 
-    /// Adds a parameter that is trained. The module must use this very variable, not a copy.
+    /// Adds a parameter that is trained. The module must use this very variable, not a copy. A variable of a unit before this one may be
+    /// used here as well (an output layer that is the embedding, say): the first unit holds it, under the name that it has there, and
+    /// keeps it until the last one has run.
     pub fn parameter(mut self, name: impl Into<String>, var: &Var) -> Unit {
         self.parameters.push(Parameter { name: name.into(), var: var.clone(), is_trained: true });
         self
@@ -38,6 +53,12 @@ impl Unit {
     /// Adds parameters that are trained, as a `VarMap` lists them.
     pub fn parameters<N: Into<String>>(self, vars: impl IntoIterator<Item = (N, Var)>) -> Unit {
         vars.into_iter().fold(self, |unit, (name, var)| unit.parameter(name, &var))
+    }
+
+    /// Whether backward runs this unit once more rather than that forward keeps what it has computed.
+    pub fn recompute(mut self, recomputes: bool) -> Unit {
+        self.recomputes = recomputes;
+        self
     }
 
     /// The name.

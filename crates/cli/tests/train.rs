@@ -195,6 +195,23 @@ fn a_training_goes_on_with_other_ranks() {
     assert!(text(&other.stderr).contains("--seed was 1, is 2"), "{}", text(&other.stderr));
 }
 
+/// The most memory of a process that trains 50 million parameters with one row of text.
+fn peak(mode: &[&str]) -> u64 {
+    let sizes = ["--layers", "16", "--heads", "8", "--width", "512", "--context", "64", "--batch", "1", "--steps", "3"];
+    let lines = train(&[&sizes[..], &["--sample", "0"], mode].concat());
+    let summary = &lines[lines.len() - 1];
+    let params = summary["params"].as_u64();
+    assert!(params.is_some_and(|params| (50_000_000..51_000_000).contains(&params)), "{params:?}");
+    summary["peak_rss_bytes"].as_u64().expect("a number")
+}
+
+#[test]
+#[ignore = "a minute and 2 GB of memory: cargo test --workspace --test train -- --ignored two_thirds"]
+fn each_of_two_ranks_takes_less_than_two_thirds_of_the_memory_of_one() {
+    let (sharded, alone) = (peak(&["--mode", "fsdp", "--np", "2"]), peak(&["--mode", "single"]));
+    assert!(sharded * 100 <= alone * 65, "{sharded} of {alone} bytes");
+}
+
 #[test]
 fn what_cannot_be_trained_is_named() {
     let refused = |arguments: &[&str], code: i32, named: &str| {

@@ -77,10 +77,18 @@ pub struct Settings {
     pub reshards_after_backward: bool,
     /// Whether the end of backward waits for all reductions.
     pub is_last_backward: bool,
+    /// Whether each unit is copied as soon as it is there. What is fetched ahead then begins after that, in the memory that becomes free.
+    pub copies: bool,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { trains: true, all_reduces: true, reshards_after_backward: true, is_last_backward: true }
+        Settings {
+            trains: true,
+            all_reduces: true,
+            reshards_after_backward: true,
+            is_last_backward: true,
+            copies: false,
+        }
     }
 }

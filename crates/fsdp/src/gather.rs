@@ -13,7 +13,8 @@ use crate::memory::Class;
 use crate::trace::Trace;
 use crate::unit::{Full, Unit};
 
-/// The full parameters of a unit, lent while they are there.
+/// The full parameters of a unit, lent while they are there. Nothing is lent of a unit for which a copy of the owner's
+/// [stands](crate::Sharded::set_copies).
 #[derive(Clone, Copy, Debug)]
 pub struct Gathered<'a> {
     unit: &'a Unit,
@@ -24,6 +25,11 @@ pub struct Gathered<'a> {
 impl<'a> Gathered<'a> {
     pub(crate) fn of(unit: &'a Unit) -> Option<Gathered<'a>> {
         unit.full().map(|(row, bytes)| Gathered { unit, row, bytes })
+    }
+
+    /// What is lent of a unit that its owner has copied.
+    pub(crate) fn copied(unit: &'a Unit) -> Gathered<'a> {
+        Gathered { unit, row: &unit.layout.gather, bytes: &[] }
     }
 
     /// The type in which a parameter was gathered; `f32` where that is another form than its elements.
@@ -40,7 +46,8 @@ impl<'a> Gathered<'a> {
     ///
     /// # Errors
     ///
-    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a parameter that there is not, and where `into` is not of its length.
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a parameter that there is not, where `into` is not of its length, and for a unit for
+    /// which a copy stands.
     pub fn copy_out<T: Element>(&self, index: usize, into: &mut [T]) -> Result<()> {
         let (spec, owner) = self.unit.owner("copy_out", index)?;
         let full_len = self.unit.layout.divisions[owner].full_len();
@@ -50,6 +57,14 @@ impl<'a> Gathered<'a> {
         }
         if T::DTYPE.class() != phalanx_core::Class::Float {
             return Err(Error::usage("copy_out", "dtype", T::DTYPE, "must be f64, f32, f16 or bf16"));
+        }
+        if self.bytes.len() < self.row.total() {
+            return Err(Error::usage(
+                "copy_out",
+                "unit",
+                format!("{:?}", self.unit.spec.name),
+                "must not be one that was copied",
+            ));
         }
         let into = bytemuck::cast_slice_mut(into);
         match self.row.extended().find(|(index, _)| *index == owner) {
@@ -64,7 +79,7 @@ impl<'a> Gathered<'a> {
     pub fn view<T: Element>(&self, index: usize) -> Option<&'a [T]> {
         let (_, owner) = self.unit.owner("view", index).ok()?;
         let span = self.row.span(owner).filter(|span| span.dtype == T::DTYPE)?;
-        self.row.whole(&span).map(|range| slice(&self.bytes[range]))
+        self.row.whole(&span).and_then(|range| self.bytes.get(range)).map(slice)
     }
 
     /// Copies out what was gathered in another form.

@@ -40,6 +40,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod agreement;
 mod arena;
 mod cast;
 mod clip;

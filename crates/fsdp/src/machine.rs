@@ -22,6 +22,8 @@ pub struct Machine {
     entered: Option<usize>,
     /// Units in the order in which they ended their forward.
     order: Vec<usize>,
+    /// What is to be fetched ahead once this unit was copied.
+    ahead: Option<(usize, Vec<usize>)>,
     scattering: Option<Reducing>,
     all_reducing: Option<usize>,
 }
@@ -34,6 +36,8 @@ struct Unit {
     is_in_backward: bool,
     /// It stays gathered though nobody is in it.
     is_kept: bool,
+    /// Its owner's copy stands for it.
+    is_copied: bool,
     is_narrow: bool,
     /// The unit that followed it in forward.
     successor: Option<usize>,
@@ -65,6 +69,7 @@ impl Machine {
             is_open: false,
             is_in_backward: false,
             is_kept: false,
+            is_copied: false,
             is_narrow: false,
             successor: Some(index + 1).filter(|next| *next < reshards.len()),
             positions: Vec::new(),
@@ -80,6 +85,7 @@ impl Machine {
             settings,
             entered: None,
             order: Vec::new(),
+            ahead: None,
             scattering: None,
             all_reducing: None,
         }
@@ -115,6 +121,16 @@ impl Machine {
     /// Units that are gathered or about to be.
     pub fn gathered(&self) -> usize {
         self.units.iter().filter(|unit| unit.state != State::Sharded).count()
+    }
+
+    /// Whether the full parameters of a unit are there, or a copy of its owner's stands for them.
+    pub fn holds(&self, unit: usize) -> bool {
+        self.units.get(unit).is_some_and(|unit| unit.state == State::Gathered)
+    }
+
+    /// Whether only a copy of its owner's is there.
+    pub fn is_copied(&self, unit: usize) -> bool {
+        self.units.get(unit).is_some_and(|unit| unit.is_copied)
     }
 
     /// Of those, the ones that are in use or kept. What is beyond was fetched ahead.
@@ -211,14 +227,20 @@ impl Machine {
         Ok(())
     }
 
-    /// Frees a unit while somebody is in it, if it would be freed after that anyway.
+    /// Frees a unit while somebody is in it, if it would be freed after that anyway or the owner's copy stands for it; then fetches ahead
+    /// what had to wait for that.
     fn copied(&mut self, unit: usize, actions: &mut Vec<Action>) -> Result<()> {
         let reshards_after_backward = self.settings.reshards_after_backward;
         let Unit { reshard, is_open, is_in_backward, is_kept, .. } = *self.unit("copied", unit)?;
         let goes = if is_in_backward { reshards_after_backward } else { reshard == Reshard::Yes && !is_kept };
+        let is_divided = reshard == Reshard::Smaller && !is_in_backward && self.settings.trains;
         if is_open && goes {
             self.release(unit, actions);
+        } else if self.settings.copies && is_open && !is_divided && !self.units[unit].is_copied {
+            self.release(unit, actions);
+            (self.units[unit].state, self.units[unit].is_copied) = (State::Gathered, true);
         }
+        self.look_ahead(unit, actions);
         Ok(())
     }
 
@@ -231,7 +253,7 @@ impl Machine {
             }
         }
         self.order.clear();
-        self.entered = None;
+        (self.entered, self.ahead) = (None, None);
         if self.settings.is_last_backward {
             self.advance_reductions(actions);
             self.finish_all_reduce(actions);
@@ -250,8 +272,16 @@ impl Machine {
         self.units[unit].is_open = true;
         self.gather(unit, actions);
         self.await_gather(unit, actions);
-        for target in targets {
-            self.gather(*target, actions);
+        self.ahead = Some((unit, targets.to_vec()));
+        if !self.settings.copies {
+            self.look_ahead(unit, actions);
+        }
+    }
+
+    /// Fetches what comes after this unit, if that has not been done.
+    fn look_ahead(&mut self, unit: usize, actions: &mut Vec<Action>) {
+        if let Some((_, targets)) = self.ahead.take_if(|(waits, _)| *waits == unit) {
+            targets.iter().for_each(|target| self.gather(*target, actions));
         }
     }
 
@@ -280,7 +310,10 @@ impl Machine {
     /// Frees what there is of a unit beside its shards.
     fn release(&mut self, unit: usize, actions: &mut Vec<Action>) {
         self.await_gather(unit, actions);
-        let Unit { state, is_narrow, .. } = &mut self.units[unit];
+        let Unit { state, is_narrow, is_copied, .. } = &mut self.units[unit];
+        if std::mem::take(is_copied) {
+            *state = State::Sharded;
+        }
         if *state == State::Gathered || *is_narrow {
             (*state, *is_narrow) = (State::Sharded, false);
             actions.push(Action::Release(unit));

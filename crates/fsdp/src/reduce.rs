@@ -100,7 +100,7 @@ pub(crate) fn begin(unit: &mut Unit, number: usize, gradients: &[Gradient<'_>], 
     let row = &unit.layout.reduce;
     let (mut buffer, is_fresh) = match unit.accumulated.take() {
         Some(buffer) => {
-            means.arena.relabel(Class::Accumulated, Class::Reducing, buffer.byte_len());
+            means.arena.relabel(Class::Accumulated, Class::Reducing, &buffer);
             (buffer, false)
         }
         None => (means.arena.take(Class::Reducing, row.total())?, true),

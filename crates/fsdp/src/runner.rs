@@ -88,6 +88,13 @@ impl Sharded {
         self.happen(Event::Copied(unit), &[])
     }
 
+    /// Whether the owner copies every unit as soon as it is lent, and [says so](Sharded::copied). Its copy then stands for the unit for as
+    /// long as the engine [holds](Sharded::holds) it, also where that is from forward to backward, and units that come next are
+    /// gathered after that, while this one is computed: the engine needs memory for a unit less.
+    pub fn set_copies(&mut self, copies: bool) {
+        self.machine.settings_mut().copies = copies;
+    }
+
     /// Has `done` run for each reduced gradient of a parameter, with its shard and its gradient, both to write: a step of an optimizer
     /// that needs no other gradient, say, after which this one may be freed.
     ///
@@ -266,6 +273,7 @@ impl Sharded {
 
     fn lend(&self, unit: usize) -> Result<Gathered<'_>> {
         let absent = || Error::setup("unit", format!("{unit} is not gathered"));
-        self.gathered(unit).ok_or_else(absent)
+        let copied = || self.units.get(unit).filter(|_| self.machine.is_copied(unit)).map(Gathered::copied);
+        self.gathered(unit).or_else(copied).ok_or_else(absent)
     }
 }

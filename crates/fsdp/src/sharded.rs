@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use phalanx_core::{Element, Error, Result};
 
+use crate::agreement;
 use crate::arena::Arena;
 use crate::event::Depth;
 use crate::gather::Gathered;
@@ -35,34 +36,22 @@ pub struct Sharded {
 }
 
 impl Sharded {
-    /// Takes this rank's part of a model, all of it zero, in the order in which its forward comes to the units.
+    /// Takes this rank's part of a model, all of it zero, in the order in which its forward comes to the units. All ranks call this: what
+    /// they say of the model is compared.
     ///
     /// # Errors
     ///
-    /// [`Usage`](phalanx_core::ErrorKind::Usage) for what cannot be sharded, [`Setup`](phalanx_core::ErrorKind::Setup) when memory is
-    /// out.
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for what cannot be sharded, [`Desync`](phalanx_core::ErrorKind::Desync) on all ranks where
+    /// they do not say the same, [`Setup`](phalanx_core::ErrorKind::Setup) when memory is out.
     pub fn new(groups: impl Into<Groups>, units: Vec<UnitSpec>, policy: Policy) -> Result<Sharded> {
         let groups = groups.into();
-        groups.check()?;
-        check_names(&units)?;
         let reshards = units.iter().map(|unit| unit.reshard.unwrap_or(policy.reshard)).collect::<Vec<_>>();
-        if groups.smaller.is_none() && reshards.contains(&Reshard::Smaller) {
-            let expected = "must have a group among which units are divided after forward";
-            return Err(Error::usage("Sharded::new", "groups", "one without", expected));
-        }
+        let own = plan(&groups, &units, &reshards, &policy);
+        let layouts = agreement::reach(&groups, own, || agreement::of_units(&groups, &units, &reshards, &policy))?;
         let mut arena = Arena::new(groups.shard.clone());
-        let shard = |(spec, reshard): (UnitSpec, &Reshard)| {
-            let smaller = groups.smaller.as_ref().filter(|_| *reshard == Reshard::Smaller);
-            let terms = Terms {
-                world: groups.shard.size(),
-                smaller: smaller.map(phalanx_core::Group::size),
-                compute: policy.compute,
-                reduce: policy.reduce,
-            };
-            let layout = UnitLayout::new(&spec, terms)?;
-            Unit::new(spec, layout, groups.shard.rank(), &mut arena)
-        };
-        let units = units.into_iter().zip(&reshards).map(shard).collect::<Result<Vec<_>>>()?;
+        let planned = units.into_iter().zip(layouts);
+        let shard = |(spec, layout)| Unit::new(spec, layout, groups.shard.rank(), &mut arena);
+        let units = planned.map(shard).collect::<Result<Vec<_>>>()?;
         let depth = Depth { forward: policy.forward_prefetch, backward: policy.backward_prefetch };
         let machine = Machine::new(&reshards, depth, groups.replicate.is_some());
         let trace = Trace::new(policy.trace);
@@ -184,12 +173,12 @@ impl Sharded {
         Ok(self.units[param.unit].update(owner))
     }
 
-    /// Frees all gradients of shards, and forgets which parameters had one.
+    /// Frees all gradients of shards, and forgets which parameters had one. Their memory is free for what forward keeps.
     pub fn zero_gradients(&mut self) {
         for unit in &mut self.units {
             for index in 0..unit.spec.params.len() {
                 if let Some(gradient) = unit.take_gradient(index) {
-                    self.arena.give(crate::Class::Gradients, gradient);
+                    self.arena.free(crate::Class::Gradients, gradient);
                 }
             }
         }
@@ -205,6 +194,11 @@ impl Sharded {
     /// The full parameters of a unit, if they are there.
     pub fn gathered(&self, unit: usize) -> Option<Gathered<'_>> {
         self.units.get(unit).and_then(Gathered::of)
+    }
+
+    /// Whether the full parameters of a unit are there, or a copy of the owner's stands for them.
+    pub fn holds(&self, unit: usize) -> bool {
+        self.machine.holds(unit)
     }
 
     /// The bytes that the engine holds on this rank.
@@ -226,6 +220,27 @@ impl Sharded {
         let expected = || format!("must be below {}, the number of units", self.units.len());
         self.units.get(unit).ok_or_else(|| Error::usage(call, "unit", unit, expected()))
     }
+}
+
+/// How each unit is divided, where all of it can be.
+fn plan(groups: &Groups, units: &[UnitSpec], reshards: &[Reshard], policy: &Policy) -> Result<Vec<UnitLayout>> {
+    groups.check()?;
+    check_names(units)?;
+    if groups.smaller.is_none() && reshards.contains(&Reshard::Smaller) {
+        let expected = "must have a group among which units are divided after forward";
+        return Err(Error::usage("Sharded::new", "groups", "one without", expected));
+    }
+    let layout = |(spec, reshard): (&UnitSpec, &Reshard)| {
+        let smaller = groups.smaller.as_ref().filter(|_| *reshard == Reshard::Smaller);
+        let terms = Terms {
+            world: groups.shard.size(),
+            smaller: smaller.map(phalanx_core::Group::size),
+            compute: policy.compute,
+            reduce: policy.reduce,
+        };
+        UnitLayout::new(spec, terms)
+    };
+    units.iter().zip(reshards).map(layout).collect()
 }
 
 /// That units can be told apart.

@@ -35,6 +35,8 @@ pub use phalanx_core::{
     PeerReason, ReduceOp, Reduction, Result, Scope, Setup, Stuck, Timeout, Usage, View, ViewMut, Waiting, WeakGroup,
     Work, backend, reals, recorder, reduce, schedule,
 };
+#[cfg(feature = "fsdp")]
+pub use phalanx_fsdp as fsdp;
 pub use phalanx_mem::Buffer;
 #[cfg(target_os = "linux")]
 pub use presence::Presence;

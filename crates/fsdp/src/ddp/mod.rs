@@ -8,9 +8,11 @@ use phalanx_core::{Class, DType, Element, Error, Group, Op, ReduceOp, Result};
 use phalanx_mem::Buffer;
 
 use crate::Memory;
+use crate::agreement;
 use crate::arena::Arena;
 use crate::cast::{add, convert, slice, slice_mut};
 use crate::flight::Flight;
+use crate::groups::Groups;
 use crate::hooks::{self, GradientHook, Size};
 use crate::memory;
 use crate::trace::Trace;
@@ -72,22 +74,14 @@ pub struct Ddp {
 }
 
 impl Ddp {
-    /// A model of trained parameters: their names, elements and types.
+    /// A model of trained parameters: their names, elements and types. All ranks call this: what they say of it is compared.
     ///
     /// # Errors
     ///
-    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a type that gradients do not have.
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a type that gradients do not have, [`Desync`](phalanx_core::ErrorKind::Desync) on all
+    /// ranks where they do not say the same.
     pub fn new(group: Group, params: &[(&str, usize, DType)], options: DdpOptions) -> Result<Ddp> {
-        for (name, len, dtype) in params {
-            if len.checked_mul(dtype.byte_len()).is_none_or(|byte_len| isize::try_from(byte_len).is_err()) {
-                let value = format!("{len} for {name:?}");
-                return Err(Error::usage("Ddp::new", "len", value, "must fit into memory"));
-            }
-            if dtype.class() != Class::Float {
-                let value = format!("{dtype} for {name:?}");
-                return Err(Error::usage("Ddp::new", "dtype", value, "must be f64, f32, f16 or bf16"));
-            }
-        }
+        agreement::reach(&Groups::new(group.clone()), check(params), || told(params, &options))?;
         let sizes: Vec<_> = params.iter().map(|(_, len, dtype)| (*len, *dtype)).collect();
         let (places, buckets) = plan(&sizes, options.first_byte_len, options.bucket_byte_len);
         let names = params.iter().map(|(name, ..)| (*name).to_owned()).collect();
@@ -305,4 +299,28 @@ impl Ddp {
     fn check_failed(&self) -> Result<()> {
         self.failed.as_ref().map_or(Ok(()), |error| Err(error.clone().in_its_wake()))
     }
+}
+
+/// That these are parameters which have gradients.
+fn check(params: &[(&str, usize, DType)]) -> Result<()> {
+    for (name, len, dtype) in params {
+        if len.checked_mul(dtype.byte_len()).is_none_or(|byte_len| isize::try_from(byte_len).is_err()) {
+            let value = format!("{len} for {name:?}");
+            return Err(Error::usage("Ddp::new", "len", value, "must fit into memory"));
+        }
+        if dtype.class() != Class::Float {
+            let value = format!("{dtype} for {name:?}");
+            return Err(Error::usage("Ddp::new", "dtype", value, "must be f64, f32, f16 or bf16"));
+        }
+    }
+    Ok(())
+}
+
+/// What all ranks must say alike.
+fn told(params: &[(&str, usize, DType)], options: &DdpOptions) -> Vec<String> {
+    let DdpOptions { bucket_byte_len, first_byte_len, allows_unused } = options;
+    let policy =
+        format!("policy buckets of {bucket_byte_len} bytes, the first of {first_byte_len}, unused {allows_unused}");
+    let param = |(name, len, dtype): &(&str, usize, DType)| format!("parameter {name:?}, {len} {dtype}");
+    std::iter::once(policy).chain(params.iter().map(param)).collect()
 }

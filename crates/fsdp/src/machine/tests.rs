@@ -239,6 +239,34 @@ fn a_copied_unit_is_freed_while_it_is_used_unless_it_stays() {
 }
 
 #[test]
+fn what_follows_a_copied_unit_is_gathered_in_its_place() {
+    let mut machine = Machine::new(&[Reshard::Yes, Reshard::Yes, Reshard::No], ONE, false);
+    machine.settings_mut().copies = true;
+    for _step in 0..2 {
+        for unit in 0..3 {
+            let did = actions(&mut machine, &[Event::BeforeForward(unit)]);
+            assert_eq!(did.last(), Some(&AwaitGather(unit)));
+            let did = actions(&mut machine, &[Event::Copied(unit)]);
+            let wanted = [vec![Release(0), Gather(1)], vec![Release(1), Gather(2)], vec![Release(2)]];
+            assert_eq!(did, wanted[unit], "unit {unit}");
+            assert_eq!(actions(&mut machine, &[Event::Copied(unit), Event::AfterForward(unit)]), []);
+            assert_eq!((machine.holds(unit), machine.is_copied(unit)), (unit == 2, unit == 2));
+        }
+        for unit in [2, 1, 0] {
+            let did = actions(&mut machine, &[Event::BeforeBackward(unit)]);
+            assert_eq!(did.last(), (unit < 2).then_some(&AwaitGather(unit)));
+            let did = actions(&mut machine, &[Event::Copied(unit)]);
+            let wanted = [vec![Release(0)], vec![Release(1), Gather(0)], vec![Gather(1)]];
+            assert_eq!(did, wanted[unit], "unit {unit}");
+            assert!(!machine.holds(unit));
+            machine.on(backward(unit)[1]).expect("its end");
+        }
+        machine.on(Event::BackwardEnd).expect("an end");
+        assert_eq!(machine.gathered(), 0);
+    }
+}
+
+#[test]
 fn what_was_not_entered_is_refused() {
     let mut machine = flat(2, ONE);
     let refused = [Event::AfterForward(0), backward(1)[1], Event::BeforeForward(2), Event::BeforeBackward(2)];
@@ -260,13 +288,20 @@ fn any_walk_keeps_the_bound_and_leaves_nothing() {
         let reshards = [Reshard::Yes, Reshard::No, Reshard::Smaller];
         let reshards: Vec<_> = (0..count).map(|_| reshards[random.usize(..3)]).collect();
         let mut machine = Machine::new(&reshards, depth, random.bool());
+        let copies = random.bool();
+        machine.settings_mut().copies = copies;
         let mut model = Model::new(count);
         for _step in 0..3 {
             let path: Vec<usize> = (0..random.usize(1..8)).map(|_| random.usize(..count)).collect();
-            let mut events: Vec<Event> =
-                path.iter().flat_map(|unit| [Event::BeforeForward(*unit), Event::AfterForward(*unit)]).collect();
+            let forward = path.iter().map(|unit| [Event::BeforeForward(*unit), Event::AfterForward(*unit)]);
             let reaches = random.usize(..=path.len());
-            events.extend(path.iter().rev().take(reaches).flat_map(|unit| backward(*unit)));
+            let pairs = forward
+                .chain(path.iter().rev().take(reaches).map(|unit| backward(*unit)))
+                .zip(path.iter().chain(path.iter().rev()));
+            let mut events: Vec<Event> = pairs
+                .flat_map(|([begin, end], unit)| [Some(begin), copies.then_some(Event::Copied(*unit)), Some(end)])
+                .flatten()
+                .collect();
             events.push(Event::BackwardEnd);
             for event in events {
                 let wanted = machine.wanted();
@@ -278,7 +313,8 @@ fn any_walk_keeps_the_bound_and_leaves_nothing() {
                 }
                 let ahead = machine.gathered() - machine.wanted();
                 assert!(ahead <= depth.forward.max(depth.backward), "seed {seed}: {ahead} ahead after {event:?}");
-                assert_eq!(machine.gathered(), model.gathered(), "seed {seed}");
+                let copied = (0..count).filter(|unit| machine.is_copied(*unit)).count();
+                assert_eq!(machine.gathered(), model.gathered() + copied, "seed {seed}");
             }
             assert_eq!((machine.gathered(), model.is_empty()), (0, true), "seed {seed}");
         }

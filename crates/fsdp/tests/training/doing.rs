@@ -1,7 +1,7 @@
 //! What is done with gradients as they come, and buffers that go back early.
 
 use phalanx_core::DType;
-use phalanx_fsdp::{Class, Gradient, Offload, ParamSpec, Policy, Sharded, Then, UnitSpec};
+use phalanx_fsdp::{Class, Gradient, Offload, ParamSpec, Policy, Reshard, Sharded, Then, UnitSpec};
 
 use crate::company::Company;
 use crate::model::mixed;
@@ -105,4 +105,32 @@ fn a_model_may_change_threads() {
     fn moves<T: Send + 'static>() {}
     moves::<Sharded>();
     moves::<phalanx_fsdp::Ddp>();
+}
+
+#[test]
+fn a_copy_of_the_owners_stands_for_a_unit_that_stays() {
+    Company::of(2).run(|groups, _| {
+        let unit = |name: &str| UnitSpec::new(name, vec![ParamSpec::new("weight", &[4, 2], DType::F32)]);
+        let policy = Policy::default().reshard_after_forward(Reshard::No);
+        let mut model = Sharded::new(groups, vec![unit("a"), unit("b")], policy).expect("a model");
+        model.set_copies(true);
+        let mut out = [1.0_f32; 8];
+        for unit in [0, 1] {
+            model.before_forward(unit).expect("a unit").copy_out(0, &mut out).expect("its length");
+            model.copied(unit).expect("a unit in use");
+            assert!(model.holds(unit) && model.gathered(unit).is_none());
+            model.after_forward(unit).expect("its end");
+        }
+        assert_eq!((out, model.memory().of(Class::Gathered).peak), ([0.0; 8], 32));
+        for unit in [1, 0] {
+            let full = model.before_backward(unit).expect("a unit");
+            assert_eq!((full.dtype(0), full.view::<f32>(0)), (Ok(DType::F32), None));
+            let error = full.copy_out(0, &mut out).expect_err("it was copied").to_string();
+            assert!(error.contains("must not be one that was copied"), "{error}");
+            model.copied(unit).expect("a unit in use");
+            assert!(!model.holds(unit));
+            model.gradients(unit, &[]).expect("its end");
+        }
+        model.finish_backward().expect("the end");
+    });
 }

@@ -1,7 +1,7 @@
 //! A rank that goes away in the middle: the others end with an error that names it, and stay ended.
 
-use phalanx_core::{DType, ErrorKind};
-use phalanx_fsdp::{Gradient, ParamSpec, Policy, Sharded, UnitSpec};
+use phalanx_core::{DType, Error, ErrorKind};
+use phalanx_fsdp::{Ddp, DdpOptions, Gradient, ParamSpec, Policy, Reshard, Sharded, UnitSpec};
 
 use crate::company::Company;
 
@@ -57,5 +57,70 @@ fn ranks_that_come_to_different_units_are_told() {
     for error in ends {
         assert_eq!(error.kind(), ErrorKind::Desync, "{error}");
         assert!(error.to_string().contains("all_gather") || error.to_string().contains("count"), "{error}");
+    }
+}
+
+/// A model of two units, and what another rank may say in its place.
+fn models() -> Vec<(&'static str, &'static str, Vec<UnitSpec>, Policy)> {
+    let weight = |rows: usize| ParamSpec::new("weight", &[rows, 3], DType::F32);
+    let unit = |name: &str, params: Vec<ParamSpec>| UnitSpec::new(name, params);
+    let with = |second: Vec<ParamSpec>| vec![unit("a", vec![weight(4)]), unit("b", second)];
+    let plain = Policy::default();
+    vec![
+        ("", "", with(vec![weight(5)]), plain.clone()),
+        ("unit", "\"c\"", vec![unit("a", vec![weight(4)]), unit("c", vec![weight(5)])], plain.clone()),
+        ("unit", "nothing more", vec![unit("a", vec![weight(4)])], plain.clone()),
+        ("parameter", "[6, 3]", with(vec![weight(6)]), plain.clone()),
+        ("parameter", "f64", with(vec![ParamSpec::new("weight", &[5, 3], DType::F64)]), plain.clone()),
+        ("parameter", "Frozen", with(vec![weight(5).trainable(false)]), plain.clone()),
+        ("parameter", "\"bias\"", with(vec![ParamSpec::new("bias", &[5, 3], DType::F32)]), plain.clone()),
+        ("unit", "reshard after forward No", with(vec![weight(5)]), plain.clone().reshard_after_forward(Reshard::No)),
+        ("policy", "compute Some(BF16)", with(vec![weight(5)]), plain.clone().compute(DType::BF16)),
+        ("policy", "2 ahead in forward", with(vec![weight(5)]), plain.clone().forward_prefetch(2)),
+        ("model", "refused", with(vec![weight(5), weight(5)]), plain),
+    ]
+}
+
+#[test]
+fn ranks_that_shard_different_models_are_told_what_differs() {
+    let models = models();
+    for (case, (field, value, ..)) in models.iter().enumerate().skip(1) {
+        for company in [Company::of(2), Company::of(3), Company::of(1).replicas(2), Company::of(2).replicas(2)] {
+            let odd = company.size() - 1;
+            let ends = company.run(|groups, rank| {
+                let (.., units, policy) = &models[if rank == odd { case } else { 0 }];
+                Sharded::new(groups, units.clone(), policy.clone()).expect_err("another model")
+            });
+            for (rank, error) in ends.iter().enumerate() {
+                if rank == odd && *field == "model" {
+                    assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
+                    continue;
+                }
+                let Error::Desync(desync) = error else { panic!("case {case}, rank {rank} of {company:?}: {error}") };
+                let by_counterpart = desync.field == "model" && desync.ours.len() + desync.theirs.len() > 0;
+                assert!(desync.field == *field || by_counterpart, "case {case}, {company:?}: {error}");
+                assert!(error.to_string().contains(value), "case {case}, {company:?}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ranks_that_average_different_models_are_told_what_differs() {
+    let models: [&[(&str, usize, DType)]; 5] = [
+        &[("a", 3, DType::F32), ("b", 5, DType::F32)],
+        &[("a", 3, DType::F32), ("c", 5, DType::F32)],
+        &[("a", 3, DType::F32), ("b", 6, DType::F32)],
+        &[("a", 3, DType::F32)],
+        &[("a", 3, DType::F32), ("b", 5, DType::I32)],
+    ];
+    for (case, odd) in models.iter().enumerate().skip(1) {
+        let ends = Company::of(3).run(|groups, rank| {
+            let params = if rank == 1 { odd } else { models[0] };
+            let model = Ddp::new(groups.shard().clone(), params, DdpOptions::default());
+            model.map(|_| ()).expect_err("another model").kind()
+        });
+        let own = if case == 4 { ErrorKind::Usage } else { ErrorKind::Desync };
+        assert_eq!(ends, [ErrorKind::Desync, own, ErrorKind::Desync], "case {case}");
     }
 }

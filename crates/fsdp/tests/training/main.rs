@@ -13,6 +13,7 @@ mod hooks;
 mod memory;
 mod model;
 mod numbers;
+mod overlap;
 mod parity;
 mod random;
 mod train;

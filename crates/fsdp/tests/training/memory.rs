@@ -56,7 +56,8 @@ fn a_rank_holds_its_share_and_the_units_in_use() {
             assert_eq!(held(&model, Class::Reducing).current, 0);
             assert!(held(&model, Class::Gathered).peak > 0 && rank < world);
             model.zero_gradients();
-            assert_eq!(held(&model, Class::Gradients).current, 0);
+            let Bytes { current, idle, .. } = held(&model, Class::Gradients);
+            assert_eq!((current, idle), (0, 0));
         });
     }
 }
@@ -88,4 +89,36 @@ fn what_waits_to_be_reduced_is_counted_apart() {
         assert_eq!(model.memory().of(Class::Accumulated).current, 0);
         assert!(model.memory().of(Class::Gradients).current > 0);
     });
+}
+
+#[test]
+fn an_owner_that_copies_has_memory_for_one_unit_less() {
+    for (world, ahead) in (2..=4).flat_map(|world| [1, 2].map(|ahead| (world, ahead))) {
+        let task = Task::new(mixed(), 1);
+        let policy = Policy::default().forward_prefetch(ahead).backward_prefetch(ahead);
+        let most = ahead * largest(&task.blocks, world);
+        Company::of(world).run(|groups, _| {
+            let mut model = task.shard(groups, policy.clone()).expect("a model");
+            model.set_copies(true);
+            let watch = |model: &Sharded| {
+                let Bytes { current, peak, idle } = model.memory().of(Class::Gathered);
+                assert!(current + idle <= most && peak <= most, "world {world}, {ahead} ahead: {peak} of {most}");
+            };
+            for _step in 0..2 {
+                for unit in 0..task.blocks.len() {
+                    model.before_forward(unit).expect("a unit");
+                    model.copied(unit).expect("a unit in use");
+                    watch(&model);
+                    model.after_forward(unit).expect("its end");
+                }
+                for unit in (0..task.blocks.len()).rev() {
+                    model.before_backward(unit).expect("a unit");
+                    model.copied(unit).expect("a unit in use");
+                    watch(&model);
+                    model.gradients(unit, &[]).expect("its end");
+                }
+                model.finish_backward().expect("the end");
+            }
+        });
+    }
 }
