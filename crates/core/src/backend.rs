@@ -9,7 +9,8 @@ use phalanx_mem::Buffer;
 
 use crate::call::Call;
 use crate::player::Data;
-use crate::{Error, OpKind, Result};
+use crate::reduce::Factor;
+use crate::{DType, Error, Op, OpKind, Result};
 
 /// Whoever carries operations out.
 ///
@@ -23,6 +24,16 @@ pub trait Backend: Send + Sync {
     ///
     /// Of what the group failed, where it cannot come together again, or this rank was not told so far.
     fn number(&self, op: OpKind, timeout: Duration) -> Result<Number>;
+
+    /// That this backend has an operation like this: what it has not is refused before it is numbered, so that the ranks' numbers stay
+    /// alike.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](crate::ErrorKind::Usage) for what it has not.
+    fn accepts(&self, _op: &Op, _dtype: DType, _factor: Option<Factor>) -> Result<()> {
+        Ok(())
+    }
 
     /// The number that the next collective would have.
     fn upcoming(&self) -> u32;

@@ -344,6 +344,7 @@ impl Group {
         site: &'static Location<'static>,
     ) -> Result<Call> {
         let (shared, timeout) = (&self.shared, self.timeout);
+        shared.backend.accepts(&op, dtype, factor)?;
         let Number { round, sequence } = self.told(shared.backend.number(op.kind(), timeout))?;
         if shared.options.is_bare {
             return Ok(self.bare_call(op, dtype, (factor, in_place), Number { round, sequence }, site));

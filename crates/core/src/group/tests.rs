@@ -21,6 +21,13 @@ struct Fake {
 struct Ended(Option<Finished>);
 
 impl Backend for Fake {
+    fn accepts(&self, op: &Op, dtype: DType, _: Option<Factor>) -> Result<()> {
+        if dtype != DType::F8E4M3FNUZ {
+            return Ok(());
+        }
+        Err(Error::usage(op.kind(), "dtype", dtype, "which this backend has not"))
+    }
+
     fn number(&self, op: OpKind, _: Duration) -> Result<Number> {
         Ok(self.numbers.next(op))
     }
@@ -383,4 +390,20 @@ fn the_group_is_left_with_its_last_handle() {
     assert!(held.upgrade().is_some());
     drop(other);
     assert!(held.upgrade().is_none());
+}
+
+#[test]
+fn calls_over_other_memory_are_checked_and_numbered_alike() {
+    let (group, fake) = group(1, 4);
+    let op = || Op::AllGather { counts: Counts::Even(3) };
+    let told = |end: Result<Call>| end.expect_err("refused").to_string();
+    let short = told(group.call_elsewhere(op(), DType::F32, None, Some(3), 11));
+    assert_eq!(short, "all_gather: output is 11 elements long, must be 12");
+    let unknown = told(group.call_elsewhere(op(), DType::F8E4M3FNUZ, None, Some(3), 12));
+    assert_eq!(unknown, "all_gather: dtype is f8e4m3fnuz, which this backend has not");
+    assert_eq!(fake.upcoming(), 0);
+    let call = group.call_elsewhere(op(), DType::F32, None, Some(3), 12).expect("right");
+    call.end(Duration::default, None);
+    assert_eq!((call.sequence, fake.upcoming(), group.recorder().records().len()), (0, 1, 1));
+    assert!(fake.reached.lock().unwrap().is_empty());
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use phalanx_core::backend::{Backend, Buffers, Number, Pending};
 use phalanx_core::player::Data;
+use phalanx_core::reduce::Factor;
 use phalanx_core::store::Store;
-use phalanx_core::{Call, Error, Layout, Op, OpKind, Result};
+use phalanx_core::{Call, DType, Error, Layout, Op, OpKind, Result};
 use phalanx_mem::Buffer;
 
 use super::flight::{Refused, Waiting};
@@ -15,7 +16,7 @@ use super::job::{Held, Job, Split};
 use super::lane::Line;
 use super::memory::{DeviceBuffer, PinnedBuffer};
 use super::options::NcclOptions;
-use super::plan::{Step, Task, plan};
+use super::plan::{Step, Task, check, plan};
 use super::stack::Stack;
 use crate::api::{Cuda, Event, Nccl, Process, Span};
 
@@ -87,7 +88,6 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
 
     /// What NCCL is asked for an operation, over this memory.
     pub(super) fn plan(&self, call: &Call, input: Option<Span>, output: Span) -> Result<Vec<Step>> {
-        check(&call.op)?;
         let (rank, size) = (self.hall.layout.rank(), self.hall.layout.size());
         let Call { op, dtype, factor, .. } = call;
         plan(&Task { op, dtype: *dtype, factor: *factor, input, output, rank, size }, self.hall.version)
@@ -153,6 +153,10 @@ impl<N: Nccl, C: Cuda, P: Process> Backend for NcclBackend<N, C, P> {
         Ok(self.hall.numbers.next(op))
     }
 
+    fn accepts(&self, op: &Op, dtype: DType, factor: Option<Factor>) -> Result<()> {
+        check(op, dtype, factor, self.hall.version)
+    }
+
     fn upcoming(&self) -> u32 {
         self.hall.numbers.upcoming()
     }
@@ -187,20 +191,6 @@ impl<N: Nccl, C: Cuda, P: Process> Backend for NcclBackend<N, C, P> {
 impl<N: Nccl, C: Cuda, P: Process> Drop for NcclBackend<N, C, P> {
     fn drop(&mut self) {
         self.hall.close();
-    }
-}
-
-/// That NCCL has an operation like this: it matches messages by their order alone.
-fn check(op: &Op) -> Result<()> {
-    match op {
-        Op::Send { tag, .. } | Op::Recv { tag, .. } if *tag != 0 => {
-            let expected = "must be 0: NCCL matches messages by their order alone";
-            Err(Error::usage(op.kind(), "tag", tag, expected))
-        }
-        Op::Recv { from: None, .. } => {
-            Err(Error::usage(op.kind(), "from", "any", "must be a rank: NCCL does not receive from whichever sends"))
-        }
-        _ => Ok(()),
     }
 }
 

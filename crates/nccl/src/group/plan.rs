@@ -56,6 +56,26 @@ pub(super) struct Task<'a> {
     pub(super) size: usize,
 }
 
+/// That NCCL of this version has an operation like this, whatever its memory.
+///
+/// # Errors
+///
+/// [`Usage`](phalanx_core::ErrorKind::Usage), naming what it has not.
+pub(super) fn check(op: &Op, dtype: DType, factor: Option<Factor>, version: Version) -> Result<()> {
+    match op {
+        Op::Send { tag, .. } | Op::Recv { tag, .. } if *tag != 0 => {
+            let expected = "must be 0: NCCL matches messages by their order alone";
+            return Err(Error::usage(op.kind(), "tag", tag, expected));
+        }
+        Op::Recv { from: None, .. } => {
+            let expected = "must be a rank: NCCL does not receive from whichever sends";
+            return Err(Error::usage(op.kind(), "from", "any", expected));
+        }
+        _ => {}
+    }
+    Task { op, dtype, factor, input: None, output: Span::EMPTY, rank: 0, size: 1 }.join(version).map(drop)
+}
+
 /// What is to be done for an operation, in order.
 ///
 /// # Errors
