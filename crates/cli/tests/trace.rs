@@ -1,7 +1,10 @@
 //! `phalanx trace` as a user meets it: dumps of groups that really ran, what is found in them, and files that are no dumps.
 
+#[path = "built/scratch.rs"]
+mod scratch;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Barrier;
 use std::time::{Duration, SystemTime};
@@ -9,28 +12,8 @@ use std::time::{Duration, SystemTime};
 use phalanx_comm::Threads;
 use phalanx_core::{GroupOptions, ReduceOp};
 use phalanx_trace::{Dump, Identity, files};
+use scratch::Scratch;
 use serde_json::Value;
-
-/// A directory of this test's own, gone at its end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("trace-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a directory");
-        Scratch(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().expect("plain letters")
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 fn trace(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_phalanx")).arg("trace").args(arguments).output().expect("the binary")
@@ -52,7 +35,7 @@ fn hang(into: &Path) {
         let verdict = (group.rank() < 2).then(|| group.barrier().expect_err("rank 2 does not come").to_string());
         let identity = Identity { rank: group.rank(), world_size: 3, host_name: "host".to_owned(), pid: 7 };
         let mut dump = Dump::new(identity, SystemTime::now());
-        dump.add(&group, "stages", verdict);
+        dump.add(&group, group.members().to_vec(), "stages", verdict);
         files::write(into, &dump).expect("a writable directory");
         end.wait();
     });
@@ -61,7 +44,7 @@ fn hang(into: &Path) {
 
 #[test]
 fn a_rank_that_never_came_is_found_and_drawn() {
-    let scratch = Scratch::new("hang");
+    let scratch = Scratch::new("trace-hang");
     let dumps = scratch.0.join("dumps");
     hang(&dumps);
     let dumps = dumps.to_str().expect("plain letters");
@@ -91,7 +74,7 @@ fn a_rank_that_never_came_is_found_and_drawn() {
 
 #[test]
 fn what_is_converted_says_the_same() {
-    let scratch = Scratch::new("convert");
+    let scratch = Scratch::new("trace-convert");
     let [dumps, pickles] = ["dumps", "pickles"].map(|name| scratch.0.join(name));
     hang(&dumps);
     let [dumps, pickles] = [&dumps, &pickles].map(|path| path.to_str().expect("plain letters"));
@@ -103,9 +86,10 @@ fn what_is_converted_says_the_same() {
 
 #[test]
 fn what_is_no_dump_is_named() {
-    let scratch = Scratch::new("broken");
+    let scratch = Scratch::new("trace-broken");
     let refused = |contents: &[(&str, &[u8])]| {
-        let directory = Scratch::new(&format!("broken-{}", contents.iter().map(|(name, _)| *name).collect::<String>()));
+        let directory =
+            Scratch::new(&format!("trace-broken-{}", contents.iter().map(|(name, _)| *name).collect::<String>()));
         contents.iter().for_each(|(name, bytes)| fs::write(directory.0.join(name), bytes).expect("written"));
         let output = trace(&["analyze", directory.path()]);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -141,7 +125,7 @@ fn what_is_no_dump_is_named() {
 
 #[test]
 fn dumps_of_two_jobs_are_not_mixed() {
-    let scratch = Scratch::new("mixed");
+    let scratch = Scratch::new("trace-mixed");
     let dump = |rank, world_size| {
         let identity = Identity { rank, world_size, host_name: "host".to_owned(), pid: 7 };
         Dump::new(identity, SystemTime::UNIX_EPOCH)

@@ -1,6 +1,7 @@
 //! `phalanx trace collect`: ranks of which one is stopped are asked for what they remember, on their host and over their store.
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use phalanx::{JobName, Store};
@@ -11,26 +12,10 @@ use phalanx_trace::{Dump, files};
 use rustix::process::Signal;
 
 use super::ranks::Ranks;
+use super::scratch::Scratch;
 use super::{LONG, all_work, until};
 
-/// A directory of this test's own, gone at its end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("collect-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a directory");
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn collect(into: &Path, arguments: &[&str]) -> Output {
+fn collect(into: impl AsRef<OsStr>, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_phalanx"));
     command.args(["trace", "collect", "--output"]).arg(into).args(arguments).output().expect("phalanx runs")
 }
@@ -47,7 +32,7 @@ fn dumped(directory: &Path) -> Vec<(usize, Option<usize>)> {
 
 /// What is told of four ranks, one of which is stopped while the others wait for it.
 fn look(job: &Ranks, address: &[&str]) {
-    let scratch = Scratch::new(&job.name);
+    let scratch = Scratch::new(&format!("collect-{}", job.name));
     let (all, rest) = (scratch.0.join("all"), scratch.0.join("rest"));
     let named = [address, &["--job-id", &job.name]].concat();
     let output = collect(&all, &[&named[..], &["--timeout", "60"]].concat());
@@ -74,7 +59,7 @@ fn ranks_of_this_host_are_asked_without_an_address() {
     let job = Ranks::start("collect-host", 4);
     until("all work", &job.name, all_work);
     look(&job, &[]);
-    let output = collect(&Scratch::new("nobody").0, &["--job-id", "nobody-has-this-name"]);
+    let output = collect(Scratch::new("collect-nobody").path(), &["--job-id", "nobody-has-this-name"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(errors(&output).contains("there is no rank that this user may ask"), "{}", errors(&output));
 }
@@ -88,7 +73,7 @@ fn ranks_are_asked_over_their_store() {
     let server = StoreServer::start(options).expect("a store");
     let address = server.address().to_string();
     // Nobody has joined yet.
-    let empty = collect(&Scratch::new("empty").0, &[&address, "--job-id", &name, "--timeout", "30"]);
+    let empty = collect(Scratch::new("collect-empty").path(), &[&address, "--job-id", &name, "--timeout", "30"]);
     assert_eq!(empty.status.code(), Some(1));
     assert!(errors(&empty).contains("no rank of it can be asked"), "{}", errors(&empty));
     // The ranks of this host are not to be seen by others than those who have the store.

@@ -3,6 +3,8 @@
 
 mod collected;
 mod ranks;
+#[path = "../built/scratch.rs"]
+mod scratch;
 mod terminal;
 
 use std::io::{Read, Write};

@@ -97,8 +97,7 @@ impl Placement {
     /// | `PHALANX_JOIN_TIMEOUT` | how long to wait for the others, in seconds |
     /// | `PHALANX_INSECURE` | 1 to do without a key beyond this machine |
     pub fn recognise() -> Result<Placement> {
-        let lookup = |name: &str| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
-        let placement = Placement::from_lookup(&lookup)?;
+        let placement = Placement::from_lookup(Variables::of_process().0)?;
         log::info!("{placement}");
         Ok(placement)
     }

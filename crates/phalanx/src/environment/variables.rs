@@ -1,5 +1,6 @@
 //! Variables by name, with an error that tells name and value where one cannot be what it says.
 
+use std::env;
 use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,6 +10,13 @@ use phalanx_core::{Error, Result};
 /// Where variables are looked up; tests bring their own.
 #[derive(Clone, Copy)]
 pub(crate) struct Variables<'a>(pub(crate) &'a dyn Fn(&str) -> Option<String>);
+
+impl Variables<'static> {
+    /// Those of this process.
+    pub(crate) fn of_process() -> Variables<'static> {
+        Variables(&|name| env::var_os(name).map(|text| text.to_string_lossy().into_owned()))
+    }
+}
 
 impl Variables<'_> {
     /// The text of a variable; an empty one counts as not set.
@@ -50,6 +58,11 @@ impl Variables<'_> {
             "" | "0" | "false" | "no" | "off" => Ok(false),
             other => Err(wrong(name, other, "must be 1 or 0")),
         }
+    }
+
+    /// A switch, on where it is not set.
+    pub(crate) fn switch_on(&self, name: &str) -> Result<bool> {
+        Ok(self.text(name).is_none() || self.switch(name)?)
     }
 }
 

@@ -27,15 +27,14 @@ pub(crate) struct Service {
 impl Service {
     /// What the environment asks for.
     pub(crate) fn of_environment() -> Result<Service> {
-        let lookup = |name: &str| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
-        Service::from_lookup(Variables(&lookup))
+        Service::from_lookup(Variables::of_process())
     }
 
     fn from_lookup(variables: Variables<'_>) -> Result<Service> {
         let must = "must be a port, or an address and a port as in 127.0.0.1:9400";
         let metrics = variables.text(METRICS);
         let metrics = metrics.map(|text| address(&text).ok_or_else(|| wrong(METRICS, text, must))).transpose()?;
-        let neighbours = variables.text(TOP).is_none() || variables.switch(TOP)?;
+        let neighbours = variables.switch_on(TOP)?;
         Ok(Service { metrics, neighbours })
     }
 

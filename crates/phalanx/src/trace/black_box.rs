@@ -8,7 +8,7 @@ use std::thread;
 use std::time::SystemTime;
 
 use phalanx_core::{Alarm, Error, Group};
-use phalanx_trace::{Dump, Identity, TracedGroup, files};
+use phalanx_trace::{Dump, Identity, files};
 use signal_hook::consts::SIGUSR2;
 use signal_hook::iterator::Signals;
 
@@ -85,15 +85,7 @@ pub(super) fn take(seat: &Seat, verdict: impl Fn(&str) -> Option<String>) -> Dum
     let identity = Identity { rank, world_size, host_name: seat.host_name.clone(), pid: std::process::id() };
     let mut dump = Dump::new(identity, SystemTime::now());
     for (formed, group) in seat.registry.groups() {
-        let traced = TracedGroup {
-            description: format!("over {}", formed.transport),
-            epoch: group.epoch(),
-            members: Some(formed.members),
-            forgotten: 0,
-            verdict: verdict(group.name()),
-            name: formed.name,
-        };
-        dump.add_recorder(traced, group.recorder(), group.now());
+        dump.add(&group, formed.members, &format!("over {}", formed.transport), verdict(group.name()));
     }
     dump
 }

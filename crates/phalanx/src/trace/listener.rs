@@ -1,7 +1,6 @@
 //! The rank's side of a request: one thread that looks for it on the store now and then, and hands over the rank's dump.
 
 use std::convert::Infallible;
-use std::env;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -36,9 +35,7 @@ struct Listening {
 impl Listener {
     /// Whether the environment lets ranks be asked.
     pub(crate) fn is_wanted() -> Result<bool> {
-        let lookup = |name: &str| env::var_os(name).map(|text| text.to_string_lossy().into_owned());
-        let variables = Variables(&lookup);
-        Ok(variables.text(VARIABLE).is_none() || variables.switch(VARIABLE)?)
+        Variables::of_process().switch_on(VARIABLE)
     }
 
     pub(crate) fn start(world: &World, black_box: &Arc<BlackBox>) -> io::Result<Listener> {

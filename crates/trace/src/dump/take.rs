@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use phalanx_core::recorder::{Record, Recorder, State as Recorded};
+use phalanx_core::recorder::{Record, State as Recorded};
 use phalanx_core::{Group, OpKind};
 
 use super::{Dump, Entry, FORMAT, Site, State, TracedGroup};
@@ -35,26 +35,20 @@ impl Dump {
         }
     }
 
-    /// Adds what `group` remembers. The verdict is the group's first failure, where its caller has seen one.
-    pub fn add(&mut self, group: &Group, description: &str, verdict: Option<String>) {
-        let traced = TracedGroup {
+    /// Adds what `group` remembers; `members` are the world's ranks that are its ranks, in their order. The verdict is the group's first
+    /// failure, where its caller has seen one.
+    pub fn add(&mut self, group: &Group, members: Vec<usize>, description: &str, verdict: Option<String>) {
+        let records = group.recorder().records();
+        let clock = Clock { wall: self.taken_ns.unwrap_or_default(), now: group.now() };
+        let at = self.groups.len();
+        self.groups.push(TracedGroup {
             name: group.name().to_owned(),
             description: description.to_owned(),
             epoch: group.epoch(),
-            members: Some(group.members().to_vec()),
-            forgotten: 0,
+            members: Some(members),
+            forgotten: records.first().map_or(0, |oldest| oldest.number),
             verdict,
-        };
-        self.add_recorder(traced, group.recorder(), group.now());
-    }
-
-    /// Adds what `recorder` remembers of a group, where `now` is the time by the recorder's clock at the moment of the dump.
-    pub fn add_recorder(&mut self, group: TracedGroup, recorder: &Recorder, now: Duration) {
-        let records = recorder.records();
-        let clock = Clock { wall: self.taken_ns.unwrap_or_default(), now };
-        let forgotten = records.first().map_or(0, |oldest| oldest.number);
-        let at = self.groups.len();
-        self.groups.push(TracedGroup { forgotten, ..group });
+        });
         self.entries.extend(records.iter().map(|record| clock.entry(at, record)));
     }
 }

@@ -24,7 +24,7 @@ fn dumps() -> Vec<Dump> {
             group.recv(&mut data, 0, 5).expect("a sender");
         }
         let mut dump = Dump::new(identity(group.rank()), SystemTime::now());
-        dump.add(&group, "test", None);
+        dump.add(&group, group.members().to_vec(), "test", None);
         dump
     });
     ranks.expect("two threads")

@@ -109,7 +109,7 @@ fn told_by_pytorch(name: &str, play: impl Fn(&Group) -> Result<()> + Sync) -> St
         end.wait();
         let identity = Identity { rank: group.rank(), world_size: 3, host_name: "host".to_owned(), pid: 7 };
         let mut dump = Dump::new(identity, SystemTime::now());
-        dump.add(&group, "all", None);
+        dump.add(&group, group.members().to_vec(), "all", None);
         dump
     });
     let dumps = dumps.expect("three threads");
