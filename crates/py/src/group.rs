@@ -18,8 +18,11 @@ use crate::work::Work;
 pub(crate) struct Group {
     /// Absent once the group was left.
     ranks: RwLock<Option<Ranks>>,
+    #[pyo3(get)]
     rank: usize,
+    #[pyo3(get)]
     size: usize,
+    #[pyo3(get)]
     epoch: u32,
     /// How many collectives were called.
     called: AtomicU64,
@@ -163,21 +166,6 @@ impl Group {
     /// Leaves the group. What is under way ends as it would have; calls after it fail.
     fn leave(&self, py: Python<'_>) {
         py.detach(|| drop(self.ranks.write().unwrap_or_else(PoisonError::into_inner).take()));
-    }
-
-    #[getter]
-    fn rank(&self) -> usize {
-        self.rank
-    }
-
-    #[getter]
-    fn size(&self) -> usize {
-        self.size
-    }
-
-    #[getter]
-    fn epoch(&self) -> u32 {
-        self.epoch
     }
 
     /// How many collectives this rank has called.

@@ -15,9 +15,13 @@ use crate::store::Store;
 pub(crate) struct World {
     /// Absent once it was left.
     ranks: Mutex<Option<Ranks>>,
+    #[pyo3(get)]
     rank: usize,
+    #[pyo3(get)]
     size: usize,
+    #[pyo3(get)]
     local_rank: usize,
+    #[pyo3(get)]
     local_size: usize,
 }
 
@@ -58,26 +62,6 @@ impl World {
             ranks.map_or(Ok(()), |ranks| ranks.leave(seconds(timeout)))
         });
         left.map_err(|error| raised(py, &error, 0))
-    }
-
-    #[getter]
-    fn rank(&self) -> usize {
-        self.rank
-    }
-
-    #[getter]
-    fn size(&self) -> usize {
-        self.size
-    }
-
-    #[getter]
-    fn local_rank(&self) -> usize {
-        self.local_rank
-    }
-
-    #[getter]
-    fn local_size(&self) -> usize {
-        self.local_size
     }
 }
 
