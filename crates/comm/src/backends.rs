@@ -113,6 +113,16 @@ impl Backends {
         Ok(self)
     }
 
+    /// Whether there is a backend of this name.
+    pub fn has(&self, name: &str) -> bool {
+        name == HOST || self.makers.contains_key(name)
+    }
+
+    /// Whether some backend serves this kind of device.
+    pub fn serves(&self, device: &str) -> bool {
+        device == CPU || self.devices.contains_key(device)
+    }
+
     /// Which backend serves which kind of device, in the form of [`devices`](Backends::devices).
     pub fn config(&self) -> String {
         let cpu = (!self.devices.contains_key(CPU)).then(|| format!("{CPU}:{HOST}"));
@@ -193,6 +203,8 @@ mod tests {
     fn devices_have_the_backends_that_were_said() {
         let backends = Backends::new().register("mine", Arc::new(Never)).expect("free");
         assert_eq!(backends.config(), "cpu:host");
+        assert_eq!(["host", "mine", "other"].map(|name| backends.has(name)), [true, true, false]);
+        assert_eq!(["cpu", "cuda"].map(|device| backends.serves(device)), [true, false]);
         let chosen = |backends: &Backends, name, device| {
             backends
                 .chosen(name, device)

@@ -15,6 +15,8 @@ use phalanx_core::schedule::Profile;
 use phalanx_core::store::{Store, StoreError};
 use phalanx_core::{Error, Result};
 
+#[cfg(feature = "nccl")]
+use crate::environment::Variables;
 use crate::environment::{Door, KeySource, Launcher, Placement};
 use crate::inquiry::Service;
 use crate::lobby::{Lobby, Notice};
@@ -205,7 +207,8 @@ impl Joining {
         self
     }
 
-    /// Which backends the world's groups may have, the program's own among them. The host's alone unless set.
+    /// Which backends the world's groups may have, the program's own among them. The host's alone unless set; with the feature `nccl` also one of
+    /// that name over the installed NCCL, for groups on `cuda`.
     pub fn backends(mut self, backends: Backends) -> Joining {
         self.backends = backends;
         self
@@ -235,6 +238,10 @@ impl Joining {
 
     fn enter(mut self) -> Result<World> {
         self.profile = profile::of_environment()?;
+        #[cfg(feature = "nccl")]
+        {
+            self.backends = crate::maker::offered(self.backends, self.local_rank, Variables::of_process())?;
+        }
         let black_box = BlackBox::of_environment();
         self.black_box = Some(Arc::clone(&black_box));
         let is_asked = trace::Listener::is_wanted()?;

@@ -8,6 +8,8 @@ mod environment;
 mod inquiry;
 mod joining;
 mod lobby;
+#[cfg(all(feature = "nccl", target_os = "linux"))]
+mod maker;
 mod presence;
 mod profile;
 #[cfg(feature = "metrics")]
@@ -23,6 +25,8 @@ pub use account::{Account, GroupAccount, KindAccount, Underway, account};
 pub use environment::{Launcher, Placement};
 pub use inquiry::{Neighbour, neighbours};
 pub use joining::Joining;
+#[cfg(all(feature = "nccl", target_os = "linux"))]
+pub use maker::NcclMaker;
 pub use phalanx_comm::Threads;
 pub use phalanx_comm::rendezvous::{Member, World, WorldOptions};
 pub use phalanx_comm::secure::{JobKey, JobName};
@@ -38,6 +42,8 @@ pub use phalanx_core::{
 #[cfg(feature = "fsdp")]
 pub use phalanx_fsdp as fsdp;
 pub use phalanx_mem::Buffer;
+#[cfg(feature = "nccl")]
+pub use phalanx_nccl as nccl;
 #[cfg(target_os = "linux")]
 pub use presence::Presence;
 #[cfg(feature = "metrics")]

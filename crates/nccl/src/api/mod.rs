@@ -18,5 +18,5 @@ pub use config::CommConfig;
 pub use cuda::{Argument, Copy2d, Cuda, DeviceInfo, EventKind, Grid, HostCall, KernelId, MemoryInfo, Shared};
 pub use encoding::{DataType, Encoding, RedOp, Reducer};
 pub use handle::{Comm, Device, Event, Registration, Span, Stream, UniqueId, Version, Window};
-pub use nccl::{MemoryStat, Nccl, Scalar};
+pub use nccl::{Growth, MemoryStat, Nccl, Route, Scalar, Transfer};
 pub use process::{Bell, Process};

@@ -78,15 +78,8 @@ pub trait Nccl: Send + Sync + 'static {
         (Status::ABSENT, Comm::NONE)
     }
 
-    /// A communicator with more ranks. A new rank has no communicator yet and brings its number. Since 2.29.2.
-    fn grow(
-        &self,
-        _comm: Option<Comm>,
-        _size: i32,
-        _id: Option<&UniqueId>,
-        _rank: Option<i32>,
-        _config: &CommConfig,
-    ) -> (Status, Comm) {
+    /// A communicator of so many ranks, which are more than before. Since 2.29.2.
+    fn grow(&self, _who: Growth<'_>, _size: i32, _config: &CommConfig) -> (Status, Comm) {
         (Status::ABSENT, Comm::NONE)
     }
 
@@ -108,90 +101,47 @@ pub trait Nccl: Send + Sync + 'static {
 
     /// See [`Op::AllReduce`](phalanx_core::Op::AllReduce).
     #[track_caller]
-    #[expect(clippy::too_many_arguments, reason = "as many as the function has")]
-    fn all_reduce(
-        &self,
-        send: Span,
-        recv: Span,
-        count: usize,
-        dtype: DataType,
-        op: RedOp,
-        comm: Comm,
-        stream: Stream,
-    ) -> Status;
+    fn all_reduce(&self, what: Transfer, op: RedOp, on: Route) -> Status;
 
-    /// See [`Op::Broadcast`](phalanx_core::Op::Broadcast). `send` matters on the root only.
+    /// See [`Op::Broadcast`](phalanx_core::Op::Broadcast). What is sent matters on the root only.
     #[track_caller]
-    #[expect(clippy::too_many_arguments, reason = "as many as the function has")]
-    fn broadcast(
-        &self,
-        send: Span,
-        recv: Span,
-        count: usize,
-        dtype: DataType,
-        root: i32,
-        comm: Comm,
-        stream: Stream,
-    ) -> Status;
+    fn broadcast(&self, what: Transfer, root: i32, on: Route) -> Status;
 
-    /// See [`Op::Reduce`](phalanx_core::Op::Reduce). `recv` matters on the root only.
+    /// See [`Op::Reduce`](phalanx_core::Op::Reduce). Where it is received matters on the root only.
     #[track_caller]
-    #[expect(clippy::too_many_arguments, reason = "as many as the function has")]
-    fn reduce(
-        &self,
-        send: Span,
-        recv: Span,
-        count: usize,
-        dtype: DataType,
-        op: RedOp,
-        root: i32,
-        comm: Comm,
-        stream: Stream,
-    ) -> Status;
+    fn reduce(&self, what: Transfer, op: RedOp, root: i32, on: Route) -> Status;
 
-    /// See [`Op::AllGather`](phalanx_core::Op::AllGather); `count` is what each rank gives.
+    /// See [`Op::AllGather`](phalanx_core::Op::AllGather); the count is what each rank gives.
     #[track_caller]
-    fn all_gather(&self, send: Span, recv: Span, count: usize, dtype: DataType, comm: Comm, stream: Stream) -> Status;
+    fn all_gather(&self, what: Transfer, on: Route) -> Status;
 
-    /// See [`Op::ReduceScatter`](phalanx_core::Op::ReduceScatter); `count` is what each rank gets.
+    /// See [`Op::ReduceScatter`](phalanx_core::Op::ReduceScatter); the count is what each rank gets.
     #[track_caller]
-    #[expect(clippy::too_many_arguments, reason = "as many as the function has")]
-    fn reduce_scatter(
-        &self,
-        send: Span,
-        recv: Span,
-        count: usize,
-        dtype: DataType,
-        op: RedOp,
-        comm: Comm,
-        stream: Stream,
-    ) -> Status;
+    fn reduce_scatter(&self, what: Transfer, op: RedOp, on: Route) -> Status;
 
-    /// Gives elements to a rank.
+    /// Gives elements to a rank: those that are sent.
     #[track_caller]
-    fn send(&self, span: Span, count: usize, dtype: DataType, peer: i32, comm: Comm, stream: Stream) -> Status;
+    fn send(&self, what: Transfer, peer: i32, on: Route) -> Status;
 
-    /// Takes elements from a rank.
+    /// Takes elements from a rank, to where they are received.
     #[track_caller]
-    fn recv(&self, span: Span, count: usize, dtype: DataType, peer: i32, comm: Comm, stream: Stream) -> Status;
+    fn recv(&self, what: Transfer, peer: i32, on: Route) -> Status;
 
-    /// See [`Op::AllToAll`](phalanx_core::Op::AllToAll); `count` is what each rank gives to each. Since 2.28.3.
+    /// See [`Op::AllToAll`](phalanx_core::Op::AllToAll); the count is what each rank gives to each. Since 2.28.3.
     #[track_caller]
-    fn all_to_all(&self, _: Span, _: Span, _count: usize, _: DataType, _: Comm, _: Stream) -> Status {
+    fn all_to_all(&self, _what: Transfer, _on: Route) -> Status {
         Status::ABSENT
     }
 
     /// See [`Op::Gather`](phalanx_core::Op::Gather). Since 2.28.3.
     #[track_caller]
-    #[expect(clippy::too_many_arguments, reason = "as many as the function has")]
-    fn gather(&self, _: Span, _: Span, _count: usize, _: DataType, _root: i32, _: Comm, _: Stream) -> Status {
+    fn gather(&self, _what: Transfer, _root: i32, _on: Route) -> Status {
         Status::ABSENT
     }
 
     /// See [`Op::Scatter`](phalanx_core::Op::Scatter). Since 2.28.3.
     #[track_caller]
-    #[expect(clippy::too_many_arguments, reason = "as many as the function has")]
-    fn scatter(&self, _: Span, _: Span, _count: usize, _: DataType, _root: i32, _: Comm, _: Stream) -> Status {
+    fn scatter(&self, _what: Transfer, _root: i32, _on: Route) -> Status {
         Status::ABSENT
     }
 
@@ -245,6 +195,56 @@ pub trait Nccl: Send + Sync + 'static {
     fn memory_stat(&self, _comm: Comm, _stat: MemoryStat) -> Result<u64, Status> {
         Err(Status::ABSENT)
     }
+}
+
+/// What a call moves: so many elements of a type, from one place to another. Which ranks have how many of them is the call's to say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Transfer {
+    /// What is sent.
+    pub send: Span,
+    /// Where what comes is put; the same for a call in place.
+    pub recv: Span,
+    /// How many elements.
+    pub count: usize,
+    /// Of which type.
+    pub dtype: DataType,
+}
+
+impl Transfer {
+    /// Elements that are sent and received in the same place, or in one direction alone.
+    pub const fn within(span: Span, count: usize, dtype: DataType) -> Transfer {
+        Transfer { send: span, recv: span, count, dtype }
+    }
+}
+
+/// Where a call runs: between the ranks of a communicator, in its turn on a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The communicator.
+    pub comm: Comm,
+    /// The stream.
+    pub stream: Stream,
+}
+
+/// As whom a rank takes part when a communicator grows.
+#[derive(Clone, Copy, Debug)]
+pub enum Growth<'a> {
+    /// As one of its ranks. The one that asked for the id brings it, and no other.
+    Member {
+        /// The communicator that grows.
+        comm: Comm,
+        /// What the new ranks find it by.
+        id: Option<&'a UniqueId>,
+    },
+    /// As a new rank.
+    Newcomer {
+        /// The device it comes with.
+        device: Device,
+        /// Its number.
+        rank: i32,
+        /// What it finds the communicator by.
+        id: &'a UniqueId,
+    },
 }
 
 /// Where the factor of a scaled sum is.

@@ -11,7 +11,7 @@ use super::failure;
 use super::hall::{Hall, is_set, lock};
 use super::job::Job;
 use super::plan::{CallKind, Join, NcclCall, Step};
-use crate::api::{Bell, Comm, Cuda, Event, Nccl, Process, RedOp, Status, Stream};
+use crate::api::{Bell, Comm, Cuda, Event, Nccl, Process, RedOp, Route, Status, Stream};
 
 /// Whose communicator a lane has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -334,7 +334,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         let calls: Vec<NcclCall> = calls.iter().map(|call| self.line.seen_by(call)).collect();
         let calls = &calls[..];
         let ops: Vec<RedOp> = calls.iter().map(|call| self.reduction(comm, call)).collect::<Result<_>>()?;
-        let (name, status) = self.inside(comm, |nccl| issue_all(nccl, calls, &ops, comm, stream))?;
+        let (name, status) = self.inside(comm, |nccl| issue_all(nccl, calls, &ops, Route { comm, stream }))?;
         self.settle(comm, name, status)?;
         for (call, op) in calls.iter().zip(ops) {
             if matches!(call.join(), Some(Join::Scaled(_))) {
@@ -350,7 +350,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             None => Ok(RedOp::SUM),
             Some(Join::Own(op)) => Ok(op),
             Some(Join::Scaled(scalar)) => self
-                .inside(comm, |nccl| nccl.create_pre_mul_sum(scalar, call.dtype, comm))?
+                .inside(comm, |nccl| nccl.create_pre_mul_sum(scalar, call.what.dtype, comm))?
                 .map_err(|status| self.failed(comm, "ncclRedOpCreatePreMulSum", status)),
         }
     }
@@ -394,39 +394,31 @@ impl NcclCall {
 }
 
 /// Makes calls, as one group where they are several; the first that did not succeed, or the last, and what it answered.
-fn issue_all(
-    nccl: &impl Nccl,
-    calls: &[NcclCall],
-    ops: &[RedOp],
-    comm: Comm,
-    stream: Stream,
-) -> (&'static str, Status) {
+fn issue_all(nccl: &impl Nccl, calls: &[NcclCall], ops: &[RedOp], on: Route) -> (&'static str, Status) {
     if let ([call], [op]) = (calls, ops) {
-        return issue(nccl, call, *op, comm, stream);
+        return issue(nccl, call, *op, on);
     }
     let started = nccl.group_start();
     if !started.is_success() {
         return ("ncclGroupStart", started);
     }
-    let issued = calls.iter().zip(ops).map(|(call, op)| issue(nccl, call, *op, comm, stream));
+    let issued = calls.iter().zip(ops).map(|(call, op)| issue(nccl, call, *op, on));
     let failed = issued.filter(|(_, status)| !status.is_success()).fold(None, |first, next| first.or(Some(next)));
     let ended = ("ncclGroupEnd", nccl.group_end());
     failed.unwrap_or(ended)
 }
 
 /// Makes one call; its name and what it answered.
-fn issue(nccl: &impl Nccl, call: &NcclCall, op: RedOp, comm: Comm, stream: Stream) -> (&'static str, Status) {
-    let NcclCall { send, recv, count, dtype, .. } = *call;
+fn issue(nccl: &impl Nccl, call: &NcclCall, op: RedOp, on: Route) -> (&'static str, Status) {
+    let what = call.what;
     match call.kind {
-        CallKind::AllReduce(_) => ("ncclAllReduce", nccl.all_reduce(send, recv, count, dtype, op, comm, stream)),
-        CallKind::Reduce(_, root) => ("ncclReduce", nccl.reduce(send, recv, count, dtype, op, root, comm, stream)),
-        CallKind::ReduceScatter(_) => {
-            ("ncclReduceScatter", nccl.reduce_scatter(send, recv, count, dtype, op, comm, stream))
-        }
-        CallKind::Broadcast(root) => ("ncclBroadcast", nccl.broadcast(send, recv, count, dtype, root, comm, stream)),
-        CallKind::AllGather => ("ncclAllGather", nccl.all_gather(send, recv, count, dtype, comm, stream)),
-        CallKind::Send(peer) => ("ncclSend", nccl.send(send, count, dtype, peer, comm, stream)),
-        CallKind::Recv(peer) => ("ncclRecv", nccl.recv(recv, count, dtype, peer, comm, stream)),
+        CallKind::AllReduce(_) => ("ncclAllReduce", nccl.all_reduce(what, op, on)),
+        CallKind::Reduce(_, root) => ("ncclReduce", nccl.reduce(what, op, root, on)),
+        CallKind::ReduceScatter(_) => ("ncclReduceScatter", nccl.reduce_scatter(what, op, on)),
+        CallKind::Broadcast(root) => ("ncclBroadcast", nccl.broadcast(what, root, on)),
+        CallKind::AllGather => ("ncclAllGather", nccl.all_gather(what, on)),
+        CallKind::Send(peer) => ("ncclSend", nccl.send(what, peer, on)),
+        CallKind::Recv(peer) => ("ncclRecv", nccl.recv(what, peer, on)),
     }
 }
 

@@ -3,7 +3,7 @@
 use phalanx_core::reduce::Factor;
 use phalanx_core::{Counts, DType, Error, Op, OpKind, Result};
 
-use crate::api::{DataType, Encoding, RedOp, Reducer, Scalar, Span, Version};
+use crate::api::{DataType, Encoding, RedOp, Reducer, Scalar, Span, Transfer, Version};
 
 /// One thing to do on the stream of a communicator.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,10 +18,7 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct NcclCall {
     pub(super) kind: CallKind,
-    pub(super) send: Span,
-    pub(super) recv: Span,
-    pub(super) count: usize,
-    pub(super) dtype: DataType,
+    pub(super) what: Transfer,
 }
 
 /// Which call.
@@ -155,7 +152,7 @@ impl Task<'_> {
         let count = self.encoding().count(count).ok_or_else(|| {
             Error::usage(self.op.kind(), "count", count, "must be of a length that fits the address space")
         })?;
-        Ok(NcclCall { kind, send, recv, count, dtype })
+        Ok(NcclCall { kind, what: Transfer { send, recv, count, dtype } })
     }
 
     /// One call, or none where there is nothing to move.
@@ -292,7 +289,11 @@ mod tests {
             Step::Calls(calls) => &calls[..],
             Step::Copy { .. } => &[],
         });
-        lists.flatten().map(|call| (call.kind, call.send.address(), call.recv.address(), call.count)).collect()
+        let told = |call: &NcclCall| {
+            let Transfer { send, recv, count, .. } = call.what;
+            (call.kind, send.address(), recv.address(), count)
+        };
+        lists.flatten().map(told).collect()
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::fault::Fault;
 use super::finding::Finding;
 use super::memory::User;
 use super::stage::State;
-use crate::api::{CudaCode, DataType, RedOp, Scalar, Span};
+use crate::api::{CudaCode, DataType, RedOp, Scalar, Span, Transfer};
 
 impl State {
     /// A piece of work has come to the head of its stream.
@@ -101,7 +101,8 @@ impl State {
         let (first_rank, first) = parts[0];
         let hangs =
             |part: &Part| part.kind != first.kind || part.byte_len() != first.byte_len() || part.other != first.other;
-        let differs = |part: &Part| hangs(part) || part.dtype != first.dtype || kind_of(part.op) != kind_of(first.op);
+        let differs =
+            |part: &Part| hangs(part) || part.what.dtype != first.what.dtype || kind_of(part.op) != kind_of(first.op);
         let Some(&(rank, part)) =
             parts.iter().find(|(_, part)| hangs(part)).or_else(|| parts.iter().find(|(_, part)| differs(part)))
         else {
@@ -153,8 +154,8 @@ impl State {
             mail.given.pop_front();
             mail.wanted.pop_front();
         }
-        let bytes = self.take(given.0, &send, send.send);
-        self.put(wanted.0, &recv, recv.recv, &bytes);
+        let bytes = self.take(given.0, &send, send.what.send);
+        self.put(wanted.0, &recv, recv.what.recv, &bytes);
         for (id, index) in [given, wanted] {
             self.engine.comms.fused[id].parts[index].is_done = true;
         }
@@ -197,7 +198,7 @@ impl State {
         };
         let handle = self.engine.comms.handle(self.engine.comms.fused[id].handle);
         let created = handle.and_then(|handle| handle.ops.get(index).copied().flatten());
-        let (Some((scalar, dtype)), Some(ours)) = (created, dtype_of(part.dtype)) else { return bytes };
+        let (Some((scalar, dtype)), Some(ours)) = (created, dtype_of(part.what.dtype)) else { return bytes };
         let element = match scalar {
             Scalar::Host(bytes) => bytes[..dtype.byte_len().unwrap_or(8)].to_vec(),
             Scalar::Device(span) => self.take(id, part, span),
@@ -211,7 +212,7 @@ impl State {
     /// Puts a wrong bit into a result, where the script says so.
     fn spoil(&mut self, id: usize, index: usize) {
         let fused = &self.engine.comms.fused[id];
-        let (rank, launch, span) = (fused.rank, fused.launch, fused.parts[index].recv);
+        let (rank, launch, span) = (fused.rank, fused.launch, fused.parts[index].what.recv);
         if self.engine.script.has(rank, Fault::WrongResult { launch })
             && let Some(byte) = self.engine.memory.write(span).first_mut()
         {
@@ -223,7 +224,7 @@ impl State {
 impl Part {
     /// Bytes of the elements that its count says.
     pub(super) fn byte_len(&self) -> usize {
-        self.count * self.dtype.byte_len().unwrap_or(1)
+        self.what.count * self.what.dtype.byte_len().unwrap_or(1)
     }
 
     /// What one of so many members reads and writes.
@@ -231,13 +232,14 @@ impl Part {
         let one = self.byte_len();
         let of = |span: Span, byte_len: usize| span.part(0, byte_len).unwrap_or(Span::new(1, byte_len));
         let is_root = member == self.other;
+        let Transfer { send, recv, .. } = self.what;
         match self.kind {
-            Kind::AllReduce => (of(self.send, one), of(self.recv, one)),
-            Kind::Broadcast => (if is_root { of(self.send, one) } else { Span::EMPTY }, of(self.recv, one)),
-            Kind::Reduce => (of(self.send, one), if is_root { of(self.recv, one) } else { Span::EMPTY }),
-            Kind::AllGather => (of(self.send, one), of(self.recv, one * size)),
-            Kind::ReduceScatter => (of(self.send, one * size), of(self.recv, one)),
-            Kind::Send | Kind::Recv => (self.send, self.recv),
+            Kind::AllReduce => (of(send, one), of(recv, one)),
+            Kind::Broadcast => (if is_root { of(send, one) } else { Span::EMPTY }, of(recv, one)),
+            Kind::Reduce => (of(send, one), if is_root { of(recv, one) } else { Span::EMPTY }),
+            Kind::AllGather => (of(send, one), of(recv, one * size)),
+            Kind::ReduceScatter => (of(send, one * size), of(recv, one)),
+            Kind::Send | Kind::Recv => (send, recv),
         }
     }
 
@@ -256,14 +258,14 @@ impl Part {
 
     fn joined(&self, parts: Vec<&[u8]>) -> Vec<u8> {
         let mut into = vec![0; self.byte_len()];
-        if let Some(dtype) = dtype_of(self.dtype) {
+        if let Some(dtype) = dtype_of(self.what.dtype) {
             let _ = combine(kind_of(self.op), dtype, &mut into, &parts);
         }
         into
     }
 
     fn words(&self, rank: usize) -> String {
-        let Part { kind, count, dtype, op, other, site, .. } = self;
+        let Part { kind, what: Transfer { count, dtype, .. }, op, other, site, .. } = self;
         let name = kind.name();
         format!("rank {rank} calls {name} of {count} of type {} with {op} and rank {other} at {site}", dtype.0)
     }

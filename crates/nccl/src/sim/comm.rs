@@ -6,7 +6,7 @@ use std::panic::Location;
 use super::fault::Fault;
 use super::order::Order;
 use super::stage::State;
-use crate::api::{DataType, RedOp, Scalar, Span, Status};
+use crate::api::{DataType, RedOp, Scalar, Status, Transfer};
 
 /// All communicators of all ranks.
 #[derive(Default)]
@@ -90,10 +90,7 @@ pub(super) struct Fused {
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) kind: Kind,
-    pub(super) send: Span,
-    pub(super) recv: Span,
-    pub(super) count: usize,
-    pub(super) dtype: DataType,
+    pub(super) what: Transfer,
     pub(super) op: RedOp,
     /// The root or the peer.
     pub(super) other: usize,

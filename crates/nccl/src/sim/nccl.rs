@@ -10,7 +10,9 @@ use super::engine::Work;
 use super::fault::Fault;
 use super::finding::Finding;
 use super::stage::{Guard, Stage, Standing};
-use crate::api::{Comm, CommConfig, DataType, Device, Nccl, RedOp, Scalar, Span, Status, Stream, UniqueId, Version};
+use crate::api::{
+    Comm, CommConfig, DataType, Device, Nccl, RedOp, Route, Scalar, Span, Status, Transfer, UniqueId, Version,
+};
 
 /// Simulated NCCL, as one rank sees it.
 pub struct SimNccl {
@@ -57,7 +59,8 @@ impl SimNccl {
     }
 
     /// A call that belongs to a group, or is one alone.
-    fn call(&self, comm: Comm, stream: Stream, part: Part) -> Status {
+    fn call(&self, on: Route, part: Part) -> Status {
+        let comm = on.comm;
         let state = match self.usable(comm, part.kind.name()) {
             Ok(state) => state,
             Err(status) => return status,
@@ -73,25 +76,25 @@ impl SimNccl {
         let depth = self.stage.groups(thread::current().id());
         match depth {
             Some(mut group) => {
-                group.push((comm, stream, part));
+                group.push((on, part));
                 Status::SUCCESS
             }
-            None => self.begin(state, vec![(comm, stream, part)]),
+            None => self.begin(state, vec![(on, part)]),
         }
     }
 
     /// Puts calls on their streams: those of one communicator and stream as one piece of work.
-    fn begin(&self, mut state: Guard<'_>, calls: Vec<(Comm, Stream, Part)>) -> Status {
-        let mut lots: Vec<(Comm, Stream, Vec<Part>)> = Vec::new();
-        for (comm, stream, part) in calls {
-            match lots.iter_mut().find(|lot| lot.0 == comm && lot.1 == stream) {
-                Some(lot) => lot.2.push(part),
-                None => lots.push((comm, stream, vec![part])),
+    fn begin(&self, mut state: Guard<'_>, calls: Vec<(Route, Part)>) -> Status {
+        let mut lots: Vec<(Route, Vec<Part>)> = Vec::new();
+        for (on, part) in calls {
+            match lots.iter_mut().find(|(of, _)| *of == on) {
+                Some((_, lot)) => lot.push(part),
+                None => lots.push((on, vec![part])),
             }
         }
         let mut status = Status::SUCCESS;
-        for (comm, stream, parts) in lots {
-            let one = self.fuse(&mut state, comm, stream, parts);
+        for (on, parts) in lots {
+            let one = self.fuse(&mut state, on, parts);
             if !one.is_success() && (status.is_success() || status.is_in_progress()) {
                 status = one;
             }
@@ -99,7 +102,8 @@ impl SimNccl {
         status
     }
 
-    fn fuse(&self, state: &mut Guard<'_>, comm: Comm, stream: Stream, parts: Vec<Part>) -> Status {
+    fn fuse(&self, state: &mut Guard<'_>, on: Route, parts: Vec<Part>) -> Status {
+        let Route { comm, stream } = on;
         let index = (stream.number() as usize).wrapping_sub(1);
         if state.engine.streams.get(index).is_none_or(|stream| stream.rank != self.rank || !stream.is_open) {
             return Status::INVALID_ARGUMENT;
@@ -324,69 +328,32 @@ impl Nccl for SimNccl {
         }
     }
 
-    fn all_reduce(
-        &self,
-        send: Span,
-        recv: Span,
-        count: usize,
-        dtype: DataType,
-        op: RedOp,
-        comm: Comm,
-        stream: Stream,
-    ) -> Status {
-        self.call(comm, stream, part(Kind::AllReduce, (send, recv, count, dtype), op, 0))
+    fn all_reduce(&self, what: Transfer, op: RedOp, on: Route) -> Status {
+        self.call(on, part(Kind::AllReduce, what, op, 0))
     }
 
-    fn broadcast(
-        &self,
-        send: Span,
-        recv: Span,
-        count: usize,
-        dtype: DataType,
-        root: i32,
-        comm: Comm,
-        stream: Stream,
-    ) -> Status {
-        self.call(comm, stream, part(Kind::Broadcast, (send, recv, count, dtype), RedOp::SUM, root))
+    fn broadcast(&self, what: Transfer, root: i32, on: Route) -> Status {
+        self.call(on, part(Kind::Broadcast, what, RedOp::SUM, root))
     }
 
-    fn reduce(
-        &self,
-        send: Span,
-        recv: Span,
-        count: usize,
-        dtype: DataType,
-        op: RedOp,
-        root: i32,
-        comm: Comm,
-        stream: Stream,
-    ) -> Status {
-        self.call(comm, stream, part(Kind::Reduce, (send, recv, count, dtype), op, root))
+    fn reduce(&self, what: Transfer, op: RedOp, root: i32, on: Route) -> Status {
+        self.call(on, part(Kind::Reduce, what, op, root))
     }
 
-    fn all_gather(&self, send: Span, recv: Span, count: usize, dtype: DataType, comm: Comm, stream: Stream) -> Status {
-        self.call(comm, stream, part(Kind::AllGather, (send, recv, count, dtype), RedOp::SUM, 0))
+    fn all_gather(&self, what: Transfer, on: Route) -> Status {
+        self.call(on, part(Kind::AllGather, what, RedOp::SUM, 0))
     }
 
-    fn reduce_scatter(
-        &self,
-        send: Span,
-        recv: Span,
-        count: usize,
-        dtype: DataType,
-        op: RedOp,
-        comm: Comm,
-        stream: Stream,
-    ) -> Status {
-        self.call(comm, stream, part(Kind::ReduceScatter, (send, recv, count, dtype), op, 0))
+    fn reduce_scatter(&self, what: Transfer, op: RedOp, on: Route) -> Status {
+        self.call(on, part(Kind::ReduceScatter, what, op, 0))
     }
 
-    fn send(&self, span: Span, count: usize, dtype: DataType, peer: i32, comm: Comm, stream: Stream) -> Status {
-        self.call(comm, stream, part(Kind::Send, (span, Span::EMPTY, count, dtype), RedOp::SUM, peer))
+    fn send(&self, what: Transfer, peer: i32, on: Route) -> Status {
+        self.call(on, part(Kind::Send, Transfer { recv: Span::EMPTY, ..what }, RedOp::SUM, peer))
     }
 
-    fn recv(&self, span: Span, count: usize, dtype: DataType, peer: i32, comm: Comm, stream: Stream) -> Status {
-        self.call(comm, stream, part(Kind::Recv, (Span::EMPTY, span, count, dtype), RedOp::SUM, peer))
+    fn recv(&self, what: Transfer, peer: i32, on: Route) -> Status {
+        self.call(on, part(Kind::Recv, Transfer { send: Span::EMPTY, ..what }, RedOp::SUM, peer))
     }
 
     fn create_pre_mul_sum(&self, scalar: Scalar, dtype: DataType, comm: Comm) -> Result<RedOp, Status> {
@@ -411,7 +378,7 @@ impl Nccl for SimNccl {
 }
 
 #[track_caller]
-fn part(kind: Kind, (send, recv, count, dtype): (Span, Span, usize, DataType), op: RedOp, other: i32) -> Part {
+fn part(kind: Kind, what: Transfer, op: RedOp, other: i32) -> Part {
     let other = usize::try_from(other).unwrap_or(usize::MAX);
-    Part { kind, send, recv, count, dtype, op, other, is_done: false, site: Location::caller() }
+    Part { kind, what, op, other, is_done: false, site: Location::caller() }
 }

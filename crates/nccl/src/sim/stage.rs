@@ -16,7 +16,7 @@ use super::engine::Engine;
 use super::fault::Plant;
 use super::finding::Finding;
 use super::order::{Actor, Order};
-use crate::api::{Comm, Stream};
+use crate::api::Route;
 
 /// Everything, behind one lock.
 pub(super) struct Stage {
@@ -27,7 +27,7 @@ pub(super) struct Stage {
 
 type Groups = HashMap<ThreadId, (usize, Vec<Called>)>;
 /// A call in an open group.
-pub(super) type Called = (Comm, Stream, Part);
+pub(super) type Called = (Route, Part);
 
 /// A group of calls that is open.
 pub(super) struct OpenGroup<'a> {

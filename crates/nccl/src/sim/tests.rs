@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Fault, Finding, Outcome, SimRank, Simulation};
 use crate::api::{
-    Argument, Comm, CommConfig, Cuda, CudaCode, DataType, Device, EventKind, Grid, Nccl, Process, RedOp, Span, Status,
-    Stream, UniqueId,
+    Argument, Comm, CommConfig, Cuda, CudaCode, DataType, Device, EventKind, Grid, Nccl, Process, RedOp, Route, Span,
+    Status, Stream, Transfer, UniqueId,
 };
 use crate::kernels;
 
@@ -51,7 +51,7 @@ fn summed(size: usize, seed: u64) -> Outcome<Vec<f32>> {
         let comm = joined(&rank);
         let stream = rank.cuda.create_stream(DEVICE, false).expect("a stream");
         let (host, device) = upload(&rank, &[rank.rank as f32, 1.0], stream);
-        rank.nccl.all_reduce(device, device, 2, DataType::F32, RedOp::SUM, comm, stream);
+        rank.nccl.all_reduce(Transfer::within(device, 2, DataType::F32), RedOp::SUM, Route { comm, stream });
         settle(&rank, comm);
         rank.cuda.copy(host, device, stream).expect("copied");
         rank.cuda.synchronize_stream(stream).expect("done");
@@ -131,7 +131,7 @@ fn ranks_that_call_different_things_hang_and_are_told_apart() {
         let stream = rank.cuda.create_stream(DEVICE, false).expect("a stream");
         let (_, device) = upload(&rank, &[1.0; 4], stream);
         let count = 3 + rank.rank;
-        rank.nccl.all_reduce(device, device, count, DataType::F32, RedOp::SUM, comm, stream);
+        rank.nccl.all_reduce(Transfer::within(device, count, DataType::F32), RedOp::SUM, Route { comm, stream });
         settle(&rank, comm);
         rank.cuda.synchronize_stream(stream)
     });
@@ -169,7 +169,7 @@ fn a_dead_context_answers_everything_alike() {
         let comm = joined(&rank);
         let stream = rank.cuda.create_stream(DEVICE, false).expect("a stream");
         let (_, device) = upload(&rank, &[1.0; 4], stream);
-        rank.nccl.all_reduce(device, device, 4, DataType::F32, RedOp::SUM, comm, stream);
+        rank.nccl.all_reduce(Transfer::within(device, 4, DataType::F32), RedOp::SUM, Route { comm, stream });
         settle(&rank, comm);
         let bell = rank.process.bell();
         while rank.cuda.sticky_error(DEVICE).is_none() {

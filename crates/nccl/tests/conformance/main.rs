@@ -8,4 +8,3 @@ mod host;
 mod seats;
 mod setting;
 mod split;
-mod world;

@@ -1,7 +1,7 @@
 //! Every call with what the library gets of it, and what it never gets: handles that are gone, memory that is too short.
 
 use phalanx_nccl::api::{
-    Comm, CommConfig, Cuda, DataType, Device, MemoryStat, Nccl, RedOp, Span, Status, UniqueId, Version,
+    Comm, CommConfig, Cuda, DataType, Device, MemoryStat, Nccl, RedOp, Span, Status, Transfer, UniqueId, Version,
 };
 use phalanx_nccl::library::{NcclLibrary, Search};
 
@@ -49,7 +49,7 @@ fn every_collective_gets_its_arguments() {
     let pair = Pair::new(NEW);
     let comm = pair.comm();
     let (a, b) = (memory(&pair, 64), memory(&pair, 64));
-    let (nccl, half, stream) = (&pair.nccl, DataType::F16, pair.stream);
+    let (nccl, on) = (&pair.nccl, pair.route(comm));
     let sees = |status: Status, numbers: (&str, usize, i32, i32, i32)| {
         assert_eq!(status, Status::SUCCESS, "{}", numbers.0);
         let call = pair.stub.last_call();
@@ -59,16 +59,16 @@ fn every_collective_gets_its_arguments() {
         assert!((send == a.address() || send == 0) && (recv == b.address() || recv == 0), "{}", numbers.0);
     };
     let min = RedOp::MIN;
-    sees(nccl.all_reduce(a, b, 8, half, min, comm, stream), ("ncclAllReduce", 8, 6, 3, -1));
-    sees(nccl.broadcast(a, b, 8, half, 2, comm, stream), ("ncclBroadcast", 8, 6, -1, 2));
-    sees(nccl.reduce(a, b, 8, half, min, 2, comm, stream), ("ncclReduce", 8, 6, 3, 2));
-    sees(nccl.all_gather(a, b, 8, half, comm, stream), ("ncclAllGather", 8, 6, -1, -1));
-    sees(nccl.reduce_scatter(a, b, 8, half, min, comm, stream), ("ncclReduceScatter", 8, 6, 3, -1));
-    sees(nccl.send(a, 8, half, 3, comm, stream), ("ncclSend", 8, 6, -1, 3));
-    sees(nccl.recv(b, 8, half, 3, comm, stream), ("ncclRecv", 8, 6, -1, 3));
-    sees(nccl.all_to_all(a, b, 8, half, comm, stream), ("ncclAlltoAll", 8, 6, -1, -1));
-    sees(nccl.gather(a, b, 8, half, 1, comm, stream), ("ncclGather", 8, 6, -1, 1));
-    sees(nccl.scatter(a, b, 8, half, 1, comm, stream), ("ncclScatter", 8, 6, -1, 1));
+    sees(nccl.all_reduce(both(a, b, 8), min, on), ("ncclAllReduce", 8, 6, 3, -1));
+    sees(nccl.broadcast(both(a, b, 8), 2, on), ("ncclBroadcast", 8, 6, -1, 2));
+    sees(nccl.reduce(both(a, b, 8), min, 2, on), ("ncclReduce", 8, 6, 3, 2));
+    sees(nccl.all_gather(both(a, b, 8), on), ("ncclAllGather", 8, 6, -1, -1));
+    sees(nccl.reduce_scatter(both(a, b, 8), min, on), ("ncclReduceScatter", 8, 6, 3, -1));
+    sees(nccl.send(both(a, a, 8), 3, on), ("ncclSend", 8, 6, -1, 3));
+    sees(nccl.recv(both(b, b, 8), 3, on), ("ncclRecv", 8, 6, -1, 3));
+    sees(nccl.all_to_all(both(a, b, 8), on), ("ncclAlltoAll", 8, 6, -1, -1));
+    sees(nccl.gather(both(a, b, 8), 1, on), ("ncclGather", 8, 6, -1, 1));
+    sees(nccl.scatter(both(a, b, 8), 1, on), ("ncclScatter", 8, 6, -1, 1));
 }
 
 #[test]
@@ -76,33 +76,33 @@ fn memory_that_is_too_short_never_reaches_the_library() {
     let pair = Pair::new(NEW);
     let comm = pair.comm();
     let (short, long) = (memory(&pair, 63), memory(&pair, 64));
-    let (nccl, half, stream, sum) = (&pair.nccl, DataType::F16, pair.stream, RedOp::SUM);
+    let (nccl, on, sum) = (&pair.nccl, pair.route(comm), RedOp::SUM);
     let refused = |status: Status, words: &str| {
         assert_eq!(status, Status::INVALID_ARGUMENT);
         assert_eq!(nccl.last_error(Some(comm)), words);
         assert_eq!(pair.stub.last_call().name, "");
     };
     let words = "64 bytes are needed where 63 are";
-    refused(nccl.all_reduce(short, long, 32, half, sum, comm, stream), words);
-    refused(nccl.all_reduce(long, short, 32, half, sum, comm, stream), words);
-    refused(nccl.all_gather(long, short, 8, half, comm, stream), words);
-    refused(nccl.reduce_scatter(short, long, 8, half, sum, comm, stream), words);
-    refused(nccl.all_to_all(long, short, 8, half, comm, stream), words);
-    refused(nccl.gather(long, short, 8, half, 1, comm, stream), words);
-    refused(nccl.scatter(short, long, 8, half, 1, comm, stream), words);
-    refused(nccl.broadcast(short, long, 32, half, 1, comm, stream), words);
-    refused(nccl.reduce(long, short, 32, half, sum, 1, comm, stream), words);
-    refused(nccl.send(short, 32, half, 0, comm, stream), words);
-    refused(nccl.recv(short, 32, half, 0, comm, stream), words);
+    refused(nccl.all_reduce(both(short, long, 32), sum, on), words);
+    refused(nccl.all_reduce(both(long, short, 32), sum, on), words);
+    refused(nccl.all_gather(both(long, short, 8), on), words);
+    refused(nccl.reduce_scatter(both(short, long, 8), sum, on), words);
+    refused(nccl.all_to_all(both(long, short, 8), on), words);
+    refused(nccl.gather(both(long, short, 8), 1, on), words);
+    refused(nccl.scatter(both(short, long, 8), 1, on), words);
+    refused(nccl.broadcast(both(short, long, 32), 1, on), words);
+    refused(nccl.reduce(both(long, short, 32), sum, 1, on), words);
+    refused(nccl.send(both(short, short, 32), 0, on), words);
+    refused(nccl.recv(both(short, short, 32), 0, on), words);
     let huge = format!("{} bytes are needed where 64 are", usize::MAX);
-    refused(nccl.send(long, usize::MAX, half, 0, comm, stream), &huge);
-    refused(nccl.send(long, 1, DataType(77), 0, comm, stream), "the size of elements of type 77 is not known");
+    refused(nccl.send(both(long, long, usize::MAX), 0, on), &huge);
+    refused(nccl.send(Transfer::within(long, 1, DataType(77)), 0, on), "the size of elements of type 77 is not known");
     // Where this rank neither gives nor takes, nothing is needed.
     let none = Span::EMPTY;
-    assert_eq!(nccl.broadcast(none, long, 32, half, 2, comm, stream), Status::SUCCESS);
-    assert_eq!(nccl.reduce(long, none, 32, half, sum, 2, comm, stream), Status::SUCCESS);
-    assert_eq!(nccl.gather(long, none, 8, half, 2, comm, stream), Status::SUCCESS);
-    assert_eq!(nccl.scatter(none, long, 8, half, 2, comm, stream), Status::SUCCESS);
+    assert_eq!(nccl.broadcast(both(none, long, 32), 2, on), Status::SUCCESS);
+    assert_eq!(nccl.reduce(both(long, none, 32), sum, 2, on), Status::SUCCESS);
+    assert_eq!(nccl.gather(both(long, none, 8), 2, on), Status::SUCCESS);
+    assert_eq!(nccl.scatter(both(none, long, 8), 2, on), Status::SUCCESS);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_communicator_that_is_gone_is_never_followed() {
             nccl.revoke(gone),
             nccl.async_error(gone).expect_err("gone"),
             nccl.count(gone).expect_err("gone"),
-            nccl.all_reduce(span, span, 1, DataType::U8, RedOp::SUM, gone, pair.stream),
+            nccl.all_reduce(Transfer::within(span, 1, DataType::U8), RedOp::SUM, pair.route(gone)),
             nccl.split(gone, Some(0), 0, &CommConfig::default()).0,
             nccl.register(gone, span).expect_err("gone"),
         ];
@@ -137,7 +137,7 @@ fn a_stream_that_is_gone_is_never_followed() {
     let pair = Pair::new(NEW);
     let (comm, span) = (pair.comm(), memory(&pair, 8));
     pair.cuda.destroy_stream(pair.stream).expect("a stream");
-    let status = pair.nccl.send(span, 1, DataType::U8, 0, comm, pair.stream);
+    let status = pair.nccl.send(Transfer::within(span, 1, DataType::U8), 0, pair.route(comm));
     assert_eq!(status, Status::INVALID_ARGUMENT);
     assert_eq!(pair.nccl.last_error(None), "there is no such stream, or no longer");
 }
@@ -149,7 +149,7 @@ fn without_a_driver_there_are_ids_but_no_streams() {
     let (status, comm) = nccl.init(Device(0), 0, 1, &nccl.unique_id().expect("an id"), &CommConfig::default());
     assert_eq!(status, Status::SUCCESS);
     let span = memory(&pair, 8);
-    assert_eq!(nccl.send(span, 1, DataType::U8, 0, comm, pair.stream), Status::INVALID_ARGUMENT);
+    assert_eq!(nccl.send(Transfer::within(span, 1, DataType::U8), 0, pair.route(comm)), Status::INVALID_ARGUMENT);
     assert_eq!(nccl.last_error(None), "there is no CUDA driver, so there are no streams");
 }
 
@@ -202,6 +202,11 @@ fn memory_of_the_librarys_own_is_suspended_and_counted() {
     assert_eq!(pair.nccl.resume(comm), Status::SUCCESS);
     assert_eq!(pair.nccl.memory_stat(comm, MemoryStat(3)), Ok((1 << 40) + 3));
     assert_eq!((pair.nccl.revoke(comm), pair.stub.last_call().raw.op), (Status::SUCCESS, 0));
+}
+
+/// Elements of two bytes.
+fn both(send: Span, recv: Span, count: usize) -> Transfer {
+    Transfer { send, recv, count, dtype: DataType::F16 }
 }
 
 fn memory(pair: &Pair, byte_len: usize) -> Span {

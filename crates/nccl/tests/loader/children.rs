@@ -1,6 +1,6 @@
 //! Communicators that come from others, and that the library makes in its own time: it writes them down when it is done.
 
-use phalanx_nccl::api::{Comm, CommConfig, Cuda, DataType, Device, Nccl, RedOp, Status};
+use phalanx_nccl::api::{Comm, CommConfig, Cuda, DataType, Device, Growth, Nccl, RedOp, Status, Transfer};
 
 use crate::Pair;
 
@@ -87,11 +87,14 @@ fn communicators_shrink_and_grow() {
     assert_eq!((status, call.raw.count, call.raw.root, call.raw.op), (Status::SUCCESS, 2, 3, 1));
     assert_eq!(nccl.count(smaller), Ok(1));
     let id = nccl.unique_id_of(parent).expect("an id");
-    let (status, grown) = nccl.grow(Some(parent), 5, Some(&id), None, &config);
+    let (status, grown) = nccl.grow(Growth::Member { comm: parent, id: Some(&id) }, 5, &config);
     assert_eq!((status, nccl.count(grown)), (Status::SUCCESS, Ok(5)));
-    let (status, joined) = nccl.grow(None, 5, Some(&id), Some(4), &config);
+    let (status, joined) = nccl.grow(Growth::Newcomer { device: Device(0), rank: 4, id: &id }, 5, &config);
     assert_eq!((status, nccl.rank(joined)), (Status::SUCCESS, Ok(4)));
-    assert_eq!(nccl.grow(None, 5, None, Some(4), &config).0, Status::INVALID_ARGUMENT);
+    let elsewhere = Growth::Newcomer { device: Device(9), rank: 4, id: &id };
+    assert_eq!(nccl.grow(elsewhere, 5, &config), (Status::UNHANDLED_CUDA, Comm::NONE));
+    let words = "cuda:9 cannot be made current: CUDA_ERROR_INVALID_DEVICE (101)";
+    assert_eq!(nccl.last_error(None), words);
 }
 
 #[test]
@@ -114,9 +117,10 @@ fn an_abort_waits_for_no_call_that_hangs() {
     let pair = Pair::new(NEW);
     let comm = pair.comm();
     let span = pair.cuda.allocate(Device(0), 4).expect("memory");
+    let what = Transfer::within(span, 1, DataType::F32);
     pair.stub.tell("stub_hang", 1);
     std::thread::scope(|scope| {
-        let call = || pair.nccl.all_reduce(span, span, 1, DataType::F32, RedOp::SUM, comm, pair.stream);
+        let call = || pair.nccl.all_reduce(what, RedOp::SUM, pair.route(comm));
         let hangs = scope.spawn(call);
         while pair.stub.ask("stub_hung") == 0 {
             std::thread::yield_now();

@@ -3,6 +3,7 @@
 use phalanx_nccl::api::{CommConfig, Device, Nccl, Status};
 
 use crate::Pair;
+use crate::complete::full;
 
 #[test]
 fn every_version_reads_its_configuration() {
@@ -38,24 +39,4 @@ fn reads(pair: &Pair, unset: i32, version: u32) {
     let is: unsafe extern "C" fn(i32) -> i32 = unsafe { pair.stub.function("stub_config_is") };
     // SAFETY: any number will do.
     assert_eq!(unsafe { is(unset) }, 1, "{version}");
-}
-
-/// What the stub knows.
-pub(crate) fn full() -> CommConfig {
-    CommConfig {
-        blocking: true,
-        cga_cluster_size: Some(2),
-        min_ctas: Some(3),
-        max_ctas: Some(4),
-        net_name: Some("Socket".into()),
-        split_share: Some(true),
-        traffic_class: Some(5),
-        name: Some("mesh".into()),
-        collnet: Some(false),
-        cta_policy: Some(6),
-        shrink_share: Some(true),
-        nvls_ctas: Some(7),
-        channels_per_net_peer: Some(8),
-        nvlink_central: Some(true),
-    }
 }

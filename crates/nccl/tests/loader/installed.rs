@@ -8,8 +8,9 @@ use std::time::Duration;
 use phalanx_nccl::api::{CommConfig, Cuda, Device, Nccl, Status, Version};
 use phalanx_nccl::library::{CudaDriver, NcclLibrary, Nvrtc, Search};
 
+use crate::Pair;
+use crate::complete::full;
 use crate::stub::Stub;
-use crate::{Pair, images};
 
 /// The packages that `interop/nccl` installed.
 fn packages() -> PathBuf {
@@ -99,7 +100,7 @@ fn nccl_without_a_card_fails_with_its_own_words() {
 fn nccl_configurations_are_as_the_header_has_them_to_the_byte() {
     let header = Stub::header(&packages().join("nvidia/nccl/include"));
     let pair = Pair::new(wanted().code());
-    let (status, _) = pair.nccl.init(Device(0), 0, 1, &pair.id(), &images::full());
+    let (status, _) = pair.nccl.init(Device(0), 0, 1, &pair.id(), &full());
     assert_eq!(status, Status::SUCCESS);
     let byte_len = header.ask("header_len");
     assert_eq!(byte_len, pair.stub.ask("stub_config_len"));

@@ -3,6 +3,7 @@
 
 mod calls;
 mod children;
+mod complete;
 mod driver;
 mod groups;
 mod images;
@@ -13,7 +14,7 @@ mod versions;
 
 use std::sync::Arc;
 
-use phalanx_nccl::api::{Comm, CommConfig, Cuda, Device, Nccl, Status, Stream, UniqueId};
+use phalanx_nccl::api::{Comm, CommConfig, Cuda, Device, Nccl, Route, Status, Stream, UniqueId};
 use phalanx_nccl::library::{CudaDriver, NcclLibrary, Search};
 use stub::Stub;
 
@@ -41,6 +42,11 @@ impl Pair {
 
     fn id(&self) -> UniqueId {
         self.nccl.unique_id().expect("an id")
+    }
+
+    /// A communicator's way over the stream.
+    fn route(&self, comm: Comm) -> Route {
+        Route { comm, stream: self.stream }
     }
 
     /// The rank 1 of 4.

@@ -1,7 +1,9 @@
 //! Versions: who is refused, what older libraries lack, and how that is told. Numbers of newer ones are kept as they are.
 
 use phalanx_core::{Error, ErrorKind};
-use phalanx_nccl::api::{CommConfig, Device, MemoryStat, Nccl, Scalar, Span, Status, UniqueId, Version};
+use phalanx_nccl::api::{
+    CommConfig, Device, Growth, MemoryStat, Nccl, Scalar, Span, Status, Transfer, UniqueId, Version,
+};
 use phalanx_nccl::api::{Cuda, DataType, RedOp};
 use phalanx_nccl::library::{NcclLibrary, Nvrtc, Search};
 
@@ -73,16 +75,16 @@ fn told_of_all(pair: &Pair, before: &str, after: &str) {
         assert_eq!(nccl.last_error(Some(comm)), format!("{function} {before}{since}{after}"));
     };
     let span = pair.cuda.allocate(Device(0), 64).expect("memory");
-    let (byte, stream) = (DataType::U8, pair.stream);
+    let (what, on) = (Transfer::within(span, 1, DataType::U8), pair.route(comm));
     absent("ncclCommInitRankScalable", "2.23.0", nccl.init_scalable(Device(0), 0, 1, &[UniqueId([0; 128])], &config).0);
     absent("ncclCommShrink", "2.27.0", nccl.shrink(comm, &[3], &config, false).0);
-    absent("ncclCommGrow", "2.29.2", nccl.grow(Some(comm), 5, None, None, &config).0);
+    absent("ncclCommGrow", "2.29.2", nccl.grow(Growth::Member { comm, id: None }, 5, &config).0);
     absent("ncclCommGetUniqueId", "2.29.2", nccl.unique_id_of(comm).expect_err("absent"));
     absent("ncclCommRevoke", "2.28.7", nccl.revoke(comm));
     absent("ncclGroupSimulateEnd", "2.22.0", nccl.group_simulate_end().expect_err("absent"));
-    absent("ncclAlltoAll", "2.28.3", nccl.all_to_all(span, span, 1, byte, comm, stream));
-    absent("ncclGather", "2.28.3", nccl.gather(span, span, 1, byte, 0, comm, stream));
-    absent("ncclScatter", "2.28.3", nccl.scatter(span, span, 1, byte, 0, comm, stream));
+    absent("ncclAlltoAll", "2.28.3", nccl.all_to_all(what, on));
+    absent("ncclGather", "2.28.3", nccl.gather(what, 0, on));
+    absent("ncclScatter", "2.28.3", nccl.scatter(what, 0, on));
     absent("ncclMemAlloc", "2.19.0", nccl.allocate(Device(0), 8).expect_err("absent"));
     absent("ncclCommRegister", "2.19.0", nccl.register(comm, span).expect_err("absent"));
     absent("ncclCommWindowRegister", "2.27.0", nccl.register_window(comm, span, true).0);
@@ -91,7 +93,7 @@ fn told_of_all(pair: &Pair, before: &str, after: &str) {
     absent("ncclCommMemStats", "2.29.7", nccl.memory_stat(comm, MemoryStat(0)).expect_err("absent"));
     assert_eq!(nccl.free(Span::EMPTY), Status::INVALID_ARGUMENT);
     // What 2.18 has still works.
-    assert_eq!(nccl.all_reduce(span, span, 8, byte, RedOp::SUM, comm, stream), Status::SUCCESS);
+    assert_eq!(nccl.all_reduce(what, RedOp::SUM, on), Status::SUCCESS);
     assert_eq!(nccl.abort(comm), Status::SUCCESS);
 }
 

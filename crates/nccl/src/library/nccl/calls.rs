@@ -1,6 +1,6 @@
 //! Every call that is asked of NCCL, as the installed library is called.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::ptr;
 
@@ -10,8 +10,8 @@ use super::reach::{answer, room};
 use super::refusal::Refusal;
 use super::table::{Opaque, RawId, Simulation};
 use crate::api::{
-    Comm, CommConfig, DataType, Device, MemoryStat, Nccl, RedOp, Registration, Scalar, Span, Status, Stream, UniqueId,
-    Version, Window,
+    Comm, CommConfig, DataType, Device, Growth, MemoryStat, Nccl, RedOp, Registration, Route, Scalar, Span, Status,
+    Transfer, UniqueId, Version, Window,
 };
 use crate::library::register::locked;
 
@@ -106,29 +106,24 @@ impl Nccl for NcclLibrary {
         })
     }
 
-    fn grow(
-        &self,
-        comm: Option<Comm>,
-        size: i32,
-        id: Option<&UniqueId>,
-        rank: Option<i32>,
-        config: &CommConfig,
-    ) -> (Status, Comm) {
-        let (id, mut image) = (id.map(|id| RawId(id.0)), self.image(config));
-        let id = id.as_ref().map_or(ptr::null(), ptr::from_ref);
-        let mut run = |pointer, place| {
+    fn grow(&self, who: Growth<'_>, size: i32, config: &CommConfig) -> (Status, Comm) {
+        let mut image = self.image(config);
+        let mut run = |pointer, id: Option<&RawId>, rank, place| {
+            let id = id.map_or(ptr::null(), ptr::from_ref);
             self.call(&self.functions.grow, |call| {
                 // SAFETY: as in `split`, or no communicator, and an id or none.
-                unsafe { call(pointer, size, id, rank.unwrap_or(-1), place, image.pointer()) }
+                unsafe { call(pointer, size, id, rank, place, image.pointer()) }
             })
         };
-        match comm.map(|comm| self.member(comm)) {
-            Some(Ok(parent)) => self.derive(parent, run),
-            Some(Err(status)) => (status, Comm::NONE),
-            None => {
-                let shape = rank.map(|rank| Shape { rank, size });
-                let member = Member::new(Slot::new(), Device::default(), shape, None);
-                self.make(member, |place| run(ptr::null_mut(), place))
+        match who {
+            Growth::Member { comm, id } => {
+                let Ok(parent) = self.member(comm) else { return (Status::INVALID_ARGUMENT, Comm::NONE) };
+                let id = id.map(|id| RawId(id.0));
+                self.derive(parent, |pointer, place| run(pointer, id.as_ref(), KEEPS_ITS_RANK, place))
+            }
+            Growth::Newcomer { device, rank, id } => {
+                let member = Member::new(Slot::new(), device, Some(Shape { rank, size }), None);
+                self.make(member, |place| run(ptr::null_mut(), Some(&RawId(id.0)), rank, place))
             }
         }
     }
@@ -198,18 +193,10 @@ impl Nccl for NcclLibrary {
         answer(status, told.microseconds)
     }
 
-    fn all_reduce(
-        &self,
-        send: Span,
-        recv: Span,
-        count: usize,
-        dtype: DataType,
-        op: RedOp,
-        comm: Comm,
-        stream: Stream,
-    ) -> Status {
-        self.submit(comm, stream, |comm, stream, _| {
-            let (send, recv) = (room(send, dtype, count)?, room(recv, dtype, count)?);
+    fn all_reduce(&self, what: Transfer, op: RedOp, on: Route) -> Status {
+        let Transfer { count, dtype, .. } = what;
+        self.submit(on, |comm, stream, _| {
+            let (send, recv) = rooms(what, count, count)?;
             // SAFETY: memory that holds what is moved, a communicator and a stream that are there.
             self.issue(&self.functions.all_reduce, |call| unsafe {
                 call(send, recv, count, dtype.0, op.0, comm, stream)
@@ -217,19 +204,10 @@ impl Nccl for NcclLibrary {
         })
     }
 
-    fn broadcast(
-        &self,
-        send: Span,
-        recv: Span,
-        count: usize,
-        dtype: DataType,
-        root: i32,
-        comm: Comm,
-        stream: Stream,
-    ) -> Status {
-        self.submit(comm, stream, |comm, stream, shape| {
-            let send = room(send, dtype, where_so(shape.rank == root, count))?;
-            let recv = room(recv, dtype, count)?;
+    fn broadcast(&self, what: Transfer, root: i32, on: Route) -> Status {
+        let Transfer { count, dtype, .. } = what;
+        self.submit(on, |comm, stream, shape| {
+            let (send, recv) = rooms(what, where_so(shape.rank == root, count), count)?;
             // SAFETY: as in `all_reduce`; what is given matters on the root.
             self.issue(&self.functions.broadcast, |call| unsafe {
                 call(send, recv, count, dtype.0, root, comm, stream)
@@ -237,20 +215,10 @@ impl Nccl for NcclLibrary {
         })
     }
 
-    fn reduce(
-        &self,
-        send: Span,
-        recv: Span,
-        count: usize,
-        dtype: DataType,
-        op: RedOp,
-        root: i32,
-        comm: Comm,
-        stream: Stream,
-    ) -> Status {
-        self.submit(comm, stream, |comm, stream, shape| {
-            let send = room(send, dtype, count)?;
-            let recv = room(recv, dtype, where_so(shape.rank == root, count))?;
+    fn reduce(&self, what: Transfer, op: RedOp, root: i32, on: Route) -> Status {
+        let Transfer { count, dtype, .. } = what;
+        self.submit(on, |comm, stream, shape| {
+            let (send, recv) = rooms(what, count, where_so(shape.rank == root, count))?;
             self.issue(&self.functions.reduce, |call| {
                 // SAFETY: as in `all_reduce`; what is taken matters on the root.
                 unsafe { call(send, recv, count, dtype.0, op.0, root, comm, stream) }
@@ -258,26 +226,19 @@ impl Nccl for NcclLibrary {
         })
     }
 
-    fn all_gather(&self, send: Span, recv: Span, count: usize, dtype: DataType, comm: Comm, stream: Stream) -> Status {
-        self.submit(comm, stream, |comm, stream, shape| {
-            let (send, recv) = (room(send, dtype, count)?, room(recv, dtype, shape.all(count))?);
+    fn all_gather(&self, what: Transfer, on: Route) -> Status {
+        let Transfer { count, dtype, .. } = what;
+        self.submit(on, |comm, stream, shape| {
+            let (send, recv) = rooms(what, count, shape.all(count))?;
             // SAFETY: as in `all_reduce`.
             self.issue(&self.functions.all_gather, |call| unsafe { call(send, recv, count, dtype.0, comm, stream) })
         })
     }
 
-    fn reduce_scatter(
-        &self,
-        send: Span,
-        recv: Span,
-        count: usize,
-        dtype: DataType,
-        op: RedOp,
-        comm: Comm,
-        stream: Stream,
-    ) -> Status {
-        self.submit(comm, stream, |comm, stream, shape| {
-            let (send, recv) = (room(send, dtype, shape.all(count))?, room(recv, dtype, count)?);
+    fn reduce_scatter(&self, what: Transfer, op: RedOp, on: Route) -> Status {
+        let Transfer { count, dtype, .. } = what;
+        self.submit(on, |comm, stream, shape| {
+            let (send, recv) = rooms(what, shape.all(count), count)?;
             // SAFETY: as in `all_reduce`.
             self.issue(&self.functions.reduce_scatter, |call| unsafe {
                 call(send, recv, count, dtype.0, op.0, comm, stream)
@@ -285,61 +246,46 @@ impl Nccl for NcclLibrary {
         })
     }
 
-    fn send(&self, span: Span, count: usize, dtype: DataType, peer: i32, comm: Comm, stream: Stream) -> Status {
-        self.submit(comm, stream, |comm, stream, _| {
-            let span = room(span, dtype, count)?;
+    fn send(&self, what: Transfer, peer: i32, on: Route) -> Status {
+        let Transfer { send, count, dtype, .. } = what;
+        self.submit(on, |comm, stream, _| {
+            let send = room(send, dtype, count)?;
             // SAFETY: as in `all_reduce`.
-            self.issue(&self.functions.send, |call| unsafe { call(span, count, dtype.0, peer, comm, stream) })
+            self.issue(&self.functions.send, |call| unsafe { call(send, count, dtype.0, peer, comm, stream) })
         })
     }
 
-    fn recv(&self, span: Span, count: usize, dtype: DataType, peer: i32, comm: Comm, stream: Stream) -> Status {
-        self.submit(comm, stream, |comm, stream, _| {
-            let span = room(span, dtype, count)?;
+    fn recv(&self, what: Transfer, peer: i32, on: Route) -> Status {
+        let Transfer { recv, count, dtype, .. } = what;
+        self.submit(on, |comm, stream, _| {
+            let recv = room(recv, dtype, count)?;
             // SAFETY: as in `all_reduce`.
-            self.issue(&self.functions.recv, |call| unsafe { call(span, count, dtype.0, peer, comm, stream) })
+            self.issue(&self.functions.recv, |call| unsafe { call(recv, count, dtype.0, peer, comm, stream) })
         })
     }
 
-    fn all_to_all(&self, send: Span, recv: Span, count: usize, dtype: DataType, comm: Comm, stream: Stream) -> Status {
-        self.submit(comm, stream, |comm, stream, shape| {
-            let (send, recv) = (room(send, dtype, shape.all(count))?, room(recv, dtype, shape.all(count))?);
+    fn all_to_all(&self, what: Transfer, on: Route) -> Status {
+        let Transfer { count, dtype, .. } = what;
+        self.submit(on, |comm, stream, shape| {
+            let (send, recv) = rooms(what, shape.all(count), shape.all(count))?;
             // SAFETY: as in `all_reduce`.
             self.issue(&self.functions.all_to_all, |call| unsafe { call(send, recv, count, dtype.0, comm, stream) })
         })
     }
 
-    fn gather(
-        &self,
-        send: Span,
-        recv: Span,
-        count: usize,
-        dtype: DataType,
-        root: i32,
-        comm: Comm,
-        stream: Stream,
-    ) -> Status {
-        self.submit(comm, stream, |comm, stream, shape| {
-            let send = room(send, dtype, count)?;
-            let recv = room(recv, dtype, where_so(shape.rank == root, shape.all(count)))?;
+    fn gather(&self, what: Transfer, root: i32, on: Route) -> Status {
+        let Transfer { count, dtype, .. } = what;
+        self.submit(on, |comm, stream, shape| {
+            let (send, recv) = rooms(what, count, where_so(shape.rank == root, shape.all(count)))?;
             // SAFETY: as in `reduce`.
             self.issue(&self.functions.gather, |call| unsafe { call(send, recv, count, dtype.0, root, comm, stream) })
         })
     }
 
-    fn scatter(
-        &self,
-        send: Span,
-        recv: Span,
-        count: usize,
-        dtype: DataType,
-        root: i32,
-        comm: Comm,
-        stream: Stream,
-    ) -> Status {
-        self.submit(comm, stream, |comm, stream, shape| {
-            let send = room(send, dtype, where_so(shape.rank == root, shape.all(count)))?;
-            let recv = room(recv, dtype, count)?;
+    fn scatter(&self, what: Transfer, root: i32, on: Route) -> Status {
+        let Transfer { count, dtype, .. } = what;
+        self.submit(on, |comm, stream, shape| {
+            let (send, recv) = rooms(what, where_so(shape.rank == root, shape.all(count)), count)?;
             // SAFETY: as in `broadcast`.
             self.issue(&self.functions.scatter, |call| unsafe { call(send, recv, count, dtype.0, root, comm, stream) })
         })
@@ -451,6 +397,11 @@ impl Nccl for NcclLibrary {
     }
 }
 
+/// Memory for so many elements that are sent, and so many that are received.
+fn rooms(what: Transfer, sent: usize, received: usize) -> Result<(*mut c_void, *mut c_void), Status> {
+    Ok((room(what.send, what.dtype, sent)?, room(what.recv, what.dtype, received)?))
+}
+
 /// How many elements matter to a rank.
 fn where_so(matters: bool, count: usize) -> usize {
     if matters { count } else { 0 }
@@ -458,6 +409,8 @@ fn where_so(matters: bool, count: usize) -> usize {
 
 /// `NCCL_SPLIT_NOCOLOR`.
 const NO_COLOUR: c_int = -1;
+/// The rank that a member of a growing communicator gives.
+const KEEPS_ITS_RANK: c_int = -1;
 /// `ncclScalarDevice`.
 const RESIDES_ON_DEVICE: c_int = 0;
 /// `ncclScalarHostImmediate`.

@@ -8,7 +8,7 @@ use super::image::Image;
 use super::member::{Known, Member, Shape, Slot};
 use super::refusal::Refusal;
 use super::table::Opaque;
-use crate::api::{Comm, CommConfig, DataType, Device, Span, Status, Stream};
+use crate::api::{Comm, CommConfig, DataType, Device, Route, Span, Status, Stream};
 use crate::library::cuda::RawStream;
 use crate::library::register::Register;
 use crate::library::table::Foreign;
@@ -179,14 +179,13 @@ impl NcclLibrary {
     /// Has the library submit something to a stream.
     pub(super) fn submit(
         &self,
-        comm: Comm,
-        stream: Stream,
+        on: Route,
         run: impl FnOnce(Opaque, Opaque, Shape) -> Result<Status, Status>,
     ) -> Status {
         let begin = || {
             // Held until the call is back, so that it is not destroyed meanwhile.
-            let stream = self.stream(stream)?;
-            run(self.pointer(comm)?, stream.pointer(), self.shape(comm)?)
+            let stream = self.stream(on.stream)?;
+            run(self.pointer(on.comm)?, stream.pointer(), self.shape(on.comm)?)
         };
         begin().unwrap_or_else(|status| status)
     }

@@ -2,31 +2,17 @@
 
 use super::*;
 
+#[path = "../../../../tests/loader/complete.rs"]
+mod complete;
+
+use complete::full;
+
 fn image(config: &CommConfig, code: u32) -> Vec<u8> {
     Image::of(config, Version::from_code(code), &Names::default()).bytes()
 }
 
 fn number(image: &[u8], offset: usize) -> i32 {
     i32::from_ne_bytes(image[offset..offset + 4].try_into().expect("four bytes"))
-}
-
-fn full() -> CommConfig {
-    CommConfig {
-        blocking: true,
-        cga_cluster_size: Some(2),
-        min_ctas: Some(3),
-        max_ctas: Some(4),
-        net_name: Some("Socket".into()),
-        split_share: Some(true),
-        traffic_class: Some(5),
-        name: Some("mesh".into()),
-        collnet: Some(false),
-        cta_policy: Some(6),
-        shrink_share: Some(true),
-        nvls_ctas: Some(7),
-        channels_per_net_peer: Some(8),
-        nvlink_central: Some(true),
-    }
 }
 
 #[test]
