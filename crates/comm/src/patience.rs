@@ -36,10 +36,11 @@ impl Crowd {
         if cores > 1 && ranks > cores { Crowd::Crowded } else { Crowd::Spread }
     }
 
+    /// How often to look before others are let run. None of the ranks that share a core has moved since the last look.
     fn spins(self) -> u32 {
         match self {
             Crowd::Spread => SPINS,
-            Crowd::Crowded => CROWDED_SPINS,
+            Crowd::Crowded => 0,
         }
     }
 }
@@ -68,7 +69,7 @@ impl<'a> Patience<'a> {
 
     /// Whether the wait has just begun. What is waited for mostly comes at once, and whoever looks often sees it sooner.
     pub(crate) fn is_fresh(&self) -> bool {
-        self.idle < GLANCES
+        self.idle < self.crowd.spins().min(GLANCES)
     }
 
     /// Whether the wait has become a long one, which a sleep is next to.
@@ -112,7 +113,6 @@ impl<'a> Patience<'a> {
 
 const GLANCES: u32 = 16;
 const SPINS: u32 = 100;
-const CROWDED_SPINS: u32 = 8;
 const YIELDS: u32 = 200;
 /// Ranks are often this late, but not without a reason.
 const LONG: Duration = Duration::from_millis(50);
