@@ -1,5 +1,13 @@
 //! The kernels by number, each with its plain Rust twin: what the simulator runs, and what a device's kernel must equal.
 
+mod carry;
+mod plan;
+
+pub use carry::{Carry, carry};
+pub use plan::{Plan, Stretch};
+
+pub(crate) use carry::pair;
+
 use crate::api::KernelId;
 
 /// Multiplies `f32` elements: written memory, a factor.

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::api::{Cuda, Device, Nccl, Process};
+use super::failure;
+use crate::api::{Cuda, CudaCode, Device, Nccl, Process};
 
 /// NCCL, CUDA and the process. Clones are the same.
 pub struct Stack<N, C, P> {
@@ -29,9 +30,23 @@ impl<N: Nccl, C: Cuda, P: Process> Stack<N, C, P> {
         &self.nccl
     }
 
+    /// The process.
+    pub fn process(&self) -> &Arc<P> {
+        &self.process
+    }
+
     /// The device.
     pub fn device(&self) -> Device {
         self.device
+    }
+
+    /// What the driver answered to a call, as a result that says what was called and has the driver's words.
+    ///
+    /// # Errors
+    ///
+    /// [`Device`](phalanx_core::ErrorKind::Device) for every code.
+    pub fn answer<T>(&self, call: &str, answer: Result<T, CudaCode>) -> phalanx_core::Result<T> {
+        answer.map_err(|code| failure::of_cuda(&*self.cuda, call, code))
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::comm::Comms;
 use super::fault::{Fault, Script};
-use super::kernel;
+use super::kernel::Twins;
 use super::memory::{Memory, User};
 use super::order::{Actor, Order};
 use super::stage::State;
@@ -22,6 +22,7 @@ pub(super) struct Engine {
     pub(super) marks: Vec<Option<(Order, Duration)>>,
     pub(super) comms: Comms,
     pub(super) script: Script,
+    pub(super) twins: Twins,
     pub(super) ranks: Vec<RankState>,
 }
 
@@ -75,8 +76,8 @@ pub(super) enum Work {
 }
 
 impl Engine {
-    pub(super) fn new(size: usize, script: Script) -> Engine {
-        Engine { script, ranks: (0..size).map(|_| RankState::default()).collect(), ..Engine::default() }
+    pub(super) fn new(size: usize, script: Script, twins: Twins) -> Engine {
+        Engine { script, twins, ranks: (0..size).map(|_| RankState::default()).collect(), ..Engine::default() }
     }
 
     /// Whether a rank is not heard of any more.
@@ -178,13 +179,13 @@ impl State {
                 fits
             }
             Work::Kernel { kernel, arguments } => {
-                let name = kernel::name(*kernel);
+                let name = self.engine.twins.name(*kernel);
                 let fits = arguments.iter().all(|argument| match argument {
                     Argument::Read(span) => memory.touch(*span, false, user(name), found),
                     Argument::Write(span) => memory.touch(*span, true, user(name), found),
                     _ => true,
                 });
-                fits && kernel::run(*kernel, arguments, memory)
+                fits && self.engine.twins.run(*kernel, arguments, memory)
             }
             Work::Mark(mark) => {
                 stream_order.tick(actor);

@@ -1,30 +1,94 @@
-//! Kernels as Rust functions, with the contract of those that a device runs.
+//! Kernels as Rust functions, with the contract of those that a device runs: this crate's own, and a program's.
+
+use std::fmt;
+use std::sync::Arc;
 
 use super::memory::Memory;
 use crate::api::{Argument, KernelId};
 use crate::kernels;
 
-/// What a kernel is called.
-pub(super) fn name(kernel: KernelId) -> &'static str {
-    match kernel {
-        kernels::SCALE => "scale",
-        kernels::ADD => "add",
-        _ => "a kernel that is not known",
+/// An argument as a kernel's twin gets it: memory as its bytes.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Operand {
+    /// Memory that it reads.
+    Read(Vec<u8>),
+    /// Memory that it reads and writes.
+    Write(Vec<u8>),
+    /// A number.
+    Number(u64),
+    /// A factor.
+    Real(f32),
+}
+
+/// A kernel of a program's own, which does what a device's would; false where its arguments are not those that it takes.
+pub type Twin = Arc<dyn Fn(&mut [Operand]) -> bool + Send + Sync>;
+
+/// The kernels of a program, by number.
+#[derive(Clone, Default)]
+pub(super) struct Twins(Vec<(KernelId, &'static str, Twin)>);
+
+impl Twins {
+    pub(super) fn add(&mut self, kernel: KernelId, name: &'static str, twin: Twin) {
+        self.0.push((kernel, name, twin));
+    }
+
+    /// What a kernel is called.
+    pub(super) fn name(&self, kernel: KernelId) -> &'static str {
+        match kernel {
+            kernels::SCALE => "scale",
+            kernels::ADD => "add",
+            kernel if kernels::pair(kernel).is_some() => "carry",
+            kernel => self.find(kernel).map_or("a kernel that is not known", |(_, name, _)| name),
+        }
+    }
+
+    /// Runs it; false where its arguments are not those that it takes.
+    pub(super) fn run(&self, kernel: KernelId, arguments: &[Argument], memory: &mut Memory) -> bool {
+        let operand = |argument: &Argument| match argument {
+            Argument::Read(span) => Operand::Read(memory.read(*span).to_vec()),
+            Argument::Write(span) => Operand::Write(memory.read(*span).to_vec()),
+            Argument::Number(number) => Operand::Number(*number),
+            Argument::Real(real) => Operand::Real(*real),
+        };
+        let mut operands: Vec<Operand> = arguments.iter().map(operand).collect();
+        let is_done = self.apply(kernel, &mut operands);
+        for (argument, operand) in arguments.iter().zip(operands) {
+            if let (Argument::Write(span), Operand::Write(bytes)) = (argument, operand) {
+                memory.write(*span).copy_from_slice(&bytes);
+            }
+        }
+        is_done
+    }
+
+    fn apply(&self, kernel: KernelId, operands: &mut [Operand]) -> bool {
+        use Operand::{Number, Read, Real, Write};
+        match (kernel, &mut *operands) {
+            (kernels::SCALE, [Write(data), Real(factor)]) => {
+                kernels::scale(data, *factor);
+                true
+            }
+            (kernels::ADD, [Write(into), Read(from)]) if into.len() == from.len() => {
+                kernels::add(into, from);
+                true
+            }
+            (
+                kernel,
+                [Write(into), Read(from), Read(table), Number(a), Number(b), Number(c), Number(d), Real(divisor)],
+            ) if kernels::pair(kernel).is_some() => {
+                kernels::carry(kernel, into, [from, table], [*a, *b, *c, *d], *divisor)
+            }
+            _ => self.find(kernel).is_some_and(|(_, _, twin)| twin(operands)),
+        }
+    }
+
+    fn find(&self, kernel: KernelId) -> Option<&(KernelId, &'static str, Twin)> {
+        self.0.iter().find(|(known, _, _)| *known == kernel)
     }
 }
 
-/// Runs it; false where its arguments are not those that it takes.
-pub(super) fn run(kernel: KernelId, arguments: &[Argument], memory: &mut Memory) -> bool {
-    match (kernel, arguments) {
-        (kernels::SCALE, [Argument::Write(data), Argument::Real(factor)]) => {
-            kernels::scale(memory.write(*data), *factor);
-            true
-        }
-        (kernels::ADD, [Argument::Write(into), Argument::Read(from)]) if into.byte_len() == from.byte_len() => {
-            let from = memory.read(*from).to_vec();
-            kernels::add(memory.write(*into), &from);
-            true
-        }
-        _ => false,
+impl fmt::Debug for Twins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(kernel, name, _)| (kernel, name))).finish()
     }
 }

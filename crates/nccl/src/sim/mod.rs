@@ -32,6 +32,7 @@ mod tests;
 pub use cuda::SimCuda;
 pub use fault::{Fault, Plant};
 pub use finding::{Access, Finding};
+pub use kernel::{Operand, Twin};
 pub use nccl::SimNccl;
 pub use process::SimProcess;
 pub use world::{Outcome, SimRank, Simulation};

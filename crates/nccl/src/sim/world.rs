@@ -10,11 +10,12 @@ use super::cuda::SimCuda;
 use super::engine::Engine;
 use super::fault::{Fault, Plant, Script};
 use super::finding::Finding;
+use super::kernel::{Operand, Twins};
 use super::nccl::SimNccl;
 use super::process::SimProcess;
 use super::stage::Stage;
 use super::store::SimStore;
-use crate::api::Version;
+use crate::api::{KernelId, Version};
 
 /// A job that is to be simulated.
 #[derive(Clone, Debug)]
@@ -23,6 +24,7 @@ pub struct Simulation {
     seed: u64,
     script: Script,
     version: Version,
+    twins: Twins,
 }
 
 /// What one rank works with.
@@ -59,7 +61,7 @@ pub struct Outcome<T> {
 impl Simulation {
     /// A job of so many ranks, in which the seed decides all that may differ.
     pub fn new(size: usize, seed: u64) -> Simulation {
-        Simulation { size, seed, script: Script::default(), version: Version::new(2, 28, 9) }
+        Simulation { size, seed, script: Script::default(), version: Version::new(2, 28, 9), twins: Twins::default() }
     }
 
     /// Adds a misbehaviour of a rank.
@@ -76,6 +78,18 @@ impl Simulation {
         self
     }
 
+    /// Has devices know a kernel of the program's own, which this function does the work of.
+    #[must_use]
+    pub fn kernel(
+        mut self,
+        kernel: KernelId,
+        name: &'static str,
+        twin: impl Fn(&mut [Operand]) -> bool + Send + Sync + 'static,
+    ) -> Simulation {
+        self.twins.add(kernel, name, Arc::new(twin));
+        self
+    }
+
     /// The version that NCCL says it has.
     #[must_use]
     pub fn version(mut self, version: Version) -> Simulation {
@@ -85,7 +99,7 @@ impl Simulation {
 
     /// Runs `program` on every rank. A panic of a rank goes on in the caller, once all is over.
     pub fn run<T: Send + 'static>(self, program: impl Fn(SimRank) -> T + Send + Sync + 'static) -> Outcome<T> {
-        let stage = Arc::new(Stage::new(self.seed, Engine::new(self.size, self.script)));
+        let stage = Arc::new(Stage::new(self.seed, Engine::new(self.size, self.script, self.twins)));
         let program = Arc::new(program);
         let results: Vec<Arc<Mutex<Option<std::thread::Result<T>>>>> = (0..self.size).map(|_| Arc::default()).collect();
         for (rank, store) in SimStore::shared(&stage, self.size).into_iter().enumerate() {

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use phalanx_nccl::api::{CommConfig, Cuda, Device, Nccl, Status, Version};
-use phalanx_nccl::library::{CudaDriver, NcclLibrary, Nvrtc, Search};
+use phalanx_nccl::kernels::Carry;
+use phalanx_nccl::library::{CudaDriver, NcclLibrary, Nvrtc, Origin, Program, Search};
 
 use crate::Pair;
 use crate::complete::full;
@@ -125,6 +126,33 @@ fn nccl_configurations_are_as_the_header_has_them_to_the_byte() {
         }
     }
     assert_eq!(ours, theirs);
+}
+
+#[test]
+#[ignore = "needs NVRTC: interop/nccl"]
+fn nvrtc_compiles_the_kernels_of_this_crate_once() {
+    let cache = std::env::temp_dir().join(format!("phalanx-cache-{}", std::process::id()));
+    std::fs::create_dir_all(&cache).expect("a directory");
+    let nvrtc = Nvrtc::open(&Search::new().python(packages())).expect("NVRTC");
+    let program = Program::new().compiler(&nvrtc).cache(&cache);
+    let (compiled, origin) = program.image((8, 0));
+    assert_eq!(origin, Origin::Compiled);
+    assert_eq!(program.image((8, 0)), (compiled.clone(), Origin::Cached));
+    assert_eq!(Program::new().image((8, 0)).1, Origin::Shipped);
+    std::fs::remove_dir_all(&cache).expect("removed");
+    let ptx = String::from_utf8(compiled).expect("text");
+    for (_, name) in Carry::kernels() {
+        assert!(ptx.contains(&format!(".visible .entry {name}(")), "{name}");
+    }
+    if let Some(place) = std::env::var_os("PHALANX_TEST_SHIP") {
+        let source = include_bytes!("../../src/kernels/carry.cu");
+        let digest = source
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let lines: Vec<&str> = ptx.lines().map(str::trim_end).collect();
+        let text = format!("// made of carry.cu {digest:016x}\n{}\n", lines.join("\n"));
+        std::fs::write(place, text).expect("written");
+    }
 }
 
 #[test]
