@@ -208,7 +208,7 @@ fn copy_range(row: &Row, bytes: &[u8], index: usize, range: Range<usize>, into: 
 }
 
 /// The gather of a row a rank: in the type of its elements, or as bytes where there are several.
-fn operation(row: &Row) -> (Op, DType) {
+pub(crate) fn operation(row: &Row) -> (Op, DType) {
     let dtype = row.dtype.unwrap_or(DType::U8);
     (Op::AllGather { counts: Counts::Even(row.byte_len / dtype.byte_len()) }, dtype)
 }

@@ -153,6 +153,27 @@ impl UnitLayout {
         Ok(UnitLayout { owners, divisions, gather, narrow, reduce })
     }
 
+    /// A parameter of the unit by number, and the one that owns its memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) where there is none, or it is ignored.
+    pub(crate) fn owner<'a>(
+        &self,
+        spec: &'a UnitSpec,
+        call: &'static str,
+        index: usize,
+    ) -> Result<(&'a ParamSpec, usize)> {
+        let Some(param) = spec.params.get(index) else {
+            let expected = format!("must be below {}, the parameters of unit {:?}", spec.params.len(), spec.name);
+            return Err(Error::usage(call, "param", index, expected));
+        };
+        match self.owners[index] {
+            Some(owner) => Ok((param, owner)),
+            None => Err(Error::usage(call, "param", format!("{:?}", param.name), "must not be an ignored one")),
+        }
+    }
+
     /// How a gathered unit lies, which came from the smaller group or from all.
     pub(crate) fn gathered(&self, is_narrow: bool) -> &Row {
         self.narrow.as_ref().filter(|_| is_narrow).unwrap_or(&self.gather)

@@ -45,6 +45,8 @@ mod arena;
 mod cast;
 mod clip;
 mod ddp;
+#[cfg(feature = "devices")]
+pub mod device;
 mod event;
 mod extension;
 mod factors;

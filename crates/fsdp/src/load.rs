@@ -65,7 +65,7 @@ impl Sharded {
     }
 }
 
-fn check<T: Element>(call: &'static str, argument: &'static str, len: usize, full_len: usize) -> Result<()> {
+pub(crate) fn check<T: Element>(call: &'static str, argument: &'static str, len: usize, full_len: usize) -> Result<()> {
     if len != full_len {
         let expected = format!("must be {full_len}, those of the full parameter");
         return Err(Error::usage(call, argument, format!("{len} elements"), expected));

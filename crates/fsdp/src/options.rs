@@ -22,7 +22,8 @@ pub enum Offload {
     /// Where the model is computed.
     #[default]
     No,
-    /// In the host's memory. The engine has no other, so that nothing changes: a program may ask for it whatever it runs on.
+    /// In the host's memory. The engine on the host has no other, so that nothing changes: a program may ask for it whatever it runs on.
+    /// The one on devices keeps them in pinned memory.
     Host,
 }
 

@@ -10,8 +10,9 @@ use crate::factors::Factors;
 use crate::flight::Flight;
 use crate::groups::Groups;
 use crate::hooks::{self, GradientHook, Size};
-use crate::layout::Row;
+use crate::layout::{Row, UnitLayout};
 use crate::memory::Class;
+use crate::spec::{Role, UnitSpec};
 use crate::trace::Trace;
 use crate::unit::{Reducing, Unit};
 
@@ -30,33 +31,47 @@ impl<'a> Gradient<'a> {
     }
 }
 
-/// That these are gradients of trained parameters of the unit, all of one type.
-pub(crate) fn check(unit: &Unit, gradients: &[Gradient<'_>]) -> Result<()> {
-    for gradient in gradients {
-        let (spec, owner) = unit.owner(CALL, gradient.index)?;
+/// What is said of a gradient, wherever it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Given {
+    pub(crate) index: usize,
+    pub(crate) dtype: DType,
+    pub(crate) len: usize,
+}
+
+impl From<&Gradient<'_>> for Given {
+    fn from(gradient: &Gradient<'_>) -> Given {
         let len = gradient.bytes.len() / gradient.dtype.byte_len();
-        let full_len = unit.layout.divisions[owner].full_len();
-        if !unit.is_trained(owner) {
+        Given { index: gradient.index, dtype: gradient.dtype, len }
+    }
+}
+
+/// That these are gradients of trained parameters of the unit, all of one type.
+pub(crate) fn check(
+    (unit, layout): (&UnitSpec, &UnitLayout),
+    gradients: impl Iterator<Item = Given> + Clone,
+) -> Result<()> {
+    for Given { index, dtype, len } in gradients.clone() {
+        let (spec, owner) = layout.owner(unit, CALL, index)?;
+        let full_len = layout.divisions[owner].full_len();
+        if unit.params[owner].role != Role::Trained {
             return Err(Error::usage(CALL, "param", format!("{:?}", spec.name), "must be a trained one"));
         }
         if len != full_len {
             let expected = format!("must be {full_len} elements, those of {:?}", spec.name);
             return Err(Error::usage(CALL, "gradient", format!("{len} elements"), expected));
         }
-        if gradient.dtype.class() != phalanx_core::Class::Float {
-            return Err(Error::usage(CALL, "dtype", gradient.dtype, "must be f64, f32, f16 or bf16"));
+        if dtype.class() != phalanx_core::Class::Float {
+            return Err(Error::usage(CALL, "dtype", dtype, "must be f64, f32, f16 or bf16"));
         }
     }
-    match gradients.iter().all(|gradient| gradient.dtype == gradients[0].dtype) {
-        true => Ok(()),
-        false => {
-            let each = gradients
-                .iter()
-                .map(|gradient| format!("{:?} {}", unit.spec.params[gradient.index].name, gradient.dtype));
-            let value = each.collect::<Vec<_>>().join(", ");
-            Err(Error::usage(CALL, "dtype", value, format!("must be one in unit {:?}", unit.spec.name)))
-        }
+    let first = gradients.clone().next().map(|gradient| gradient.dtype);
+    if gradients.clone().all(|gradient| Some(gradient.dtype) == first) {
+        return Ok(());
     }
+    let each = gradients.map(|gradient| format!("{:?} {}", unit.params[gradient.index].name, gradient.dtype));
+    let value = each.collect::<Vec<_>>().join(", ");
+    Err(Error::usage(CALL, "dtype", value, format!("must be one in unit {:?}", unit.name)))
 }
 
 /// Adds gradients to those that wait on this rank.

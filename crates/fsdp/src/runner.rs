@@ -6,7 +6,7 @@ use crate::cast::slice_mut;
 use crate::event::{Action, Event};
 use crate::gather::{self, Gathered};
 use crate::hooks::GradientHook;
-use crate::reduce::{self, Gradient, Means};
+use crate::reduce::{self, Given, Gradient, Means};
 use crate::sharded::Sharded;
 use crate::spec::Param;
 use crate::trace::Step;
@@ -53,7 +53,7 @@ impl Sharded {
     /// reduction that is awaited here.
     pub fn gradients(&mut self, unit: usize, gradients: &[Gradient<'_>]) -> Result<()> {
         let held = self.unit("gradients", unit)?;
-        reduce::check(held, gradients)?;
+        reduce::check((&held.spec, &held.layout), gradients.iter().map(Given::from))?;
         let has_any = held.layout.reduce.spans().next().is_some();
         let reduces = has_any && held.syncs;
         self.happen(Event::AfterBackward { unit, reduces }, gradients)?;

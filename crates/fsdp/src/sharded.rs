@@ -223,7 +223,12 @@ impl Sharded {
 }
 
 /// How each unit is divided, where all of it can be.
-fn plan(groups: &Groups, units: &[UnitSpec], reshards: &[Reshard], policy: &Policy) -> Result<Vec<UnitLayout>> {
+pub(crate) fn plan(
+    groups: &Groups,
+    units: &[UnitSpec],
+    reshards: &[Reshard],
+    policy: &Policy,
+) -> Result<Vec<UnitLayout>> {
     groups.check()?;
     check_names(units)?;
     if groups.smaller.is_none() && reshards.contains(&Reshard::Smaller) {

@@ -117,15 +117,7 @@ impl Unit {
     ///
     /// [`Usage`](phalanx_core::ErrorKind::Usage) where there is none, or it is ignored.
     pub(crate) fn owner(&self, call: &'static str, index: usize) -> Result<(&ParamSpec, usize)> {
-        let Some(spec) = self.spec.params.get(index) else {
-            let expected =
-                format!("must be below {}, the parameters of unit {:?}", self.spec.params.len(), self.spec.name);
-            return Err(Error::usage(call, "param", index, expected));
-        };
-        match self.layout.owners[index] {
-            Some(owner) => Ok((spec, owner)),
-            None => Err(Error::usage(call, "param", format!("{:?}", spec.name), "must not be an ignored one")),
-        }
+        self.layout.owner(&self.spec, call, index)
     }
 
     /// The same, and that its elements are of type `T`.

@@ -60,11 +60,7 @@ impl<C: Cuda> DeviceBuffer<C> {
     ///
     /// [`Usage`](phalanx_core::ErrorKind::Usage) where it has not so many.
     pub fn part(&self, offset: usize, byte_len: usize) -> Result<DeviceBuffer<C>> {
-        let span = self.span.part(offset, byte_len).ok_or_else(|| {
-            let expected = format!("must lie within the {} bytes", self.byte_len());
-            Error::usage("part", "offset", format!("{offset} with {byte_len} bytes"), expected)
-        })?;
-        Ok(DeviceBuffer { owner: Arc::clone(&self.owner), span })
+        Ok(DeviceBuffer { owner: Arc::clone(&self.owner), span: part(self.span, offset, byte_len)? })
     }
 
     /// How many elements it holds.
@@ -95,6 +91,15 @@ impl<C: Cuda> PinnedBuffer<C> {
         self.span
     }
 
+    /// So many bytes of it from an offset on.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) where it has not so many.
+    pub fn part(&self, offset: usize, byte_len: usize) -> Result<PinnedBuffer<C>> {
+        Ok(PinnedBuffer { owner: Arc::clone(&self.owner), span: part(self.span, offset, byte_len)? })
+    }
+
     /// Copies from it. What a device wrote is there once the end of that was observed.
     #[track_caller]
     pub fn read(&self, into: &mut [u8]) -> Result<()> {
@@ -108,6 +113,13 @@ impl<C: Cuda> PinnedBuffer<C> {
         let cuda = &*self.owner.cuda;
         cuda.write_host(self.span, from).map_err(|code| failure::of_cuda(cuda, "write_host", code))
     }
+}
+
+fn part(span: Span, offset: usize, byte_len: usize) -> Result<Span> {
+    span.part(offset, byte_len).ok_or_else(|| {
+        let expected = format!("must lie within the {} bytes", span.byte_len());
+        Error::usage("part", "offset", format!("{offset} with {byte_len} bytes"), expected)
+    })
 }
 
 impl<C: Cuda> Drop for Owner<C> {

@@ -1,0 +1,79 @@
+//! The groups that a sharded model on devices works with, and what its parts have in common.
+
+use std::fmt;
+use std::sync::Arc;
+
+use phalanx_nccl::api::{Cuda, Nccl, Process};
+use phalanx_nccl::group::DeviceGroup;
+
+use super::deck::Deck;
+use super::pool::Pool;
+use crate::groups::Groups;
+
+/// The groups that a sharded model on devices works with. See [`Groups`] for what each is for.
+pub struct DeviceGroups<N: Nccl, C: Cuda, P: Process> {
+    pub(super) shard: Arc<DeviceGroup<N, C, P>>,
+    pub(super) reduce: Arc<DeviceGroup<N, C, P>>,
+    pub(super) replicate: Option<Arc<DeviceGroup<N, C, P>>>,
+    pub(super) smaller: Option<Arc<DeviceGroup<N, C, P>>>,
+}
+
+impl<N: Nccl, C: Cuda, P: Process> DeviceGroups<N, C, P> {
+    /// One group, each rank of which holds a part.
+    pub fn new(shard: impl Into<Arc<DeviceGroup<N, C, P>>>) -> DeviceGroups<N, C, P> {
+        let shard = shard.into();
+        DeviceGroups { reduce: Arc::clone(&shard), shard, replicate: None, smaller: None }
+    }
+
+    /// The same ranks with a communicator of their own for reductions, which then wait for no gather.
+    #[must_use]
+    pub fn reductions(mut self, group: impl Into<Arc<DeviceGroup<N, C, P>>>) -> DeviceGroups<N, C, P> {
+        self.reduce = group.into();
+        self
+    }
+
+    /// The ranks that hold the same part as this one, in the other replicas of the model.
+    #[must_use]
+    pub fn replicate(mut self, group: impl Into<Arc<DeviceGroup<N, C, P>>>) -> DeviceGroups<N, C, P> {
+        self.replicate = Some(group.into());
+        self
+    }
+
+    /// The part of the shard group among whom units are divided between forward and backward.
+    #[must_use]
+    pub fn after_forward(mut self, group: impl Into<Arc<DeviceGroup<N, C, P>>>) -> DeviceGroups<N, C, P> {
+        self.smaller = Some(group.into());
+        self
+    }
+
+    /// This rank among those that hold a part each.
+    pub(super) fn rank(&self) -> usize {
+        self.shard.group().rank()
+    }
+
+    /// The same groups over memory of the host.
+    pub(super) fn of_host(&self) -> Groups {
+        let mut groups = Groups::new(self.shard.group().clone());
+        if let Some(replicate) = &self.replicate {
+            groups = groups.replicate(replicate.group().clone());
+        }
+        match &self.smaller {
+            Some(smaller) => groups.after_forward(smaller.group().clone()),
+            None => groups,
+        }
+    }
+}
+
+impl<N: Nccl, C: Cuda, P: Process> fmt::Debug for DeviceGroups<N, C, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceGroups({:?})", self.shard)
+    }
+}
+
+/// What everything that is done for a unit is done with.
+pub(super) struct Means<N: Nccl, C: Cuda, P: Process> {
+    pub(super) deck: Deck<N, C, P>,
+    pub(super) pool: Pool<C>,
+    pub(super) groups: DeviceGroups<N, C, P>,
+    pub(super) divisor: Option<f64>,
+}

@@ -1,0 +1,201 @@
+//! A sharded model on a device over time: what its owner says goes to the machine, and what the machine asks for is put on streams.
+
+use std::fmt;
+
+use phalanx_core::{DType, Error, Result};
+use phalanx_nccl::api::{Cuda, Nccl, Process};
+use phalanx_nccl::group::DeviceBuffer;
+
+use super::edge::Edge;
+use super::gather;
+use super::model::DeviceSharded;
+use super::reduce::{self, DeviceGradient};
+use super::unit::Full;
+use crate::event::{Action, Event};
+use crate::reduce::{Given, check};
+use crate::trace::Step;
+
+/// The full parameters of a unit, each in one piece, for what is put on the program's stream until they are freed.
+pub struct Lent<C: Cuda> {
+    unit: String,
+    params: Vec<Option<(DType, DeviceBuffer<C>)>>,
+}
+
+impl<C: Cuda> Lent<C> {
+    /// A full parameter. One that is tied is that which it is tied to.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a parameter that there is not, by its number in the unit, or that is ignored.
+    pub fn param(&self, index: usize) -> Result<&DeviceBuffer<C>> {
+        self.find(index).map(|(_, buffer)| buffer)
+    }
+
+    /// The type in which it was gathered.
+    ///
+    /// # Errors
+    ///
+    /// As [`param`](Lent::param).
+    pub fn dtype(&self, index: usize) -> Result<DType> {
+        self.find(index).map(|(dtype, _)| *dtype)
+    }
+
+    fn find(&self, index: usize) -> Result<&(DType, DeviceBuffer<C>)> {
+        let expected = || format!("must be one of unit {:?} that is not ignored", self.unit);
+        self.params.get(index).and_then(Option::as_ref).ok_or_else(|| Error::usage("param", "param", index, expected()))
+    }
+}
+
+impl<C: Cuda> fmt::Debug for Lent<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lent").field("unit", &self.unit).field("params", &self.params).finish()
+    }
+}
+
+impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
+    /// A unit is about to be used in forward: lends its full parameters to what is put on the program's stream from now on until
+    /// [`after_forward`](DeviceSharded::after_forward). Units that come next are gathered meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Those of the gather; [`Usage`](phalanx_core::ErrorKind::Usage) for a unit that there is not.
+    pub fn before_forward(&mut self, unit: usize) -> Result<Lent<C>> {
+        self.happen(Event::BeforeForward(unit), &[])?;
+        self.lend(unit)
+    }
+
+    /// A unit is not used any more until backward: its memory is the next one's once the program's stream is past what is on it by now.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) where it was not used.
+    pub fn after_forward(&mut self, unit: usize) -> Result<()> {
+        self.happen(Event::AfterForward(unit), &[])
+    }
+
+    /// A unit is about to be used in backward: lends its full parameters until its [`gradients`](DeviceSharded::gradients) come. Those that
+    /// came before it in forward are gathered meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As [`before_forward`](DeviceSharded::before_forward).
+    pub fn before_backward(&mut self, unit: usize) -> Result<Lent<C>> {
+        self.happen(Event::BeforeBackward(unit), &[])?;
+        self.lend(unit)
+    }
+
+    /// Memory for the gradients of a unit in backward, one for each parameter that may bring one: a tied one may bring its own. It is the
+    /// caller's until [`gradients`](DeviceSharded::gradients), and what lies there is taken by one launch. Gradients may as well lie in
+    /// memory of the caller's own.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a unit that there is not, and a type that devices have no kernel for.
+    pub fn gradient_memory(&mut self, unit: usize, dtype: DType) -> Result<Vec<DeviceGradient<C>>> {
+        self.unit("gradient_memory", unit)?;
+        if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
+            return Err(Error::usage("gradient_memory", "dtype", dtype, "must be f32, f16 or bf16"));
+        }
+        reduce::lend(&mut self.units[unit], dtype, &mut self.means)
+    }
+
+    /// A unit has been through its backward: begins to reduce its gradients, as they are once what is on the program's stream by now is
+    /// done. A trained parameter without one counts as zero; a tied one may bring its own. Gradients are averaged over all ranks of the shard
+    /// and the replicate group.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sharded::gradients`](crate::Sharded::gradients).
+    pub fn gradients(&mut self, unit: usize, gradients: &[DeviceGradient<C>]) -> Result<()> {
+        let held = self.unit("gradients", unit)?;
+        let given = |gradient: &DeviceGradient<C>| Given {
+            index: gradient.index,
+            dtype: gradient.dtype,
+            len: gradient.buffer.byte_len() / gradient.dtype.byte_len(),
+        };
+        check((&held.spec, &held.layout), gradients.iter().map(given))?;
+        if let Some(dtype) = gradients.first().map(|gradient| gradient.dtype).filter(|dtype| *dtype == DType::F64) {
+            return Err(Error::usage("gradients", "dtype", dtype, "must be f32, f16 or bf16 on devices"));
+        }
+        let has_any = held.layout.reduce.spans().next().is_some();
+        let reduces = has_any && held.syncs;
+        self.happen(Event::AfterBackward { unit, reduces }, gradients)?;
+        if has_any && !reduces {
+            reduce::accumulate_full(&mut self.units[unit], gradients, &mut self.means)?;
+        }
+        Ok(())
+    }
+
+    /// Backward is over: what is put on the program's stream from now on sees the gradients of the shards. Full parameters that are left
+    /// are freed.
+    ///
+    /// # Errors
+    ///
+    /// Those of the reductions, as far as they are known by now.
+    pub fn finish_backward(&mut self) -> Result<()> {
+        self.happen(Event::BackwardEnd, &[])?;
+        self.see_gradients()
+    }
+
+    /// Gathers a unit and keeps it until it is [resharded](DeviceSharded::reshard), or its backward is over.
+    ///
+    /// # Errors
+    ///
+    /// As [`before_forward`](DeviceSharded::before_forward).
+    pub fn unshard(&mut self, unit: usize) -> Result<Lent<C>> {
+        self.happen(Event::Unshard(unit), &[])?;
+        self.lend(unit)
+    }
+
+    /// Frees a unit's full parameters, once nobody is in it.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a unit that there is not.
+    pub fn reshard(&mut self, unit: usize) -> Result<()> {
+        self.happen(Event::Reshard(unit), &[])
+    }
+
+    pub(super) fn happen(&mut self, event: Event, gradients: &[DeviceGradient<C>]) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone().in_its_wake());
+        }
+        let actions = self.machine.on(event)?;
+        if !matches!(event, Event::Changed(_)) || !actions.is_empty() {
+            self.trace.note(Step::Came(event));
+        }
+        for action in actions {
+            self.perform(action, gradients).inspect_err(|error| self.failed = Some(error.clone()))?;
+            self.trace.note(Step::Did(action));
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, action: Action, gradients: &[DeviceGradient<C>]) -> Result<()> {
+        let DeviceSharded { units, means, .. } = self;
+        match action {
+            Action::Gather(unit) => gather::begin(&mut units[unit], means),
+            Action::GatherNarrow(unit) => gather::begin_narrow(&mut units[unit], means),
+            Action::AwaitGather(unit) => gather::end(&mut units[unit], means),
+            Action::Narrow(unit) => gather::narrow(&mut units[unit], means),
+            Action::Release(unit) => gather::release(&mut units[unit], means),
+            Action::ReduceScatter(unit) => reduce::begin(&mut units[unit], gradients, means),
+            Action::AwaitReduceScatter(unit) => reduce::end(&mut units[unit], Edge::TakeAfterReduce, means),
+            Action::KeepPartial(unit) => reduce::keep_partial(&mut units[unit], means),
+            Action::AllReduce(unit) => reduce::begin_all_reduce(&mut units[unit], means),
+            Action::AwaitAllReduce(unit) => reduce::end(&mut units[unit], Edge::TakeAfterJoin, means),
+            Action::Accumulate(unit) => reduce::finish(&mut units[unit], means),
+        }
+    }
+
+    fn lend(&self, unit: usize) -> Result<Lent<C>> {
+        let held = self.unit("lend", unit)?;
+        let Full::Here(block) = &held.full else { return Err(Error::setup("unit", format!("{unit} is not gathered"))) };
+        let param = |owner: &Option<usize>| {
+            let span = owner.and_then(|owner| Some((owner, held.layout.gather.span(owner)?)));
+            span.map(|(owner, span)| Ok((span.dtype, held.places.part(owner, &block.buffer)?))).transpose()
+        };
+        let params = held.layout.owners.iter().map(param).collect::<Result<_>>()?;
+        Ok(Lent { unit: held.spec.name.clone(), params })
+    }
+}

@@ -1,0 +1,100 @@
+//! What is refused by name, and what a failure of the group does to a model.
+
+use phalanx_core::{DType, ErrorKind, Result};
+use phalanx_fsdp::device::DeviceGradient;
+use phalanx_fsdp::{Offload, Param, Policy};
+use phalanx_nccl::group::DeviceBuffer;
+use phalanx_nccl::sim::{Fault, SimRank, Simulation};
+
+use crate::company::Company;
+use crate::job::{Job, Model, model};
+use crate::model::{WEIGHT, mixed};
+use crate::seats::DEVICE;
+use crate::train::Task;
+
+/// What a model of one rank says.
+fn alone(policy: Policy, said: impl Fn(&mut Model, &SimRank) + Send + Sync + 'static) {
+    let job = Job::new(Task::new(mixed(), 1), Company::of(1), policy);
+    let outcome = Simulation::new(1, 1).run(move |rank| {
+        let (mut model, _) = model(&job, &rank).expect("a model");
+        said(&mut model, &rank);
+    });
+    crate::seats::clean(&outcome, 1);
+    assert_eq!(outcome.results, [Some(())]);
+}
+
+fn words<T>(refused: Result<T>) -> String {
+    let error = refused.err().expect("an error");
+    assert_eq!(error.kind(), ErrorKind::Usage);
+    error.to_string()
+}
+
+#[test]
+fn what_devices_cannot_is_refused_by_name() {
+    let refused = |policy: Policy, wanted: &'static str| {
+        let job = Job::new(Task::new(mixed(), 1), Company::of(2), policy);
+        let outcome = Simulation::new(2, 1).run(move |rank| words(model(&job, &rank)));
+        for said in outcome.results {
+            assert!(said.expect("an end").contains(wanted), "{wanted}");
+        }
+    };
+    refused(Policy::default().compute(DType::F64), "must be f32, f16 or bf16 on devices");
+}
+
+#[test]
+fn calls_that_make_no_sense_change_nothing() {
+    alone(Policy::default(), |model, rank| {
+        let param = |unit, index| Param { unit, index };
+        assert!(words(model.before_forward(9)).contains("must be below 5"));
+        assert!(words(model.after_forward(0)).contains("must be one that was entered"));
+        assert!(words(model.update(param(0, 3))).contains("must not be an ignored one"));
+        assert!(words(model.update(param(9, 0))).contains("must be below 5"));
+        assert!(words(model.load_full(param(0, 0), &[1.0_f32])).contains("must be 35"));
+        assert!(words(model.update_on_host::<f64>(param(0, 0), |_, _| {})).contains("must be f32"));
+        assert!(words(model.gradient_memory(0, DType::I32)).contains("must be f32, f16 or bf16"));
+        let full = model.before_backward(0).expect("a unit");
+        assert!(full.param(3).is_err() && full.param(99).is_err());
+        let memory = DeviceBuffer::new(&rank.cuda, DEVICE, 8).expect("memory");
+        let short = DeviceGradient::new(WEIGHT, DType::F32, &memory);
+        assert!(words(model.gradients(0, &[short])).contains("must be 35 elements"));
+        let lent = model.gradient_memory(0, DType::F32).expect("memory");
+        assert_eq!(lent.iter().map(DeviceGradient::index).collect::<Vec<_>>(), [0, 1, 2]);
+        model.gradients(0, &[]).expect("none");
+        model.finish_backward().expect("the end");
+    });
+    alone(Policy::default().offload(Offload::Host), |model, _| {
+        assert!(words(model.update(Param { unit: 0, index: 0 })).contains("update_on_host"));
+    });
+}
+
+#[test]
+fn a_kernel_that_never_ends_is_an_error_and_not_a_hang() {
+    let job = Job::new(Task::new(mixed(), 3), Company::of(2), Policy::default());
+    for launch in [8, 20, 33] {
+        let job = job.clone();
+        let simulation = crate::kernels::known(Simulation::new(2, 1), &job.task.blocks);
+        let outcome = simulation.fault(1, Fault::KernelNeverEnds { launch }).run(move |rank| job.on(&rank));
+        for end in outcome.results {
+            let error = end.expect("an end").expect_err("an operation never ended");
+            assert!(matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Aborted), "{error}");
+        }
+        assert!(outcome.findings.is_empty(), "{:?}", outcome.findings);
+    }
+}
+
+#[test]
+fn memory_that_is_out_is_an_error() {
+    let job = Job::new(Task::new(mixed(), 1), Company::of(1), Policy::default());
+    let mut refused = 0;
+    for allocation in 0..60 {
+        let job = job.clone();
+        let simulation = crate::kernels::known(Simulation::new(1, 1), &job.task.blocks);
+        let outcome = simulation.fault(0, Fault::OutOfMemory { allocation }).run(move |rank| job.on(&rank).err());
+        assert!(outcome.findings.is_empty(), "{allocation}: {:?}", outcome.findings);
+        if let Some(Some(Some(error))) = outcome.results.first() {
+            assert_eq!(error.kind(), ErrorKind::Device, "{allocation}: {error}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 30, "{refused}");
+}
