@@ -135,9 +135,8 @@ impl<N: Nccl, C: Cuda, P: Process> Deck<N, C, P> {
         if !self.lacks(edge) {
             work.fence(stream)?;
         }
-        self.under_way.retain(|work| !work.is_done());
         self.under_way.push(work);
-        Ok(())
+        self.sweep()
     }
 
     /// Begins an operation in place, after what is on a stream.
@@ -219,14 +218,15 @@ impl<N: Nccl, C: Cuda, P: Process> Deck<N, C, P> {
         let bell = process.bell();
         let last = process.now() + self.timeout;
         self.waits += 1;
+        let mut pause = GLANCE;
         while !self.is_reached(mark)? {
-            if let Some(at) = self.under_way.iter().position(|work| work.is_done()) {
-                self.under_way.swap_remove(at).wait()?;
-            } else if process.now() < last {
-                bell.wait(bell.count(), Some(process.now() + GLANCE));
-            } else {
+            self.sweep()?;
+            let now = process.now();
+            if now >= last {
                 return Err(Error::aborted("the streams of the device did not come to an end in time"));
             }
+            bell.wait(bell.count(), Some(last.min(now + pause)));
+            pause = LONGEST.min(2 * pause);
         }
         Ok(())
     }
@@ -245,6 +245,14 @@ impl<N: Nccl, C: Cuda, P: Process> Deck<N, C, P> {
         }
         self.under_way.drain(..).try_for_each(DeviceWork::wait)?;
         self.kept.clear();
+        Ok(())
+    }
+
+    /// Forgets the operations that have ended; the error of one that failed.
+    fn sweep(&mut self) -> Result<()> {
+        while let Some(at) = self.under_way.iter().position(|work| work.is_done()) {
+            self.under_way.swap_remove(at).wait()?;
+        }
         Ok(())
     }
 
@@ -298,5 +306,6 @@ impl<N: Nccl, C: Cuda, P: Process> Drop for Deck<N, C, P> {
     }
 }
 
-/// How often the host looks after what it waits for.
-const GLANCE: Duration = Duration::from_micros(50);
+/// How soon the host looks after what it waits for, and how seldom in the end.
+const GLANCE: Duration = Duration::from_micros(20);
+const LONGEST: Duration = Duration::from_millis(5);

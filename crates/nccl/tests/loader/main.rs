@@ -2,6 +2,7 @@
 //! `installed` asks the real ones, where they are.
 
 mod calls;
+mod card;
 mod children;
 mod complete;
 mod driver;

@@ -1,0 +1,92 @@
+//! What needs a card: kernels beside their twins.
+
+use std::sync::Arc;
+
+use phalanx_core::DType;
+use phalanx_nccl::api::{Cuda, Device};
+use phalanx_nccl::group::{DeviceBuffer, PinnedBuffer};
+use phalanx_nccl::kernels::{Carry, Plan, Stretch, carry};
+use phalanx_nccl::library::{CudaDriver, Nvrtc, Program, Search};
+
+const DEVICE: Device = Device(0);
+const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+/// Random stretches of several tiles, some of which begin where 16 bytes may not go at a time, and the bytes of both sides.
+fn stretches(random: &mut fastrand::Rng, from: DType, to: DType) -> (Vec<Stretch>, [usize; 2]) {
+    let (mut stretches, mut ends) = (Vec::new(), [0, 0]);
+    for _ in 0..40 {
+        let (len, zeros) = (random.usize(..30_000) >> random.usize(..12), random.usize(..20));
+        stretches.push(Stretch { from: ends[0], to: ends[1], len, zeros });
+        let gap = if random.bool() { 0 } else { 3 };
+        let lens = [len * from.byte_len(), (len + zeros) * to.byte_len()];
+        ends = [ends[0] + lens[0] + gap * from.byte_len(), ends[1] + lens[1] + gap * to.byte_len()];
+        if random.bool() {
+            ends = ends.map(|end| end.next_multiple_of(16));
+        }
+    }
+    (stretches, ends)
+}
+
+/// Numbers of this type that are neither infinite nor none at all.
+fn numbers(random: &mut fastrand::Rng, byte_len: usize, dtype: DType) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..byte_len).map(|_| random.u8(..)).collect();
+    for element in bytes.chunks_exact_mut(dtype.byte_len()) {
+        // The highest bit of the exponent is clear.
+        element[dtype.byte_len() - 1] &= 0xbf;
+    }
+    bytes
+}
+
+#[test]
+#[ignore = "needs a card"]
+fn kernels_are_equal_to_their_twins_on_a_card() {
+    let cuda = Arc::new(CudaDriver::open(&Search::new()).expect("the driver"));
+    let nvrtc = Nvrtc::open(&Search::new()).ok();
+    let stream = cuda.create_stream(DEVICE, false).expect("a stream");
+    let memory = |bytes: &[u8]| {
+        let (host, memory) = (PinnedBuffer::new(&cuda, bytes.len())?, DeviceBuffer::new(&cuda, DEVICE, bytes.len())?);
+        host.write(bytes)?;
+        cuda.copy(memory.span(), host.span(), stream).expect("copied");
+        cuda.synchronize_stream(stream).expect("an end");
+        Ok::<_, phalanx_core::Error>(memory)
+    };
+    let mut random = fastrand::Rng::with_seed(5);
+    for program in
+        [Some(Program::new()), nvrtc.as_ref().map(|nvrtc| Program::new().compiler(nvrtc))].into_iter().flatten()
+    {
+        program.load(&cuda, DEVICE).expect("kernels");
+        let pairs = TYPES.into_iter().flat_map(|from| TYPES.map(|to| (from, to)));
+        for ((from, to), (adds, divisor)) in
+            pairs.flat_map(|pair| [(false, 1.0), (true, 1.0), (false, 3.0), (true, 2.0)].map(|way| (pair, way)))
+        {
+            let (list, [from_len, to_len]) = stretches(&mut random, from, to);
+            let (source, mut target) = (numbers(&mut random, from_len, from), numbers(&mut random, to_len, to));
+            let plan = Plan::new(&list);
+            let [read, table, write] =
+                [&source[..], plan.bytes(), &target[..]].map(|bytes| memory(bytes).expect("memory"));
+            let tiles = plan.tiles(0..plan.stretches());
+            let kernel = Carry::kernel(from, to, adds).expect("a kernel");
+            let launch = Carry {
+                into: write.span(),
+                from: read.span(),
+                table: table.span(),
+                stretches: plan.stretches(),
+                first: tiles.start,
+                tiles: tiles.end - tiles.start,
+                skip: 0,
+                divisor,
+            };
+            let processors = cuda.device_info(DEVICE).expect("a device").multiprocessors;
+            let grid = Plan::grid(launch.tiles, processors);
+            cuda.launch(kernel, grid, &launch.arguments(), stream).expect("launched");
+            let host = PinnedBuffer::new(&cuda, to_len).expect("memory");
+            cuda.copy(host.span(), write.span(), stream).expect("copied");
+            cuda.synchronize_stream(stream).expect("an end");
+            let mut got = vec![0; to_len];
+            host.read(&mut got).expect("read");
+            let numbers = [plan.stretches() as u64, launch.first, launch.tiles, 0];
+            assert!(carry(kernel, &mut target, [&source, plan.bytes()], numbers, divisor));
+            assert!(got == target, "{program:?}: {from} to {to}, adds {adds}, divided by {divisor}");
+        }
+    }
+}
