@@ -60,7 +60,8 @@ impl<C: Cuda> Drop for Mark<C> {
 
 impl<N: Nccl, C: Cuda, P: Process> Deck<N, C, P> {
     pub(super) fn new(stack: Stack<N, C, P>, compute: Stream, timeout: Duration) -> Result<Deck<N, C, P>> {
-        let stream = || stack.answer("create_stream", stack.cuda().create_stream(stack.device(), false));
+        // What others wait for goes first.
+        let stream = || stack.answer("create_stream", stack.cuda().create_stream(stack.device(), true));
         let info = stack.answer("device_info", stack.cuda().device_info(stack.device()))?;
         Ok(Deck {
             compute,

@@ -25,7 +25,8 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroups<N, C, P> {
         DeviceGroups { reduce: Arc::clone(&shard), shard, replicate: None, smaller: None }
     }
 
-    /// The same ranks with a communicator of their own for reductions, which then wait for no gather.
+    /// The same ranks with a communicator of their own for reductions, which then wait for no gather. Both run at once: the device must have
+    /// room for the kernels of two communicators.
     #[must_use]
     pub fn reductions(mut self, group: impl Into<Arc<DeviceGroup<N, C, P>>>) -> DeviceGroups<N, C, P> {
         self.reduce = group.into();

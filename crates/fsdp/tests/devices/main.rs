@@ -10,8 +10,10 @@ mod memory;
 mod mistakes;
 #[path = "../training/model.rs"]
 mod model;
+mod overlap;
 mod parity;
 mod policies;
+mod random;
 mod refusals;
 #[path = "../../../nccl/tests/jobs/seats.rs"]
 #[allow(dead_code, reason = "groups are made in another way here")]
