@@ -1,6 +1,7 @@
 //! A sharded model on a device over time: what its owner says goes to the machine, and what the machine asks for is put on streams.
 
 use std::fmt;
+use std::sync::Arc;
 
 use phalanx_core::{DType, Error, Result};
 use phalanx_nccl::api::{Cuda, Nccl, Process};
@@ -10,15 +11,36 @@ use super::edge::Edge;
 use super::gather;
 use super::model::DeviceSharded;
 use super::reduce::{self, DeviceGradient};
+use super::table::Places;
 use super::unit::Full;
 use crate::event::{Action, Event};
+use crate::layout::UnitLayout;
 use crate::reduce::{Given, check};
+use crate::spec::UnitSpec;
 use crate::trace::Step;
 
 /// The full parameters of a unit, each in one piece, for what is put on the program's stream until they are freed.
 pub struct Lent<C: Cuda> {
+    parts: Arc<Parts>,
+    memory: DeviceBuffer<C>,
+}
+
+/// What is lent of a unit whenever it is: by number, the type of a parameter, where it begins and its bytes.
+#[derive(Debug)]
+pub(super) struct Parts {
     unit: String,
-    params: Vec<Option<(DType, DeviceBuffer<C>)>>,
+    params: Vec<Option<(DType, usize, usize)>>,
+}
+
+impl Parts {
+    /// What is lent of a unit whose full parameters lie in these places.
+    pub(super) fn new(spec: &UnitSpec, layout: &UnitLayout, places: &Places) -> Parts {
+        let param = |owner: &Option<usize>| {
+            let (start, byte_len) = places.of((*owner)?)?;
+            Some((layout.gather.span((*owner)?)?.dtype, start, byte_len))
+        };
+        Parts { unit: spec.name.clone(), params: layout.owners.iter().map(param).collect() }
+    }
 }
 
 impl<C: Cuda> Lent<C> {
@@ -27,8 +49,9 @@ impl<C: Cuda> Lent<C> {
     /// # Errors
     ///
     /// [`Usage`](phalanx_core::ErrorKind::Usage) for a parameter that there is not, by its number in the unit, or that is ignored.
-    pub fn param(&self, index: usize) -> Result<&DeviceBuffer<C>> {
-        self.find(index).map(|(_, buffer)| buffer)
+    pub fn param(&self, index: usize) -> Result<DeviceBuffer<C>> {
+        let (_, start, byte_len) = self.find(index)?;
+        self.memory.part(start, byte_len)
     }
 
     /// The type in which it was gathered.
@@ -37,18 +60,19 @@ impl<C: Cuda> Lent<C> {
     ///
     /// As [`param`](Lent::param).
     pub fn dtype(&self, index: usize) -> Result<DType> {
-        self.find(index).map(|(dtype, _)| *dtype)
+        self.find(index).map(|(dtype, _, _)| dtype)
     }
 
-    fn find(&self, index: usize) -> Result<&(DType, DeviceBuffer<C>)> {
-        let expected = || format!("must be one of unit {:?} that is not ignored", self.unit);
-        self.params.get(index).and_then(Option::as_ref).ok_or_else(|| Error::usage("param", "param", index, expected()))
+    fn find(&self, index: usize) -> Result<(DType, usize, usize)> {
+        let Parts { unit, params } = &*self.parts;
+        let expected = || format!("must be one of unit {unit:?} that is not ignored");
+        params.get(index).copied().flatten().ok_or_else(|| Error::usage("param", "param", index, expected()))
     }
 }
 
 impl<C: Cuda> fmt::Debug for Lent<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lent").field("unit", &self.unit).field("params", &self.params).finish()
+        f.debug_struct("Lent").field("parts", &self.parts).field("memory", &self.memory).finish()
     }
 }
 
@@ -191,11 +215,6 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
     fn lend(&self, unit: usize) -> Result<Lent<C>> {
         let held = self.unit("lend", unit)?;
         let Full::Here(block) = &held.full else { return Err(Error::setup("unit", format!("{unit} is not gathered"))) };
-        let param = |owner: &Option<usize>| {
-            let span = owner.and_then(|owner| Some((owner, held.layout.gather.span(owner)?)));
-            span.map(|(owner, span)| Ok((span.dtype, held.places.part(owner, &block.buffer)?))).transpose()
-        };
-        let params = held.layout.owners.iter().map(param).collect::<Result<_>>()?;
-        Ok(Lent { unit: held.spec.name.clone(), params })
+        Ok(Lent { parts: Arc::clone(&held.parts), memory: block.buffer.clone() })
     }
 }

@@ -1,5 +1,7 @@
 //! One unit on a device: where its parts live, the tables between them, and whatever of it is in the air.
 
+use std::sync::Arc;
+
 use phalanx_core::{DType, Result};
 use phalanx_nccl::api::{Cuda, Nccl, Process, Span};
 use phalanx_nccl::group::DeviceWork;
@@ -8,6 +10,7 @@ use phalanx_nccl::kernels::Stretch;
 use super::deck::Mark;
 use super::groups::Means;
 use super::pool::Block;
+use super::runner::Parts;
 use super::store::Store;
 use super::table::{self, Places, Table, TableSet};
 use crate::layout::{Row, UnitLayout};
@@ -21,6 +24,7 @@ pub(super) struct Unit<N: Nccl, C: Cuda, P: Process> {
     pub(super) store: Store<C>,
     /// Where full parameters lie once they are copied out.
     pub(super) places: Places,
+    pub(super) parts: Arc<Parts>,
     pub(super) tables: Tables<C>,
     /// Whether shards were written on the program's stream since they were last gathered.
     pub(super) is_written: bool,
@@ -140,6 +144,7 @@ impl<N: Nccl, C: Cuda, P: Process> Unit<N, C, P> {
         let store = Store::new((deck, pool), [shards, gradients], offload)?;
         Ok(Unit {
             store,
+            parts: Arc::new(Parts::new(&spec, &layout, &places)),
             places,
             tables,
             is_written: true,

@@ -33,11 +33,11 @@ fn computed(rank: &SimRank, units: [usize; 2]) -> Result<()> {
         rank.cuda.synchronize_stream(compute).expect("an end");
     };
     for unit in 0..units[0] {
-        used(model.before_forward(unit)?.param(0)?);
+        used(&model.before_forward(unit)?.param(0)?);
         model.after_forward(unit)?;
     }
     for unit in (2 - units[1]..2).rev() {
-        used(model.before_backward(unit)?.param(0)?);
+        used(&model.before_backward(unit)?.param(0)?);
         let gradients = model.gradient_memory(unit, DType::F32)?;
         if unit > 0 {
             rank.cuda.fill(gradients[0].buffer().span(), 0, compute).expect("filled");
