@@ -4,6 +4,7 @@ mod card;
 #[path = "../training/company.rs"]
 #[allow(dead_code, reason = "some of it is for the tests on the host")]
 mod company;
+mod halved;
 mod job;
 mod kernels;
 mod memory;

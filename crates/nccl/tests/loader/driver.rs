@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use phalanx_core::ErrorKind;
+use phalanx_core::{DType, ErrorKind};
 use phalanx_nccl::api::{
     Argument, Copy2d, Cuda, CudaCode, Device, EventKind, Grid, KernelId, MemoryInfo, Shared, Span,
 };
-use phalanx_nccl::library::{CudaDriver, Nvrtc, Search};
+use phalanx_nccl::kernels::{Carry, Plan, Stretch};
+use phalanx_nccl::library::{CudaDriver, Nvrtc, Origin, Program, Search};
 
 use crate::stub::Stub;
 
@@ -182,6 +183,39 @@ fn kernels_are_loaded_by_name_and_launched_by_number() {
     assert_eq!((blocks, threads, first, second), (3, 128, span.address(), 0.5));
     let elsewhere = cuda.create_stream(Device(1), false).expect("a stream");
     assert_eq!(cuda.launch(KernelId(7), grid, &arguments, elsewhere), Err(CudaCode::NOT_FOUND));
+}
+
+#[test]
+fn the_kernel_of_this_crate_gets_its_arguments_as_a_device_reads_them() {
+    let (cuda, _stub) = open();
+    assert_eq!(Program::new().load(&cuda, FIRST).expect("kernels"), Origin::Shipped);
+    let stream = cuda.create_stream(FIRST, false).expect("a stream");
+    let floats = |values: &[f32]| values.iter().flat_map(|value| value.to_ne_bytes()).collect::<Vec<u8>>();
+    let memory = |bytes: &[u8]| {
+        let (host, device) = (cuda.allocate_host(bytes.len()), cuda.allocate(FIRST, bytes.len()));
+        let (host, device) = (host.expect("memory"), device.expect("memory"));
+        cuda.write_host(host, bytes).expect("written");
+        cuda.copy(device, host, stream).expect("copied");
+        device
+    };
+    let stretches = [Stretch { from: 8, to: 4, len: 3, zeros: 2 }, Stretch { from: 0, to: 24, len: 2, zeros: 0 }];
+    let plan = Plan::new(&stretches);
+    let into = memory(&floats(&[9.0; 9]));
+    let (from, table) = (memory(&floats(&[1.0, 2.0, 3.0, 4.0, 5.0])), memory(plan.bytes()));
+    let launch = |adds, stretches: std::ops::Range<usize>, (from, skip), divisor| {
+        let tiles = plan.tiles(stretches);
+        let (first, tiles) = (tiles.start, tiles.end - tiles.start);
+        let carry = Carry { into, from, table, stretches: plan.stretches(), first, tiles, skip, divisor };
+        let kernel = Carry::kernel(DType::F32, DType::F32, adds).expect("a kernel");
+        cuda.launch(kernel, Plan::grid(tiles, 1), &carry.arguments(), stream).expect("launched");
+    };
+    launch(false, 0..2, (from, 0), 1.0);
+    launch(true, 0..1, (from.part(8, 12).expect("a part"), 8), 2.0);
+    let host = cuda.allocate_host(36).expect("memory");
+    cuda.copy(host, into, stream).expect("copied");
+    let mut got = [0; 36];
+    cuda.read_host(host, &mut got).expect("read");
+    assert_eq!(got.to_vec(), floats(&[9.0, 4.5, 6.0, 7.5, 0.0, 0.0, 1.0, 2.0, 9.0]));
 }
 
 #[test]

@@ -7,9 +7,12 @@ mod children;
 mod complete;
 mod driver;
 mod groups;
+#[path = "../../../fsdp/tests/devices/halved.rs"]
+mod halved;
 mod images;
 mod installed;
 mod names;
+mod sharded;
 mod stub;
 mod versions;
 
