@@ -16,7 +16,7 @@ use super::lane::{Lane, Line};
 use super::options::NcclOptions;
 use super::stack::Stack;
 use super::standing::Standing;
-use crate::api::{Bell, Cuda, Event, EventKind, Nccl, Process, Version};
+use crate::api::{Bell, Cuda, Event, EventKind, Nccl, Process, UniqueId, Version};
 
 /// One rank's group.
 pub(super) struct Hall<N, C: Cuda, P> {
@@ -31,6 +31,8 @@ pub(super) struct Hall<N, C: Cuda, P> {
     pub(super) lanes: Mutex<Vec<Arc<Lane<N, C, P>>>>,
     /// How many communicators this rank has made for the whole group.
     pub(super) made: AtomicUsize,
+    /// The ids of those that were not split from another.
+    pub(super) ids: Mutex<Vec<UniqueId>>,
     /// Communicators that could not be aborted in time.
     pub(super) abandoned: AtomicUsize,
     pub(super) is_closing: AtomicBool,
@@ -105,6 +107,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             numbers: Numbers::new(0, 0),
             lanes: Mutex::default(),
             made: AtomicUsize::new(0),
+            ids: Mutex::default(),
             abandoned: AtomicUsize::new(0),
             is_closing: AtomicBool::new(false),
             turns: Mutex::default(),

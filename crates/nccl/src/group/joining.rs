@@ -53,6 +53,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             let id = bytes.try_into().map_err(|_| Error::setup("NCCL's id", format!("{len} bytes rather than 128")))?;
             UniqueId(id)
         };
+        lock(&hall.ids).push(id);
         let config = CommConfig { blocking: false, ..hall.options.config.clone() };
         let (status, comm) = nccl.init(hall.stack.device, rank, size, &id, &config);
         let is_there = status.is_success() || status.is_in_progress();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::signals::TorchJob;
 use crate::api::CommConfig;
 
 /// How a group over NCCL behaves. Ranks must agree on all but the times.
@@ -15,6 +16,7 @@ pub struct NcclOptions {
     pub(super) heartbeat: Duration,
     pub(super) unresponsive: Duration,
     pub(super) abort_timeout: Duration,
+    pub(super) torch: Option<TorchJob>,
 }
 
 impl Default for NcclOptions {
@@ -29,6 +31,7 @@ impl Default for NcclOptions {
             heartbeat: Duration::from_millis(250),
             unresponsive: Duration::from_secs(10),
             abort_timeout: Duration::from_secs(5),
+            torch: None,
         }
     }
 }
@@ -88,6 +91,13 @@ impl NcclOptions {
     #[must_use]
     pub fn abort_timeout(mut self, timeout: Duration) -> NcclOptions {
         self.abort_timeout = timeout;
+        self
+    }
+
+    /// Shares the group with PyTorch's ranks of a job: their signals are heard, and this rank's are theirs to hear.
+    #[must_use]
+    pub fn torch(mut self, job: TorchJob) -> NcclOptions {
+        self.torch = Some(job);
         self
     }
 }

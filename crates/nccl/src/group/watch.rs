@@ -20,6 +20,7 @@ struct Watch {
     /// Of each rank, the last beat and when it was news.
     heard: Vec<Option<(u64, Duration)>>,
     has_told_fate: bool,
+    has_signalled: bool,
     has_abandoned: bool,
 }
 
@@ -27,7 +28,8 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
     /// The thread of the watch.
     pub(super) fn watch(self: Arc<Hall<N, C, P>>) {
         let heard = vec![None; self.layout.size()];
-        let mut watch = Watch { beat: 0, next: self.now(), heard, has_told_fate: false, has_abandoned: false };
+        let (has_told_fate, has_signalled, has_abandoned) = (false, false, false);
+        let mut watch = Watch { beat: 0, next: self.now(), heard, has_told_fate, has_signalled, has_abandoned };
         loop {
             let seen = self.bell.count();
             self.look_after(&mut watch);
@@ -49,7 +51,11 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
 
     /// Whether all threads of lanes have ended that will.
     fn is_at_rest(&self, watch: &Watch) -> bool {
-        let told = watch.has_told_fate || self.fate().is_none();
+        let told = self.fate().is_none_or(|fate| {
+            // A store that is gone is not waited for.
+            let is_over = fate.at + self.options.abort_timeout <= self.now();
+            is_over || (watch.has_told_fate && watch.has_signalled)
+        });
         told && (watch.has_abandoned || self.lanes().iter().all(|lane| lane.has_ended()))
     }
 
@@ -75,10 +81,13 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
     fn beat(self: &Arc<Hall<N, C, P>>, watch: &mut Watch) {
         if self.layout.size() == 1 {
             watch.has_told_fate = true;
-            return;
+        } else {
+            self.tell(watch, false);
+            self.listen(watch);
         }
-        self.tell(watch, false);
-        self.listen(watch);
+        // What ranks of this crate say of a failure says more, so it goes before.
+        watch.has_signalled = watch.has_signalled || (self.fate().is_some() && self.tell_signals());
+        self.hear_signals();
         if self.fate().is_none()
             && let Some(error) = self.compare().or_else(|| self.lost(watch))
         {

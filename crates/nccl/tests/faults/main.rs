@@ -3,6 +3,7 @@
 
 #[path = "../jobs/seats.rs"]
 mod seats;
+mod signals;
 
 use std::time::Duration;
 

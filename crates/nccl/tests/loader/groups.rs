@@ -1,13 +1,13 @@
 //! Process groups over the loader: ranks are threads, each with libraries of its own, over stubs that move data. What the group does is
 //! the conformance suite's matter; here it is whether all of it crosses.
 
-use std::sync::Arc;
-use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use phalanx_comm::store::LocalStore;
-use phalanx_core::store::{Limits, Store};
+use phalanx_core::store::{Doubt, Home, Limits, Reply, Request, Store, StoreError};
 use phalanx_core::{DType, ErrorKind, GroupOptions, Layout, Op, ReduceOp};
 use phalanx_nccl::api::{Cuda, Device, Stream};
 use phalanx_nccl::group::{DeviceBuffer, DeviceGroup, NcclOptions, PinnedBuffer, Stack};
@@ -121,4 +121,44 @@ fn a_call_that_hangs_in_the_library_is_aborted_from_beside_it() {
         }
         is_over.wait();
     });
+}
+
+/// A store that answers until it is broken.
+struct Fragile {
+    home: LocalStore,
+    is_broken: Arc<AtomicBool>,
+}
+
+impl Home for Fragile {
+    fn ask(&self, request: Request, timeout: Duration) -> Result<Reply, StoreError> {
+        if self.is_broken.load(Ordering::Acquire) {
+            return Err(StoreError::Lost { verb: request.verb(), detail: "by order".into(), doubt: Doubt::None });
+        }
+        self.home.ask(request, timeout)
+    }
+
+    fn describe(&self) -> String {
+        "a store that breaks".to_owned()
+    }
+}
+
+#[test]
+fn a_store_that_is_gone_keeps_no_thread_of_a_failed_group() {
+    let (nccl, driver, is_broken) = (Stub::nccl(22_809), Stub::cuda(), Arc::new(AtomicBool::new(false)));
+    let cuda = Arc::new(CudaDriver::open(&Search::new().path(&driver.path)).expect("the driver's stub"));
+    let nccl = NcclLibrary::open(&Search::new().path(&nccl.path), Some(Arc::clone(&cuda))).expect("NCCL's stub");
+    let stack = Stack::new(Arc::new(nccl), cuda, Arc::new(Machine::new()), DEVICE);
+    let layout = Layout::one_host(0, 2).expect("a layout");
+    let home = Fragile { home: LocalStore::new(Limits::default()), is_broken: Arc::clone(&is_broken) };
+    let options = NcclOptions::default().heartbeat(Duration::from_millis(5)).abort_timeout(Duration::from_millis(50));
+    let group = DeviceGroup::new(stack, layout, Store::new(home), options, GroupOptions::default()).expect("a group");
+    is_broken.store(true, Ordering::Release);
+    group.group().abort("enough");
+    drop(group);
+    // The last that has the store is the watch.
+    let bound = Instant::now() + Duration::from_secs(60);
+    while Arc::strong_count(&is_broken) > 1 {
+        assert!(Instant::now() < bound, "the watch does not end");
+        thread::yield_now();
+    }
 }
