@@ -41,6 +41,11 @@ pub trait Backend: Send + Sync {
     /// Queues an operation with its buffers. Never waits for a peer.
     fn submit(&self, call: Call, buffers: Buffers) -> Box<dyn Pending>;
 
+    /// Queues messages that belong together, so that the order among them does not matter. Never waits for a peer.
+    fn submit_all(&self, messages: Vec<(Call, Buffers)>) -> Vec<Box<dyn Pending>> {
+        messages.into_iter().map(|(call, buffers)| self.submit(call, buffers)).collect()
+    }
+
     /// Plays an operation on the calling thread over buffers that are only lent. Returns the sender of a message that
     /// was received.
     fn run(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>>;

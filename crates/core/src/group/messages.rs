@@ -7,8 +7,8 @@ use phalanx_mem::Buffer;
 use super::check::check_peer;
 use super::{Group, bytes, bytes_mut};
 use crate::backend::{Buffers, Finished};
-use crate::work::Work;
-use crate::{Element, Error, Op, OpKind, Result};
+use crate::work::{Underway, Work};
+use crate::{Call, Element, Error, Op, OpKind, Result};
 
 /// One message of a batch.
 #[derive(Debug)]
@@ -84,24 +84,56 @@ impl Group {
         for message in &messages {
             check_peer(&message.op(), &self.shared.layout)?;
         }
-        let posted: Vec<_> = messages.into_iter().map(|message| self.post(message, site)).collect::<Result<_>>()?;
-        posted.into_iter().map(Work::wait).collect()
+        let mut batch = Vec::with_capacity(messages.len());
+        for message in messages {
+            match self.prepare(message, site) {
+                Ok(prepared) => batch.push(prepared),
+                Err(error) => {
+                    batch.iter().for_each(|(call, ..): &Prepared| call.end(|| self.now(), Some(&error)));
+                    return Err(error);
+                }
+            }
+        }
+        let (ends, calls): (Vec<_>, Vec<_>) = batch
+            .into_iter()
+            .map(|(call, buffers, peer)| {
+                call.open(self.now());
+                ((call.op.kind(), call.flight.clone(), peer), (call, buffers))
+            })
+            .unzip();
+        let posted =
+            self.shared.backend.submit_all(calls).into_iter().zip(ends).map(|(pending, (kind, flight, peer))| {
+                let pending = Underway { pending: self.alarmed(pending), flight };
+                Work::new(kind, pending, move |finished| delivered(kind, finished, peer))
+            });
+        posted.collect::<Vec<_>>().into_iter().map(Work::wait).collect()
     }
 
     fn post<T: Element>(&self, message: Message<T>, site: &'static Location<'static>) -> Result<Work<Delivered<T>>> {
+        let (call, buffers, peer) = self.prepare(message, site)?;
+        let kind = call.op.kind();
+        Ok(Work::new(kind, self.submit(call, buffers), move |finished| delivered(kind, finished, peer)))
+    }
+
+    /// A message that was checked, numbered and written down.
+    fn prepare<T: Element>(&self, message: Message<T>, site: &'static Location<'static>) -> Result<Prepared> {
         let op = message.op();
         let (data, output, peer) = match message {
             Message::Send { data, to, .. } => (Buffer::from_vec(data), Buffer::default(), Some(to)),
             Message::Recv { data, from, .. } => (Buffer::default(), Buffer::from_vec(data), from),
         };
-        let buffers = Buffers { input: Some(data), output };
-        let kind = op.kind();
-        let pending = self.submit_from(op, T::DTYPE, None, buffers, site)?;
-        Ok(Work::new(kind, pending, move |Finished { buffers, source }| {
-            let buffer = if kind == OpKind::Send { buffers.input.unwrap_or_default() } else { buffers.output };
-            Delivered { data: super::asynchronous::elements(buffer), peer: source.or(peer).unwrap_or_default() }
-        }))
+        let call = self.call(op, T::DTYPE, None, Some(data.as_bytes()), output.as_bytes(), site)?;
+        Ok((call, Buffers { input: Some(data), output }, peer))
     }
+}
+
+/// A message with its memory and the other rank, where that is known.
+type Prepared = (Call, Buffers, Option<usize>);
+
+fn delivered<T: Element>(kind: OpKind, finished: Finished, peer: Option<usize>) -> Delivered<T> {
+    let Finished { buffers, source } = finished;
+    let buffer = if kind == OpKind::Send { buffers.input.unwrap_or_default() } else { buffers.output };
+    Delivered { data: super::asynchronous::elements(buffer), peer: source.or(peer).unwrap_or_default() }
 }
 
 impl<T> Message<T> {

@@ -55,11 +55,15 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
         self.hall.abandoned()
     }
 
-    /// Begins an operation over memory of the device, after what the event stands for.
-    pub(super) fn launch(&self, calls: Vec<(Call, Vec<Step>)>, held: Held<C>, ready: Option<Event>) -> Result<Waiting> {
+    /// Begins operations over memory of the device as one, after what the event stands for.
+    pub(super) fn launch(
+        &self,
+        line: Line,
+        calls: Vec<(Call, Vec<Step>)>,
+        held: Held<C>,
+        ready: Option<Event>,
+    ) -> Result<Waiting> {
         let hall = &self.hall;
-        // Messages of a batch must not wait for each other, so they go together, through the communicator of all.
-        let line = if calls.len() == 1 { line_of(&calls[0].0.op, hall.layout.rank()) } else { Line::Whole };
         let numbers = calls.iter().map(|(call, _)| call).filter(|call| !call.op.is_message());
         let numbers = numbers.map(|call| call.sequence).collect();
         let (mut only, mut steps) = (Vec::new(), Vec::new());
@@ -93,8 +97,20 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
         plan(&Task { op, dtype: *dtype, factor: *factor, input, output, rank, size }, self.hall.version)
     }
 
+    /// Whose communicator serves an operation that goes alone. Those of a batch must not wait for each other, so they go together, through
+    /// the one of all ranks, however many they are: the others' parts of it may be more or fewer.
+    pub(super) fn line_of(&self, op: &Op) -> Line {
+        let rank = self.hall.layout.rank();
+        match op {
+            Op::Send { to: peer, .. } | Op::Recv { from: Some(peer), .. } => {
+                Line::Pair(rank.min(*peer), rank.max(*peer))
+            }
+            _ => Line::Whole,
+        }
+    }
+
     /// Memory of the device and pinned memory for an operation over the host's, and what is done.
-    fn stage(&self, call: &Call, buffers: Buffers) -> Result<(Vec<Step>, Held<C>)> {
+    pub(super) fn stage(&self, call: &Call, buffers: Buffers) -> Result<(Vec<Step>, Held<C>)> {
         let (cuda, device) = (&self.hall.stack.cuda, self.hall.stack.device);
         let mut steps = Vec::new();
         let (mut on_device, mut on_host) = (Vec::new(), Vec::new());
@@ -123,26 +139,29 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
         on_device.push(memory);
         on_host.push(host);
         let steps = steps.into_iter().filter(|step| !is_nothing(step)).collect();
-        Ok((steps, Held { device: on_device, host: on_host, staged: Some(buffers), copy: None }))
+        Ok((steps, Held { host: on_host, staged: Some(buffers), ..Held::device(on_device) }))
+    }
+
+    /// An operation that does not begin.
+    pub(super) fn refused(&self, call: &Call, error: Error) -> Box<dyn Pending> {
+        call.end(|| self.hall.now(), Some(&error));
+        self.hall.skip(call);
+        // The others have called it too and wait for this rank: they are told.
+        if !matches!(error, Error::Usage(_)) {
+            self.hall.fail(error.clone(), None);
+        }
+        Box::new(Refused(Some(error)))
     }
 
     fn begin(&self, call: Call, buffers: Buffers) -> Box<dyn Pending> {
-        let failed = |call: &Call, error: Error| {
-            call.end(|| self.hall.now(), Some(&error));
-            self.hall.skip(call);
-            // The others have called it too and wait for this rank: they are told.
-            if !matches!(error, Error::Usage(_)) {
-                self.hall.fail(error.clone(), None);
-            }
-            Box::new(Refused(Some(error))) as Box<dyn Pending>
-        };
         if let Err(error) = self.hall.check() {
-            return failed(&call, error);
+            return self.refused(&call, error);
         }
         let spare = call.clone();
-        match self.stage(&call, buffers).and_then(|(steps, held)| self.launch(vec![(call, steps)], held, None)) {
+        let line = self.line_of(&call.op);
+        match self.stage(&call, buffers).and_then(|(steps, held)| self.launch(line, vec![(call, steps)], held, None)) {
             Ok(waiting) => Box::new(waiting),
-            Err(error) => failed(&spare, error),
+            Err(error) => self.refused(&spare, error),
         }
     }
 }
@@ -164,6 +183,10 @@ impl<N: Nccl, C: Cuda, P: Process> Backend for NcclBackend<N, C, P> {
     fn submit(&self, call: Call, buffers: Buffers) -> Box<dyn Pending> {
         call.open(self.hall.now());
         self.begin(call, buffers)
+    }
+
+    fn submit_all(&self, messages: Vec<(Call, Buffers)>) -> Vec<Box<dyn Pending>> {
+        self.exchange(messages)
     }
 
     fn run(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
@@ -191,14 +214,6 @@ impl<N: Nccl, C: Cuda, P: Process> Backend for NcclBackend<N, C, P> {
 impl<N: Nccl, C: Cuda, P: Process> Drop for NcclBackend<N, C, P> {
     fn drop(&mut self) {
         self.hall.close();
-    }
-}
-
-/// Whose communicator serves an operation.
-fn line_of(op: &Op, rank: usize) -> Line {
-    match op {
-        Op::Send { to: peer, .. } | Op::Recv { from: Some(peer), .. } => Line::Pair(rank.min(*peer), rank.max(*peer)),
-        _ => Line::Whole,
     }
 }
 

@@ -13,6 +13,7 @@ use super::backend::{BARRIER, NcclBackend};
 use super::flight::{Stage, Waiting};
 use super::hall::Hall;
 use super::job::Held;
+use super::lane::Line;
 use super::memory::{DeviceBuffer, PinnedBuffer};
 use super::options::NcclOptions;
 use super::plan::Step;
@@ -104,7 +105,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
             steps.push(Step::Copy { to: copy.span(), from: output.span() });
             held.copy = Some(copy);
         }
-        self.begin(vec![(call, steps)], held, stream)
+        self.begin(self.backend.line_of(&call.op), vec![(call, steps)], held, stream)
     }
 
     /// Waits, on its own stream alone, until all ranks have come to their calls of this.
@@ -114,7 +115,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         let one = DeviceBuffer::new(hall.stack.cuda(), hall.stack.device, BARRIER)?;
         let call = self.group.call_elsewhere(Op::Barrier, DType::F32, None, Some(0), 0)?;
         let steps = self.backend.plan(&call, None, one.span()).map_err(|error| self.dropped(&call, error))?;
-        self.begin(vec![(call, steps)], Held::device(vec![one]), stream)
+        self.begin(Line::Whole, vec![(call, steps)], Held::device(vec![one]), stream)
     }
 
     /// Begins the operations that `add` adds as one: all collectives, or all messages. Nothing begins when one of them is refused.
@@ -134,7 +135,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         if calls.is_empty() {
             return Err(Error::usage(OpKind::Barrier, "batch", "empty", "must have operations"));
         }
-        self.begin(together(calls), Held::device(buffers), stream)
+        self.begin(Line::Whole, together(calls), Held::device(buffers), stream)
     }
 
     #[track_caller]
@@ -161,13 +162,19 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         error
     }
 
-    fn begin(&self, calls: Vec<(Call, Vec<Step>)>, held: Held<C>, stream: Stream) -> Result<DeviceWork<N, C, P>> {
+    fn begin(
+        &self,
+        line: Line,
+        calls: Vec<(Call, Vec<Step>)>,
+        held: Held<C>,
+        stream: Stream,
+    ) -> Result<DeviceWork<N, C, P>> {
         let hall = &self.backend.hall;
         hall.check()?;
         let spare: Vec<Call> = calls.iter().map(|(call, _)| call.clone()).collect();
         let begun = hall.event().and_then(|ready| {
             hall.cuda("record_event", hall.stack.cuda.record_event(ready, stream))?;
-            self.backend.launch(calls, held, Some(ready))
+            self.backend.launch(line, calls, held, Some(ready))
         });
         match begun {
             Ok(waiting) => Ok(DeviceWork { waiting, hall: Arc::clone(hall), group: self.group.clone() }),

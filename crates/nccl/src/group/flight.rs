@@ -1,6 +1,6 @@
 //! One operation between its caller, who waits, the worker that begins and observes it, and the watch that ends it in time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ pub(super) struct Flight {
     pub(super) deadline: Duration,
     /// The other rank of a message.
     pub(super) peer: Option<usize>,
+    /// Which message between the two it is, once it has its place among them.
+    pub(super) turn: OnceLock<u32>,
     /// What stands for its end on the stream, what the stream waits for before it, and for its begin where time is kept.
     pub(super) events: Events,
     /// Where they go when nobody has the flight any more.
@@ -41,7 +43,7 @@ struct State {
     stage: Stage,
     result: Option<Result<Finished>>,
     calls: Vec<Call>,
-    waker: Option<Waker>,
+    wakers: Vec<Waker>,
 }
 
 /// How far an operation is.
@@ -71,9 +73,10 @@ impl Flight {
             after: first.timeout,
             deadline: now.saturating_add(first.timeout),
             peer,
+            turn: OnceLock::new(),
             events,
             bin,
-            state: Mutex::new(State { stage: Stage::Queued, result: None, calls, waker: None }),
+            state: Mutex::new(State { stage: Stage::Queued, result: None, calls, wakers: Vec::new() }),
         }
     }
 
@@ -112,7 +115,7 @@ impl Flight {
     /// It has ended; the first end stays.
     pub(super) fn finish(&self, now: Duration, result: Result<Finished>) {
         self.pass_on();
-        let waker = {
+        let wakers = {
             let mut state = self.lock();
             if state.stage == Stage::Done {
                 return;
@@ -122,11 +125,17 @@ impl Flight {
                 call.end(|| now, result.as_ref().err());
             }
             state.result = Some(result);
-            state.waker.take()
+            std::mem::take(&mut state.wakers)
         };
         self.bell.ring();
-        if let Some(waker) = waker {
-            waker.wake();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Has this woken at the end.
+    pub(super) fn wake(&self, waker: &Waker) {
+        let mut state = self.lock();
+        if !state.wakers.iter().any(|known| known.will_wake(waker)) {
+            state.wakers.push(waker.clone());
         }
     }
 
@@ -200,19 +209,26 @@ impl Waiting {
     }
 }
 
+impl Waiting {
+    /// Waits for the end, at most so long.
+    pub(super) fn reach_end(&self, limit: Option<Duration>) {
+        let limit = limit.map(|limit| (self.clock)().saturating_add(limit));
+        self.until(|stage| stage == Stage::Done, limit);
+    }
+}
+
 impl Pending for Waiting {
     fn is_done(&self) -> bool {
         self.flight.stage() == Stage::Done
     }
 
     fn poll(&mut self, waker: &Waker) -> Option<Result<Finished>> {
-        self.flight.lock().waker = Some(waker.clone());
+        self.flight.wake(waker);
         self.flight.take()
     }
 
     fn wait(&mut self, limit: Option<Duration>) -> Option<Result<Finished>> {
-        let limit = limit.map(|limit| (self.clock)().saturating_add(limit));
-        self.until(|stage| stage == Stage::Done, limit);
+        self.reach_end(limit);
         self.flight.take()
     }
 }

@@ -6,6 +6,7 @@ use phalanx_core::Result;
 use phalanx_core::backend::{Buffers, Finished};
 
 use super::flight::Flight;
+use super::hall::lock;
 use super::memory::{DeviceBuffer, PinnedBuffer};
 use super::plan::Step;
 use crate::api::{Comm, Cuda};
@@ -41,16 +42,25 @@ pub(super) struct Held<C: Cuda> {
     pub(super) staged: Option<Buffers>,
     /// A copy of what all ranks must have got alike.
     pub(super) copy: Option<PinnedBuffer<C>>,
+    /// What messages of a batch use, each for itself, and where what they bring is put.
+    pub(super) batch: Option<(Vec<Held<C>>, Share)>,
 }
+
+/// What messages of a batch brought, each for whoever waits for it.
+pub(super) type Share = Arc<Mutex<Vec<Option<Finished>>>>;
 
 impl<C: Cuda> Held<C> {
     /// Memory of the device alone.
     pub(super) fn device(device: Vec<DeviceBuffer<C>>) -> Held<C> {
-        Held { device, host: Vec::new(), staged: None, copy: None }
+        Held { device, host: Vec::new(), staged: None, copy: None, batch: None }
     }
 
     /// What the caller gets, once the end was observed.
     pub(super) fn settle(&mut self) -> Result<Finished> {
+        if let Some((messages, share)) = &mut self.batch {
+            let brought = messages.iter_mut().map(|held| held.settle().map(Some)).collect::<Result<_>>()?;
+            *lock(share) = brought;
+        }
         let mut buffers = self.staged.take().unwrap_or_default();
         if let Some(output) = self.host.last().filter(|_| !buffers.output.is_empty()) {
             output.read(buffers.output.as_bytes_mut())?;

@@ -41,11 +41,17 @@ pub(super) struct Lane<N, C: Cuda, P> {
     pub(super) hall: Arc<Hall<N, C, P>>,
     pub(super) line: Line,
     pub(super) bell: Arc<dyn Bell>,
-    queue: Mutex<VecDeque<Job<C>>>,
+    queue: Mutex<Queue<C>>,
     pub(super) hold: Mutex<Hold>,
     /// Whether the thread is inside a call for the communicator.
     is_inside: AtomicBool,
     has_ended: AtomicBool,
+}
+
+/// What waits for its turn, and how many messages have had a place in it.
+struct Queue<C: Cuda> {
+    jobs: VecDeque<Job<C>>,
+    messages: u32,
 }
 
 /// The communicator of a lane.
@@ -87,7 +93,8 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
                 return Ok(Arc::clone(lane));
             }
             hall.check()?;
-            let (queue, [is_inside, has_ended]) = (Mutex::default(), [false; 2].map(AtomicBool::new));
+            let [is_inside, has_ended] = [false; 2].map(AtomicBool::new);
+            let queue = Mutex::new(Queue { jobs: VecDeque::new(), messages: 0 });
             let hold = Mutex::new(held);
             let lane = Arc::new(Lane { hall: Arc::clone(hall), line, bell, queue, hold, is_inside, has_ended });
             lanes.push(Arc::clone(&lane));
@@ -102,7 +109,14 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
 
     pub(super) fn push(&self, job: Job<C>) {
         job.flight.pass_on();
-        lock(&self.queue).push_back(job);
+        {
+            let mut queue = lock(&self.queue);
+            if matches!(self.line, Line::Pair(..)) {
+                let _ = job.flight.turn.set(queue.messages);
+                queue.messages = queue.messages.wrapping_add(1);
+            }
+            queue.jobs.push_back(job);
+        }
         self.bell.ring();
     }
 
@@ -206,7 +220,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             let seen = self.bell.count();
             self.observe(&mut hands);
             let has_failed = self.hall.fate().is_some();
-            let next = if has_failed { lock(&self.queue).pop_front() } else { self.next() };
+            let next = if has_failed { lock(&self.queue).jobs.pop_front() } else { self.next() };
             let waits = !hands.under_way.is_empty();
             match next {
                 Some(job) => self.take_up(job, &mut hands),
@@ -256,8 +270,8 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
     fn next(&self) -> Option<Job<C>> {
         let mut queue = lock(&self.queue);
         let mut turns = lock(&self.hall.turns);
-        let at = queue.iter().position(|job| job.numbers.first().is_none_or(|&first| turns.is_next(first)))?;
-        let job = queue.remove(at)?;
+        let at = queue.jobs.iter().position(|job| job.numbers.first().is_none_or(|&first| turns.is_next(first)))?;
+        let job = queue.jobs.remove(at)?;
         job.numbers.iter().for_each(|&number| turns.pass(number));
         Some(job)
     }

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod batch;
 mod device;
 mod division;
 mod failure;

@@ -10,7 +10,7 @@ use phalanx_core::{Desync, Error, Last, OpKind, PeerReason, Result, Stuck, Waiti
 use super::flight::Flight;
 use super::hall::{Hall, History, is_set, lock};
 use super::job::Job;
-use super::standing::Standing;
+use super::standing::{Alone, Standing};
 use crate::api::{Cuda, Nccl, Process};
 
 /// What the watch remembers from one round to the next.
@@ -100,11 +100,12 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             return;
         }
         watch.beat += 1;
+        let messages = self.messages_alone();
         let standing = {
             let history = lock(&self.history);
             let prints = history.prints.iter().map(|(print, _)| *print).collect();
             let digests = history.digests.iter().copied().collect();
-            Standing { beat: watch.beat, has_left, called: history.called, prints, digests }
+            Standing { beat: watch.beat, has_left, called: history.called, prints, digests, messages }
         };
         let store = self.store.with_timeout(self.options.heartbeat);
         let key = format!("{STANDING}{}", self.layout.rank());
@@ -159,7 +160,32 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         let known = |standing: Option<Standing>| standing.unwrap_or_default();
         let all: Vec<Standing> = standings.into_iter().map(known).collect();
         let differs = |(peer, standing): (usize, &Standing)| self.quarrel(&history, peer, standing);
-        all.iter().enumerate().find_map(differs).or_else(|| self.corrupt(&history, &all))
+        let quarrel = all.iter().enumerate().find_map(differs);
+        quarrel.or_else(|| self.corrupt(&history, &all)).or_else(|| self.crossing(&all))
+    }
+
+    /// The messages under way that go alone, the oldest first.
+    fn messages_alone(&self) -> Vec<Alone> {
+        let of = |flight: Arc<Flight>| {
+            let peer = u32::try_from(flight.peer?).ok()?;
+            Some(Alone { peer, turn: *flight.turn.get()?, is_sent: flight.op == OpKind::Send })
+        };
+        self.under_way().into_iter().filter_map(of).take(TOLD).collect()
+    }
+
+    /// Two messages that wait for each other. What two ranks say to each other alone goes through one communicator in the order of their
+    /// calls, where each message that one sends is the one that the other receives.
+    fn crossing(&self, all: &[Standing]) -> Option<Error> {
+        let rank = self.layout.rank();
+        self.messages_alone().into_iter().find_map(|own| {
+            let peer = usize::try_from(own.peer).ok()?;
+            let meets = |theirs: &&Alone| usize::try_from(theirs.peer) == Ok(rank) && theirs.turn == own.turn;
+            let theirs = all.get(peer)?.messages.iter().find(meets).filter(|theirs| theirs.is_sent == own.is_sent)?;
+            let is = |message: &Alone| if message.is_sent { "that is sent" } else { "that is received" };
+            let theirs = format!("{}; messages that cross begin together, in a batch", is(theirs));
+            let (sequence, ours) = (own.turn, is(&own).to_owned());
+            Some(Error::from(Desync { sequence, rank, peer, field: "a message", ours, theirs, moved: true }))
+        })
     }
 
     fn quarrel(&self, history: &History, peer: usize, standing: &Standing) -> Option<Error> {
@@ -260,3 +286,5 @@ const STANDING: &str = "phalanx/standing/";
 const FATE: &str = "phalanx/fate";
 /// Where ranks meet before each operation, if they do.
 const MEETING: &str = "phalanx/meeting/";
+/// How many messages a rank tells of at most.
+const TOLD: usize = 64;

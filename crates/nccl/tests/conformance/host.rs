@@ -103,17 +103,49 @@ fn several_threads_may_call_one_group() {
 
 #[test]
 fn a_batch_of_messages_crosses() {
-    let message = |member: &crate::setting::Member| {
-        let peer = 1 - member.rank;
-        vec![
-            Message::Send { data: vec![member.rank as u8; 2], to: peer, tag: 0 },
-            Message::Recv { data: vec![9; 2], from: Some(peer), tag: 0 },
-        ]
-    };
-    // Single messages of one pair go in their order over one communicator, so two that cross need a batch of the device's group.
-    let ended = run(2, 3, move |member| {
-        let group = member.group.group().within(Duration::from_secs(2));
-        group.batch(message(member)).err().map(|error| error.kind())
-    });
-    assert!(ended.iter().all(|end| matches!(end, Some(ErrorKind::Timeout | ErrorKind::Aborted))), "{ended:?}");
+    for seed in seeds(6) {
+        let ended = run(3, seed, |member| {
+            let (group, rank) = (member.group.group(), member.rank);
+            let others = [(rank + 1) % 3, (rank + 2) % 3];
+            let sends = others.map(|to| Message::Send { data: vec![10 * rank as u8 + to as u8; 2], to, tag: 0 });
+            let recvs = others.map(|from| Message::Recv { data: vec![9; 2], from: Some(from), tag: 0 });
+            let all = group.batch(sends.into_iter().chain(recvs).collect()).expect("exchanged");
+            // Batches of one and of several are parts of one exchange.
+            let one = if rank == 0 {
+                let to = |to| Message::Send { data: vec![to as u8], to, tag: 0 };
+                group.batch(vec![to(1), to(2)])
+            } else {
+                group.batch(vec![Message::Recv { data: vec![0_u8], from: Some(0), tag: 0 }])
+            };
+            (all, one.expect("exchanged"))
+        });
+        for (rank, (all, one)) in ended.iter().enumerate() {
+            let others = [(rank + 1) % 3, (rank + 2) % 3];
+            let expected = |from: usize| vec![(10 * from + rank) as u8; 2];
+            assert_eq!(
+                all[2..].iter().map(|got| &got.data).collect::<Vec<_>>(),
+                [&expected(others[0]), &expected(others[1])]
+            );
+            assert!(rank == 0 || one[0].data == [rank as u8]);
+        }
+    }
+}
+
+#[test]
+fn single_messages_that_cross_are_told_of_the_batch() {
+    // Single messages of one pair go in their order over one communicator, so two that cross wait for each other.
+    for (is_sent, seed) in [true, false].into_iter().flat_map(|is_sent| (0..4).map(move |seed| (is_sent, seed))) {
+        let ended = run(2, seed, move |member| {
+            let (group, peer) = (member.group.group().within(Duration::from_secs(60)), 1 - member.rank);
+            let mut got = [0_u8; 2];
+            if is_sent {
+                group.send(&[1_u8; 2], peer, 0).and_then(|()| group.recv(&mut got, peer, 0).map(drop))
+            } else {
+                group.recv(&mut got, peer, 0).map(drop).and_then(|()| group.send(&[1_u8; 2], peer, 0))
+            }
+        });
+        let told: Vec<String> = ended.into_iter().map(|end| end.expect_err("they cross").to_string()).collect();
+        let is_told = |words: &String| words.contains("messages that cross begin together, in a batch");
+        assert!(told.iter().all(is_told), "{told:?}");
+    }
 }
