@@ -12,7 +12,7 @@ use phalanx_mem::Buffer;
 
 use super::flight::{Refused, Waiting};
 use super::hall::Hall;
-use super::job::{Held, Job, Split};
+use super::job::{Errand, Held, Job};
 use super::lane::Line;
 use super::memory::{DeviceBuffer, PinnedBuffer};
 use super::options::NcclOptions;
@@ -74,19 +74,19 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
         }
         let flight = hall.depart(only, ready)?;
         let waiting = hall.waiting(Arc::clone(&flight));
-        hall.give(line, Job { flight, steps, held, split: None, numbers })?;
+        hall.give(line, Job { flight, steps, held, errand: None, numbers })?;
         Ok(waiting)
     }
 
-    /// Begins a split of the communicator of all.
-    pub(super) fn divide(&self, call: Call, split: Split) -> Result<Waiting> {
+    /// Asks something of the communicator of all, which needs this memory meanwhile.
+    pub(super) fn send(&self, call: Call, errand: Errand, memory: Vec<DeviceBuffer<C>>) -> Result<Waiting> {
         let hall = &self.hall;
         hall.note(&call);
         let numbers = vec![call.sequence];
         let flight = hall.depart(vec![call], None)?;
         let waiting = hall.waiting(Arc::clone(&flight));
-        let (steps, held, split) = (Vec::new(), Held::device(Vec::new()), Some(split));
-        hall.give(Line::Whole, Job { flight, steps, held, split, numbers })?;
+        let (steps, held, errand) = (Vec::new(), Held::device(memory), Some(errand));
+        hall.give(Line::Whole, Job { flight, steps, held, errand, numbers })?;
         Ok(waiting)
     }
 

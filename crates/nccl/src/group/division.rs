@@ -8,7 +8,7 @@ use phalanx_core::{DType, Error, Group, GroupOptions, Layout, Op, OpKind, Result
 use super::backend::NcclBackend;
 use super::device::DeviceGroup;
 use super::hall::{Hall, lock};
-use super::job::Split;
+use super::job::{Errand, Split};
 use super::lane::{Hold, Lane, Line};
 use crate::api::{Comm, Cuda, Nccl, Process};
 
@@ -31,7 +31,8 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         let colour = place.map(|_| 0);
         let key = place.and_then(|place| i32::try_from(place).ok()).unwrap_or_default();
         let spare = call.clone();
-        let begun = self.backend().divide(call, Split { colour, key, child: Arc::clone(&child) });
+        let begun =
+            self.backend().send(call, Errand::Split(Split { colour, key, child: Arc::clone(&child) }), Vec::new());
         let mut waiting = begun.inspect_err(|error| {
             spare.end(|| hall.now(), Some(error));
             hall.fail(error.clone(), None);

@@ -9,6 +9,7 @@ use super::flight::Flight;
 use super::hall::lock;
 use super::memory::{DeviceBuffer, PinnedBuffer};
 use super::plan::Step;
+use super::registered::Introduction;
 use crate::api::{Comm, Cuda};
 
 /// One operation on its way to a stream.
@@ -16,10 +17,18 @@ pub(super) struct Job<C: Cuda> {
     pub(super) flight: Arc<Flight>,
     pub(super) steps: Vec<Step>,
     pub(super) held: Held<C>,
-    /// A split that comes before its steps.
-    pub(super) split: Option<Split>,
+    /// What is asked of the communicator itself, before its steps.
+    pub(super) errand: Option<Errand>,
     /// The numbers of its collectives.
     pub(super) numbers: Vec<u32>,
+}
+
+/// Something that is asked of a communicator.
+pub(super) enum Errand {
+    /// To be split.
+    Split(Split),
+    /// To know memory.
+    Introduce(Introduction),
 }
 
 /// What a rank asks of a split of the communicator.

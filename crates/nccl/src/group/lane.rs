@@ -9,8 +9,10 @@ use phalanx_core::{Error, Result};
 
 use super::failure;
 use super::hall::{Hall, is_set, lock};
-use super::job::Job;
+use super::job::{Errand, Job};
+use super::memory::DeviceBuffer;
 use super::plan::{CallKind, Join, NcclCall, Step};
+use super::registered::Known;
 use crate::api::{Bell, Comm, Cuda, Event, Nccl, Process, RedOp, Route, Status, Stream};
 
 /// Whose communicator a lane has.
@@ -52,6 +54,10 @@ pub(super) struct Lane<N, C: Cuda, P> {
 struct Queue<C: Cuda> {
     jobs: VecDeque<Job<C>>,
     messages: u32,
+    /// How many jobs have come.
+    pushed: usize,
+    /// What the communicator is to forget, once so many jobs have ended.
+    parted: Vec<(usize, Known, DeviceBuffer<C>)>,
 }
 
 /// The communicator of a lane.
@@ -76,6 +82,8 @@ pub(super) struct Hands<C: Cuda> {
     pub(super) stream: Option<Stream>,
     /// Jobs, and the events after which nothing uses their memory any more.
     under_way: VecDeque<(Job<C>, Event)>,
+    /// How many jobs have ended.
+    ended: usize,
 }
 
 impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
@@ -94,7 +102,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             }
             hall.check()?;
             let [is_inside, has_ended] = [false; 2].map(AtomicBool::new);
-            let queue = Mutex::new(Queue { jobs: VecDeque::new(), messages: 0 });
+            let queue = Mutex::new(Queue { jobs: VecDeque::new(), messages: 0, pushed: 0, parted: Vec::new() });
             let hold = Mutex::new(held);
             let lane = Arc::new(Lane { hall: Arc::clone(hall), line, bell, queue, hold, is_inside, has_ended });
             lanes.push(Arc::clone(&lane));
@@ -115,7 +123,23 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
                 let _ = job.flight.turn.set(queue.messages);
                 queue.messages = queue.messages.wrapping_add(1);
             }
+            queue.pushed += 1;
             queue.jobs.push_back(job);
+        }
+        self.bell.ring();
+    }
+
+    /// Has the communicator forget memory once what came before has ended; until then that is kept.
+    pub(super) fn part_with(&self, known: Known, memory: DeviceBuffer<C>) {
+        if self.is_abandoned() {
+            // See `Hold::Abandoned`.
+            std::mem::forget(memory);
+            return;
+        }
+        {
+            let mut queue = lock(&self.queue);
+            let due = queue.pushed;
+            queue.parted.push((due, known, memory));
         }
         self.bell.ring();
     }
@@ -192,6 +216,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
     /// Gives the communicator up.
     pub(super) fn abandon(&self) {
         *lock(&self.hold) = Hold::Abandoned;
+        std::mem::take(&mut lock(&self.queue).parted).into_iter().for_each(std::mem::forget);
         self.hall.abandoned.fetch_add(1, Ordering::Relaxed);
         log::warn!("a communicator of rank {} could not be aborted and is abandoned", self.hall.layout.rank());
         self.bell.ring();
@@ -215,10 +240,11 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
 
     /// The thread of the lane.
     fn work(self: Arc<Lane<N, C, P>>) {
-        let mut hands = Hands { stream: None, under_way: VecDeque::new() };
+        let mut hands = Hands { stream: None, under_way: VecDeque::new(), ended: 0 };
         loop {
             let seen = self.bell.count();
             self.observe(&mut hands);
+            self.part(&hands);
             let has_failed = self.hall.fate().is_some();
             let next = if has_failed { lock(&self.queue).jobs.pop_front() } else { self.next() };
             let waits = !hands.under_way.is_empty();
@@ -263,7 +289,14 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
                 }
             }
             hands.under_way.pop_front();
+            hands.ended += 1;
         }
+    }
+
+    /// Has the communicator forget what is due.
+    fn part(&self, hands: &Hands<C>) {
+        let due: Vec<_> = lock(&self.queue).parted.extract_if(.., |(due, ..)| *due <= hands.ended).collect();
+        due.iter().for_each(|(_, known, _)| self.forget(*known));
     }
 
     /// The next job: collectives in the order of their numbers, which the threads of a program may bring in another.
@@ -307,7 +340,10 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
                 }
             }
         }
-        hands.under_way.extend(last.map(|last| (job, last)));
+        match last {
+            Some(last) => hands.under_way.push_back((job, last)),
+            None => hands.ended += 1,
+        }
     }
 
     fn begin(&self, job: &Job<C>, hands: &mut Hands<C>) -> Result<()> {
@@ -323,8 +359,10 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             }
         };
         let comm = self.joined(job)?;
-        if let Some(split) = &job.split {
-            self.split(comm, split)?;
+        match &job.errand {
+            Some(Errand::Split(split)) => self.split(comm, split)?,
+            Some(Errand::Introduce(introduction)) => self.introduce(comm, introduction)?,
+            None => {}
         }
         let events = job.flight.events;
         if let Some(ready) = events.ready {

@@ -25,9 +25,16 @@ pub struct PinnedBuffer<C: Cuda> {
 
 struct Owner<C: Cuda> {
     cuda: Arc<C>,
-    /// None for memory of the host.
-    device: Option<Device>,
+    home: Home,
     span: Span,
+}
+
+/// Whom memory goes back to.
+enum Home {
+    Device(Device),
+    Host,
+    /// Whoever lent it.
+    Elsewhere(Box<dyn Fn(Span) + Send + Sync>),
 }
 
 impl<C: Cuda> DeviceBuffer<C> {
@@ -40,8 +47,14 @@ impl<C: Cuda> DeviceBuffer<C> {
     pub fn new(cuda: &Arc<C>, device: Device, byte_len: usize) -> Result<DeviceBuffer<C>> {
         let made = if byte_len == 0 { Ok(Span::EMPTY) } else { cuda.allocate(device, byte_len) };
         let span = made.map_err(|code| failure::of_cuda(&**cuda, "allocate", code))?;
-        let owner = Arc::new(Owner { cuda: Arc::clone(cuda), device: Some(device), span });
+        let owner = Arc::new(Owner { cuda: Arc::clone(cuda), home: Home::Device(device), span });
         Ok(DeviceBuffer { owner, span })
+    }
+
+    /// Memory that somebody else made and takes back.
+    pub(super) fn lent(cuda: &Arc<C>, span: Span, give_back: impl Fn(Span) + Send + Sync + 'static) -> DeviceBuffer<C> {
+        let owner = Owner { cuda: Arc::clone(cuda), home: Home::Elsewhere(Box::new(give_back)), span };
+        DeviceBuffer { owner: Arc::new(owner), span }
     }
 
     /// Where it is.
@@ -83,7 +96,7 @@ impl<C: Cuda> PinnedBuffer<C> {
     pub fn new(cuda: &Arc<C>, byte_len: usize) -> Result<PinnedBuffer<C>> {
         let made = if byte_len == 0 { Ok(Span::EMPTY) } else { cuda.allocate_host(byte_len) };
         let span = made.map_err(|code| failure::of_cuda(&**cuda, "allocate_host", code))?;
-        Ok(PinnedBuffer { owner: Arc::new(Owner { cuda: Arc::clone(cuda), device: None, span }), span })
+        Ok(PinnedBuffer { owner: Arc::new(Owner { cuda: Arc::clone(cuda), home: Home::Host, span }), span })
     }
 
     /// Where it is.
@@ -124,10 +137,14 @@ fn part(span: Span, offset: usize, byte_len: usize) -> Result<Span> {
 
 impl<C: Cuda> Drop for Owner<C> {
     fn drop(&mut self) {
-        let freed = match self.device {
+        let freed = match &self.home {
             _ if self.span.is_empty() => Ok(()),
-            Some(device) => self.cuda.free(device, self.span),
-            None => self.cuda.free_host(self.span),
+            Home::Device(device) => self.cuda.free(*device, self.span),
+            Home::Host => self.cuda.free_host(self.span),
+            Home::Elsewhere(give_back) => {
+                give_back(self.span);
+                Ok(())
+            }
         };
         if let Err(code) = freed {
             log::debug!("memory was not freed: {code}");

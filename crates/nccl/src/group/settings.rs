@@ -57,6 +57,10 @@ impl NcclOptions {
             "TORCH_DISTRIBUTED_DEBUG" => self.strict(is_detail(known, value)?),
             "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC" => self.unresponsive(Duration::from_secs(count(known, value)?)),
             "TORCH_NCCL_COORD_CHECK_MILSEC" => self.heartbeat(Duration::from_millis(count(known, value)?)),
+            "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK" if flag(known, value)? => {
+                let expected = "must be 0: nothing hooks an allocator here, DeviceGroup::register makes memory known";
+                return Err(Error::usage("settings", known, format!("{value:?}"), expected));
+            }
             _ => self,
         };
         Ok((options, effect))
@@ -104,6 +108,9 @@ mod tests {
         }
         assert!(set("TORCH_DISTRIBUTED_DEBUG", "DETAIL").expect("a level").0.is_strict);
         assert!(set("TORCH_DISTRIBUTED_DEBUG", "detail").is_err());
+        let hook = "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK";
+        assert_eq!(set(hook, "0").expect("a flag").1, Effect::Ignored);
+        assert!(set(hook, "1").expect_err("no hook").to_string().contains("DeviceGroup::register"));
         assert_eq!(set("TORCH_NCCL_BLOCKING_WAIT", "1").expect("known").1, Effect::Ignored);
         assert_eq!(set("NCCL_DEBUG", "INFO").expect("not ours").1, Effect::Ignored);
     }

@@ -1,12 +1,12 @@
 //! Simulated communicators: who comes together, what each asked for, and what that waits for. What it does to data is elsewhere.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::Location;
 
 use super::fault::Fault;
 use super::order::Order;
 use super::stage::State;
-use crate::api::{DataType, RedOp, Scalar, Status, Transfer};
+use crate::api::{DataType, RedOp, Scalar, Span, Status, Transfer};
 
 /// All communicators of all ranks.
 #[derive(Default)]
@@ -18,10 +18,18 @@ pub(super) struct Comms {
     pub(super) ids: BTreeMap<u64, usize>,
     /// Splits of a ring: by ring and how many came before.
     pub(super) splits: BTreeMap<(usize, usize), Vec<Option<Wish>>>,
+    /// Windows of a ring: by ring and how many came before, the length and kind that each member asked for.
+    pub(super) windows: BTreeMap<(usize, usize), Vec<Option<Opening>>>,
+    /// Where memory is that NCCL has made.
+    pub(super) made: BTreeSet<u64>,
+    pub(super) last_known: u64,
 }
 
 /// What one rank asks of a split: its colour, its key and its new handle.
 pub(super) type Wish = (Option<i32>, i32, u64);
+
+/// What one rank asks of a window: its length, and whether it is symmetric.
+pub(super) type Opening = (usize, bool);
 
 /// What one rank holds.
 pub(super) struct Handle {
@@ -43,6 +51,10 @@ pub(super) struct Handle {
     pub(super) splits: usize,
     /// Reductions that were created.
     pub(super) ops: Vec<Option<(Scalar, DataType)>>,
+    /// Memory that it knows, by number, and whether that is a window.
+    pub(super) known: BTreeMap<u64, (Span, bool)>,
+    /// How many windows it has asked for.
+    pub(super) windows: usize,
 }
 
 /// How a handle ended.
@@ -108,6 +120,16 @@ pub(super) enum Kind {
     ReduceScatter,
     Send,
     Recv,
+}
+
+/// How a window stands.
+enum Windows {
+    /// There is none, or all have come.
+    Open,
+    /// Some are still to come.
+    Awaited,
+    /// Not all asked for the same length and kind.
+    Different,
 }
 
 impl Kind {
@@ -180,6 +202,25 @@ impl Comms {
         }
     }
 
+    /// Whether a communicator of a rank that has not ended knows any of this memory.
+    pub(super) fn knows(&self, rank: usize, span: Span) -> bool {
+        let is_within =
+            |known: &Span| (span.address()..span.address() + span.byte_len() as u64).contains(&known.address());
+        let alive = self.handles.iter().filter(|handle| handle.rank == rank && handle.end.is_none());
+        alive.flat_map(|handle| handle.known.values()).any(|(known, _)| is_within(known))
+    }
+
+    /// Whether all members have come to the last window of a handle.
+    fn windows_of(&self, handle: &Handle) -> Windows {
+        let place = handle.seat.and_then(|(ring, _)| Some((ring, handle.windows.checked_sub(1)?)));
+        let Some(entries) = place.and_then(|place| self.windows.get(&place)) else { return Windows::Open };
+        match entries.iter().copied().collect::<Option<Vec<_>>>() {
+            None => Windows::Awaited,
+            Some(all) if all.iter().all(|one| *one == all[0]) => Windows::Open,
+            Some(_) => Windows::Different,
+        }
+    }
+
     /// Ends all that a handle does on its streams.
     pub(super) fn kill(&mut self, number: u64) {
         let seat = self.handle(number).and_then(|handle| handle.seat);
@@ -213,6 +254,8 @@ impl State {
             parent,
             splits: 0,
             ops: Vec::new(),
+            known: BTreeMap::new(),
+            windows: 0,
         });
         self.engine.comms.handles.len() as u64
     }
@@ -232,6 +275,11 @@ impl State {
             Fault::AsyncError { comm, polls, status } if comm == which => Some((polls, Status(status))),
             _ => None,
         });
+        match self.engine.comms.windows_of(handle) {
+            Windows::Open => {}
+            Windows::Awaited => return Status::IN_PROGRESS,
+            Windows::Different => return Status::INVALID_ARGUMENT,
+        }
         let Some(handle) = self.engine.comms.handle_mut(number) else { return Status::INVALID_ARGUMENT };
         if handle.polls > 0 {
             handle.polls -= 1;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::engine::{EventState, StreamState, Work};
 use super::fault::{Fault, Plant};
+use super::finding::Finding;
 use super::memory::User;
 use super::stage::{Guard, Stage, Standing};
 use crate::api::{
@@ -73,9 +74,15 @@ impl SimCuda {
         if state.engine.memory.is_host(span) != is_host {
             return Err(CudaCode::INVALID_VALUE);
         }
+        if state.engine.comms.made.contains(&span.address()) {
+            return Err(CudaCode::INVALID_VALUE);
+        }
         let Some(mut order) = state.own_order() else { return Ok(()) };
         if state.is_over() {
             return Ok(());
+        }
+        if state.engine.comms.knows(self.rank, span) {
+            state.found.push(Finding::StillKnown { rank: self.rank, freed: site });
         }
         let actor = state.own().map_or(0, |task| task.actor);
         let moment = order.moment(actor);

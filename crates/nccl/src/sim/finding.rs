@@ -25,6 +25,13 @@ pub enum Finding {
         /// Where it was freed.
         freed: &'static Location<'static>,
     },
+    /// Memory was freed that a communicator still knows.
+    StillKnown {
+        /// Whose memory.
+        rank: usize,
+        /// Where it was freed.
+        freed: &'static Location<'static>,
+    },
     /// Memory was used that nobody made.
     OutOfBounds {
         /// Whose program.
@@ -90,6 +97,9 @@ impl fmt::Display for Finding {
             }
             Finding::UseAfterFree { rank, access, freed } => {
                 write!(f, "rank {rank}: memory is used that was freed at {freed}: {access}")
+            }
+            Finding::StillKnown { rank, freed } => {
+                write!(f, "rank {rank}: memory is freed at {freed} that a communicator still knows")
             }
             Finding::OutOfBounds { rank, access } => {
                 write!(f, "rank {rank}: memory is used that nobody made: {access}")

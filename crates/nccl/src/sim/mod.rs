@@ -18,6 +18,7 @@ mod engine;
 mod fault;
 mod finding;
 mod kernel;
+mod known;
 mod memory;
 mod nccl;
 mod order;

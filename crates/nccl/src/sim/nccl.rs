@@ -9,9 +9,11 @@ use super::comm::{End, Fused, Kind, Part, Ring};
 use super::engine::Work;
 use super::fault::Fault;
 use super::finding::Finding;
+use super::known::{KNOWN_MEMORY, WINDOWS};
 use super::stage::{Guard, Stage, Standing};
 use crate::api::{
-    Comm, CommConfig, DataType, Device, Nccl, RedOp, Route, Scalar, Span, Status, Transfer, UniqueId, Version,
+    Comm, CommConfig, Cuda, DataType, Device, Nccl, RedOp, Registration, Route, Scalar, Span, Status, Transfer,
+    UniqueId, Version, Window,
 };
 
 /// Simulated NCCL, as one rank sees it.
@@ -29,7 +31,7 @@ impl SimNccl {
     }
 
     /// The state, for a call on a communicator that may be used; else what the call answers.
-    fn usable(&self, comm: Comm, call: &'static str) -> Result<Guard<'_>, Status> {
+    pub(super) fn usable(&self, comm: Comm, call: &'static str) -> Result<Guard<'_>, Status> {
         let mut state = self.enter();
         self.alive(&mut state, comm, call)?;
         let Some(handle) = state.engine.comms.handle(comm.number()) else { return Err(Status::INVALID_ARGUMENT) };
@@ -374,6 +376,43 @@ impl Nccl for SimNccl {
             Ok(false) => Status::INVALID_ARGUMENT,
             Err(status) => status,
         }
+    }
+
+    fn allocate(&self, device: Device, byte_len: usize) -> Result<Span, Status> {
+        self.since(KNOWN_MEMORY)?;
+        let span = self.cuda().allocate(device, byte_len).map_err(|_| Status::UNHANDLED_CUDA)?;
+        self.stage.look().engine.comms.made.insert(span.address());
+        Ok(span)
+    }
+
+    fn free(&self, span: Span) -> Status {
+        if !self.stage.look().engine.comms.made.remove(&span.address()) {
+            return Status::INVALID_ARGUMENT;
+        }
+        self.cuda().free(Device(0), span).map_or(Status::INVALID_ARGUMENT, |()| Status::SUCCESS)
+    }
+
+    fn register(&self, comm: Comm, span: Span) -> Result<Registration, Status> {
+        self.since(KNOWN_MEMORY)?;
+        self.learn(comm, span, ("ncclCommRegister", false)).map(Registration::new)
+    }
+
+    fn deregister(&self, comm: Comm, registration: Registration) -> Status {
+        self.unlearn(comm, registration.number(), ("ncclCommDeregister", false))
+    }
+
+    fn register_window(&self, comm: Comm, span: Span, symmetric: bool) -> (Status, Option<Window>) {
+        if let Err(status) = self.since(WINDOWS) {
+            return (status, None);
+        }
+        match self.learn(comm, span, ("ncclCommWindowRegister", true)) {
+            Ok(number) => (self.open_window(comm, span.byte_len(), symmetric), Some(Window::new(number))),
+            Err(status) => (status, None),
+        }
+    }
+
+    fn deregister_window(&self, comm: Comm, window: Window) -> Status {
+        self.unlearn(comm, window.number(), ("ncclCommWindowDeregister", true))
     }
 }
 

@@ -125,6 +125,23 @@ fn memory_that_is_freed_too_early_is_found() {
 }
 
 #[test]
+fn memory_that_is_freed_while_a_communicator_knows_it_is_found() {
+    let outcome = Simulation::new(1, 3).run(|rank| {
+        let comm = joined(&rank);
+        let span = rank.cuda.allocate(DEVICE, 64).expect("memory");
+        let made = rank.nccl.allocate(DEVICE, 64).expect("memory");
+        let registration = rank.nccl.register(comm, span).expect("registered");
+        rank.cuda.free(DEVICE, span).expect("freed");
+        // What each has made, each takes back.
+        let refused = (rank.cuda.free(DEVICE, made).is_err(), rank.nccl.free(span).is_success());
+        let ends = [rank.nccl.deregister(comm, registration), rank.nccl.free(made), rank.nccl.abort(comm)];
+        (refused, ends.iter().all(|status| status.is_success()))
+    });
+    assert_eq!(outcome.results, [Some(((true, false), true))]);
+    assert!(matches!(outcome.findings[..], [Finding::StillKnown { rank: 0, .. }]), "{:?}", outcome.findings);
+}
+
+#[test]
 fn ranks_that_call_different_things_hang_and_are_told_apart() {
     let outcome = Simulation::new(2, 1).run(|rank| {
         let comm = joined(&rank);

@@ -4,6 +4,7 @@
 mod collectives;
 mod device;
 mod host;
+mod known;
 #[path = "../jobs/seats.rs"]
 mod seats;
 mod setting;
