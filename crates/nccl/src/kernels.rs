@@ -1,6 +1,7 @@
 //! The kernels by number, each with its plain Rust twin: what the simulator runs, and what a device's kernel must equal.
 
 mod carry;
+pub mod nan;
 mod plan;
 
 pub use carry::{Carry, carry};

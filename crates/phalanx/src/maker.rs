@@ -7,7 +7,7 @@ use phalanx_core::backend::Backend;
 use phalanx_core::{Error, Result};
 use phalanx_nccl::api::{Cuda, Device, Nccl, Process};
 use phalanx_nccl::group::{NcclBackend, NcclOptions, SETTINGS, Stack};
-use phalanx_nccl::library::{CudaDriver, Machine, NcclLibrary, Search};
+use phalanx_nccl::library::{CudaDriver, Machine, NcclLibrary, Nvrtc, Search};
 
 use crate::environment::Variables;
 
@@ -41,7 +41,14 @@ impl NcclMaker<NcclLibrary, CudaDriver, Machine> {
     /// For groups over the installed libraries, which are looked for here when the first group is made. The device is that of the number given, or
     /// else of the rank's in the world, counted from the first again where there are fewer devices.
     pub fn installed(search: Search, number: Option<usize>, options: NcclOptions) -> Self {
-        let find = move |seat: &Seat| open(&search, number.unwrap_or(seat.members()[seat.layout().rank()]));
+        let checks_nan = options.needs_nan_check();
+        let find = move |seat: &Seat| {
+            let stack = open(&search, number.unwrap_or(seat.members()[seat.layout().rank()]))?;
+            if checks_nan {
+                stack.cuda().load_nan_check(stack.device(), &Nvrtc::open(&search)?)?;
+            }
+            Ok(stack)
+        };
         NcclMaker { options, find: Box::new(find), found: Mutex::default() }
     }
 }

@@ -15,6 +15,7 @@ use super::hall::Hall;
 use super::job::{Errand, Held, Job};
 use super::lane::Line;
 use super::memory::{DeviceBuffer, PinnedBuffer};
+use super::nan::Check;
 use super::options::NcclOptions;
 use super::plan::{Step, Task, check, plan};
 use super::stack::Stack;
@@ -133,13 +134,14 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
         };
         let output = memory.span();
         steps.extend(self.plan(call, input, output)?);
+        let checks = Check::of(&self.hall, call, input, output)?.into_iter().collect();
         if byte_len > 0 {
             steps.push(Step::Copy { to: host.span(), from: output });
         }
         on_device.push(memory);
         on_host.push(host);
         let steps = steps.into_iter().filter(|step| !is_nothing(step)).collect();
-        Ok((steps, Held { host: on_host, staged: Some(buffers), ..Held::device(on_device) }))
+        Ok((steps, Held { host: on_host, staged: Some(buffers), checks, ..Held::device(on_device) }))
     }
 
     /// An operation that does not begin.

@@ -41,9 +41,10 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
     /// All copies to the device, then all calls as one group, then all copies back.
     fn gather_up(&self, messages: Vec<(Call, Buffers)>) -> Result<(Waiting, Share)> {
         let (mut up, mut joined, mut down) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut only, mut held) = (Vec::new(), Vec::new());
+        let (mut only, mut held, mut checks) = (Vec::new(), Vec::new(), Vec::new());
         for (call, buffers) in messages {
-            let (steps, own) = self.stage(&call, buffers)?;
+            let (steps, mut own) = self.stage(&call, buffers)?;
+            checks.append(&mut own.checks);
             let mut is_past = false;
             for step in steps {
                 match step {
@@ -64,7 +65,7 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
             *steps = up;
         }
         let share = Share::new(Mutex::default());
-        let all = Held { batch: Some((held, Arc::clone(&share))), ..Held::device(Vec::new()) };
+        let all = Held { batch: Some((held, Arc::clone(&share))), checks, ..Held::device(Vec::new()) };
         Ok((self.launch(Line::Whole, only, all, None)?, share))
     }
 }

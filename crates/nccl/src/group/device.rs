@@ -15,6 +15,7 @@ use super::hall::Hall;
 use super::job::Held;
 use super::lane::Line;
 use super::memory::{DeviceBuffer, PinnedBuffer};
+use super::nan::Check;
 use super::options::NcclOptions;
 use super::plan::Step;
 use super::stack::Stack;
@@ -43,6 +44,7 @@ pub struct Batch<'a, N: Nccl, C: Cuda, P: Process> {
     of: &'a DeviceGroup<N, C, P>,
     calls: Vec<(Call, Vec<Step>)>,
     buffers: Vec<DeviceBuffer<C>>,
+    checks: Vec<Check<C>>,
     refused: Option<Error>,
 }
 
@@ -96,9 +98,9 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         (input, output): (Option<&DeviceBuffer<C>>, &DeviceBuffer<C>),
         stream: Stream,
     ) -> Result<DeviceWork<N, C, P>> {
-        let (call, mut steps) = self.call(op, dtype, factor, (input, output))?;
+        let (call, mut steps, check) = self.call(op, dtype, factor, (input, output))?;
         let device: Vec<DeviceBuffer<C>> = input.into_iter().chain([output]).cloned().collect();
-        let mut held = Held::device(device);
+        let mut held = Held { checks: check.into_iter().collect(), ..Held::device(device) };
         if self.backend.hall.options.compares_results && gives_all_alike(&call.op) && output.byte_len() > 0 {
             let copy = PinnedBuffer::new(self.backend.hall.stack.cuda(), output.byte_len());
             let copy = copy.map_err(|error| self.dropped(&call, error))?;
@@ -125,9 +127,9 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
     /// Those of [`submit`](DeviceGroup::submit), and [`Usage`](phalanx_core::ErrorKind::Usage) for an empty batch.
     #[track_caller]
     pub fn coalesce(&self, stream: Stream, add: impl FnOnce(&mut Batch<'_, N, C, P>)) -> Result<DeviceWork<N, C, P>> {
-        let mut batch = Batch { of: self, calls: Vec::new(), buffers: Vec::new(), refused: None };
+        let mut batch = Batch { of: self, calls: Vec::new(), buffers: Vec::new(), checks: Vec::new(), refused: None };
         add(&mut batch);
-        let Batch { calls, buffers, refused, .. } = batch;
+        let Batch { calls, buffers, checks, refused, .. } = batch;
         if let Some(error) = refused {
             calls.iter().for_each(|(call, _)| drop(self.dropped(call, error.clone())));
             return Err(error);
@@ -135,7 +137,8 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         if calls.is_empty() {
             return Err(Error::usage(OpKind::Barrier, "batch", "empty", "must have operations"));
         }
-        self.begin(Line::Whole, together(calls), Held::device(buffers), stream)
+        let held = Held { checks, ..Held::device(buffers) };
+        self.begin(Line::Whole, together(calls), held, stream)
     }
 
     #[track_caller]
@@ -145,14 +148,16 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         dtype: DType,
         factor: Option<Factor>,
         (input, output): (Option<&DeviceBuffer<C>>, &DeviceBuffer<C>),
-    ) -> Result<(Call, Vec<Step>)> {
+    ) -> Result<(Call, Vec<Step>, Option<Check<C>>)> {
         let kind = op.kind();
         let given = input.map(|input| input.len(kind, "input", dtype)).transpose()?;
         let taken = output.len(kind, "output", dtype)?;
         let call = self.group.call_elsewhere(op, dtype, factor, given, taken)?;
-        let steps = self.backend.plan(&call, input.map(DeviceBuffer::span), output.span());
-        let steps = steps.map_err(|error| self.dropped(&call, error))?;
-        Ok((call, steps))
+        let (input, output) = (input.map(DeviceBuffer::span), output.span());
+        let steps = self.backend.plan(&call, input, output).map_err(|error| self.dropped(&call, error))?;
+        let check = Check::of(&self.backend.hall, &call, input, output);
+        let check = check.map_err(|error| self.dropped(&call, error))?;
+        Ok((call, steps, check))
     }
 
     /// A call that was numbered and does not begin.
@@ -207,8 +212,9 @@ impl<N: Nccl, C: Cuda, P: Process> Batch<'_, N, C, P> {
             return;
         }
         match self.of.call(op, dtype, factor, (input, output)) {
-            Ok(call) => {
-                self.calls.push(call);
+            Ok((call, steps, check)) => {
+                self.calls.push((call, steps));
+                self.checks.extend(check);
                 self.buffers.extend(input.into_iter().chain([output]).cloned());
             }
             Err(error) => self.refused = Some(error),

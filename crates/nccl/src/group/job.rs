@@ -8,6 +8,7 @@ use phalanx_core::backend::{Buffers, Finished};
 use super::flight::Flight;
 use super::hall::lock;
 use super::memory::{DeviceBuffer, PinnedBuffer};
+use super::nan::Check;
 use super::plan::Step;
 use super::registered::Introduction;
 use crate::api::{Comm, Cuda};
@@ -51,6 +52,8 @@ pub(super) struct Held<C: Cuda> {
     pub(super) staged: Option<Buffers>,
     /// A copy of what all ranks must have got alike.
     pub(super) copy: Option<PinnedBuffer<C>>,
+    /// What is looked through for NaN first.
+    pub(super) checks: Vec<Check<C>>,
     /// What messages of a batch use, each for itself, and where what they bring is put.
     pub(super) batch: Option<(Vec<Held<C>>, Share)>,
 }
@@ -61,7 +64,7 @@ pub(super) type Share = Arc<Mutex<Vec<Option<Finished>>>>;
 impl<C: Cuda> Held<C> {
     /// Memory of the device alone.
     pub(super) fn device(device: Vec<DeviceBuffer<C>>) -> Held<C> {
-        Held { device, host: Vec::new(), staged: None, copy: None, batch: None }
+        Held { device, host: Vec::new(), staged: None, copy: None, checks: Vec::new(), batch: None }
     }
 
     /// What the caller gets, once the end was observed.

@@ -372,10 +372,15 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             hall.cuda("record_event", cuda.record_event(start, stream))?;
         }
         job.flight.start(hall.now());
+        // Looked at where copies from the host have come, and before anything goes to others.
+        let mut checks = &job.held.checks[..];
         for step in &job.steps {
             match step {
                 Step::Copy { to, from } => hall.cuda("copy", cuda.copy(*to, *from, stream))?,
-                Step::Calls(calls) => self.call(comm, calls, stream)?,
+                Step::Calls(calls) => {
+                    self.check_nan(std::mem::take(&mut checks), stream, events.end)?;
+                    self.call(comm, calls, stream)?;
+                }
             }
         }
         hall.cuda("record_event", cuda.record_event(events.end, stream))

@@ -19,6 +19,7 @@ mod joining;
 mod keys;
 mod lane;
 mod memory;
+mod nan;
 mod options;
 mod plan;
 mod registered;

@@ -13,6 +13,7 @@ pub struct NcclOptions {
     pub(super) keeps_time: bool,
     pub(super) is_strict: bool,
     pub(super) compares_results: bool,
+    pub(super) checks_nan: bool,
     pub(super) heartbeat: Duration,
     pub(super) unresponsive: Duration,
     pub(super) abort_timeout: Duration,
@@ -28,6 +29,7 @@ impl Default for NcclOptions {
             keeps_time: false,
             is_strict: false,
             compares_results: false,
+            checks_nan: false,
             heartbeat: Duration::from_millis(250),
             unresponsive: Duration::from_secs(10),
             abort_timeout: Duration::from_secs(5),
@@ -71,6 +73,20 @@ impl NcclOptions {
     pub fn compare_results(mut self, compares: bool) -> NcclOptions {
         self.compares_results = compares;
         self
+    }
+
+    /// Whether what this rank gives is looked through for NaN on the device before an operation begins: `TORCH_NCCL_NAN_CHECK`. An operation
+    /// with one is refused with its place, and the group ends. Each waits for its own check, so this is for finding mistakes. A device must
+    /// [know the kernels](crate::library::CudaDriver::load_nan_check).
+    #[must_use]
+    pub fn check_nan(mut self, checks: bool) -> NcclOptions {
+        self.checks_nan = checks;
+        self
+    }
+
+    /// Whether [`check_nan`](NcclOptions::check_nan) was chosen, so that devices must know its kernels.
+    pub fn needs_nan_check(&self) -> bool {
+        self.checks_nan
     }
 
     /// How often a rank tells the others how it stands, and looks after its operations.

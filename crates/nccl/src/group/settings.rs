@@ -37,7 +37,7 @@ pub const SETTINGS: [(&str, Effect); 18] = [
     ("TORCH_NCCL_DUMP_ON_TIMEOUT", Effect::Ignored),
     ("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", Effect::Ignored),
     ("TORCH_NCCL_TRACE_BUFFER_SIZE", Effect::Ignored),
-    ("TORCH_NCCL_NAN_CHECK", Effect::Ignored),
+    ("TORCH_NCCL_NAN_CHECK", Effect::Taken),
     ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", Effect::Ignored),
 ];
 
@@ -54,6 +54,7 @@ impl NcclOptions {
         let options = match known {
             "TORCH_NCCL_HIGH_PRIORITY" => self.high_priority(flag(known, value)?),
             "TORCH_NCCL_ENABLE_TIMING" => self.timing(flag(known, value)?),
+            "TORCH_NCCL_NAN_CHECK" => self.check_nan(flag(known, value)?),
             "TORCH_DISTRIBUTED_DEBUG" => self.strict(is_detail(known, value)?),
             "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC" => self.unresponsive(Duration::from_secs(count(known, value)?)),
             "TORCH_NCCL_COORD_CHECK_MILSEC" => self.heartbeat(Duration::from_millis(count(known, value)?)),
@@ -101,6 +102,7 @@ mod tests {
         assert_eq!((options.heartbeat, effect), (Duration::from_millis(40), Effect::Taken));
         assert!(set("TORCH_NCCL_HIGH_PRIORITY", "Yes").expect("a flag").0.is_high_priority);
         assert!(!set("TORCH_NCCL_HIGH_PRIORITY", "off").expect("a flag").0.is_high_priority);
+        assert!(set("TORCH_NCCL_NAN_CHECK", "1").expect("a flag").0.needs_nan_check());
         let refused = set("TORCH_NCCL_ENABLE_TIMING", "maybe").expect_err("no flag").to_string();
         assert_eq!(refused, "settings: TORCH_NCCL_ENABLE_TIMING is \"maybe\", must be 1 or 0");
         for bad in ["", "-1", "0", "1.5", "99999999999"] {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::memory::Memory;
 use crate::api::{Argument, KernelId};
-use crate::kernels;
+use crate::kernels::{self, nan};
 
 /// An argument as a kernel's twin gets it: memory as its bytes.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +39,7 @@ impl Twins {
             kernels::SCALE => "scale",
             kernels::ADD => "add",
             kernel if kernels::pair(kernel).is_some() => "carry",
+            kernel if is_nan_check(kernel) => "check for NaN",
             kernel => self.find(kernel).map_or("a kernel that is not known", |(_, name, _)| name),
         }
     }
@@ -78,6 +79,16 @@ impl Twins {
             ) if kernels::pair(kernel).is_some() => {
                 kernels::carry(kernel, into, [from, table], [*a, *b, *c, *d], *divisor)
             }
+            (kernel, [Read(data), Number(count), Number(mask), Number(low), Number(high), Write(first)])
+                if is_nan_check(kernel) =>
+            {
+                let before = first[..].try_into().map(u64::from_le_bytes).ok();
+                let numbers = [*count, *mask, *low, *high];
+                let found = before.and_then(|before| nan::look(kernel, data, numbers, before));
+                let Some(found) = found else { return false };
+                first.copy_from_slice(&found.to_le_bytes());
+                true
+            }
             _ => self.find(kernel).is_some_and(|(_, _, twin)| twin(operands)),
         }
     }
@@ -91,4 +102,8 @@ impl fmt::Debug for Twins {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|(kernel, name, _)| (kernel, name))).finish()
     }
+}
+
+fn is_nan_check(kernel: KernelId) -> bool {
+    nan::KERNELS.iter().any(|(known, _)| *known == kernel)
 }

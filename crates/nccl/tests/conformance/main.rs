@@ -5,6 +5,7 @@ mod collectives;
 mod device;
 mod host;
 mod known;
+mod nan;
 #[path = "../jobs/seats.rs"]
 mod seats;
 mod setting;

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use phalanx_nccl::api::{CommConfig, Cuda, Device, Nccl, Status, Version};
-use phalanx_nccl::kernels::Carry;
+use phalanx_nccl::kernels::{Carry, nan};
 use phalanx_nccl::library::{CudaDriver, NcclLibrary, Nvrtc, Origin, Program, Search};
 
 use crate::Pair;
@@ -163,8 +163,12 @@ fn nvrtc_compiles_without_a_card() {
         let wrong = nvrtc.compile("wrong.cu", "int a = ;", &[]).expect_err("wrong").to_string();
         assert!(wrong.contains("wrong.cu(1): error"), "{wrong}");
         let source = "extern \"C\" __global__ void twice(float* a) { a[threadIdx.x] *= 2.0f; }";
-        nvrtc.compile("twice.cu", source, &["--gpu-architecture=compute_80"])
+        let check = nvrtc.compile("nan.cu", nan::SOURCE, &["--gpu-architecture=compute_80"])?;
+        Ok::<_, phalanx_core::Error>([nvrtc.compile("twice.cu", source, &["--gpu-architecture=compute_80"])?, check])
     });
-    let ptx = String::from_utf8(ptx.expect("PTX")).expect("text");
+    let [ptx, check] = ptx.expect("PTX").map(|ptx| String::from_utf8(ptx).expect("text"));
+    for (_, name) in nan::KERNELS {
+        assert!(check.contains(&format!(".visible .entry {name}(")), "{check}");
+    }
     assert!(ptx.contains(".visible .entry twice(") && ptx.contains(".target sm_80"), "{ptx}");
 }
