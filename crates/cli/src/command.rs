@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{bench, completions, doctor, run, simulate, store, top, trace, train};
+use crate::{bench, completions, doctor, gpu_check, run, simulate, store, top, trace, train};
 
 /// Distributed training communication: start the ranks, measure it and try its faults.
 #[derive(Debug, Parser)]
@@ -22,6 +22,7 @@ pub(crate) enum Command {
     Trace(trace::Options),
     Top(top::Options),
     Doctor(doctor::Options),
+    GpuCheck(gpu_check::Options),
     Completions(completions::Options),
     /// The launcher proper, started by `run`.
     #[command(name = "__launch", hide = true)]
@@ -38,6 +39,9 @@ pub(crate) enum Command {
     /// One of two processes that try to read each other's memory, started by `doctor`.
     #[command(name = "__neighbour", hide = true)]
     Neighbour(doctor::Role),
+    /// One rank on a card, started by `gpu-check`.
+    #[command(name = "__gpu_rank", hide = true)]
+    GpuRank(gpu_check::Role),
 }
 
 const EXIT_CODES: &str = "\
@@ -45,6 +49,6 @@ Exit codes:
   0  all went well
   1  it ran, and found something wrong: a wrong result, a violation, a failed operation, a failed rank,
      something of this machine that must be mended
-  2  the command line could not be understood
+  2  the command line could not be understood; of `gpu-check`: there was nothing to try
   3  `trace analyze --check` has found something
   128 + N  ended by signal N: 130 by SIGINT, 143 by SIGTERM";

@@ -7,6 +7,7 @@ mod command;
 mod completions;
 mod doctor;
 mod failure;
+mod gpu_check;
 mod key;
 mod run;
 mod seconds;
@@ -41,6 +42,8 @@ fn main() -> ExitCode {
         Command::Top(options) => top::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Neighbour(role) => doctor::neighbour(&role),
+        Command::GpuCheck(options) => gpu_check::run(&options),
+        Command::GpuRank(role) => gpu_check::rank(&role),
         Command::Completions(options) => completions::run(&options),
     };
     failure::exit_code(done)

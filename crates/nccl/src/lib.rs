@@ -34,6 +34,7 @@
 //! `unsafe` is for calling foreign functions; whoever does not call any says `forbid(unsafe_code)`.
 
 pub mod api;
+pub mod conformance;
 pub mod group;
 pub mod kernels;
 pub mod library;

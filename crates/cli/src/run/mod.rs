@@ -17,7 +17,7 @@ mod output;
 mod plan;
 pub(crate) mod process;
 mod program;
-mod scratch;
+pub(crate) mod scratch;
 mod spawn;
 mod stores;
 mod verdict;

@@ -9,28 +9,28 @@ use crate::failure::Failure;
 
 /// A directory that is removed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf);
 
 /// A name for such a directory, which is nobody's.
-pub(super) fn name() -> PathBuf {
+pub(crate) fn name() -> PathBuf {
     std::env::temp_dir().join(format!("phalanx-{}-{:032x}", std::process::id(), fastrand::u128(..)))
 }
 
 impl Scratch {
     /// Makes the directory, which nobody else may enter. A name that is taken, perhaps by somebody who wants to be written
     /// into, is refused.
-    pub(super) fn make(path: &Path) -> Result<Scratch, Failure> {
+    pub(crate) fn make(path: &Path) -> Result<Scratch, Failure> {
         let made = DirBuilder::new().mode(0o700).create(path);
         made.map_err(|error| Failure::Stopped(format!("{}: {error}", path.display())))?;
         Ok(Scratch(path.to_owned()))
     }
 
     /// Takes over a directory that another process makes, with the duty to remove it.
-    pub(super) fn share(path: PathBuf) -> Scratch {
+    pub(crate) fn share(path: PathBuf) -> Scratch {
         Scratch(path)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }

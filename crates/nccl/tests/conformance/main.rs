@@ -1,10 +1,10 @@
 //! Conformance: one list for every implementation of NCCL and CUDA. It runs on the simulator here, over as many seeds as
 //! `PHALANX_TEST_SEEDS` says.
 
-mod collectives;
 mod device;
 mod host;
 mod known;
+mod list;
 mod nan;
 #[path = "../jobs/seats.rs"]
 mod seats;

@@ -1,0 +1,182 @@
+//! A world of ranks on cards: which processes it has, and what all of them said together.
+
+use std::process::Stdio;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use phalanx_nccl::api::Version;
+use serde_json::Value;
+
+use super::Options;
+use crate::failure::Failure;
+use crate::run::scratch::{self, Scratch};
+use crate::tied::{Process, tied_ourselves};
+
+/// Ranks, each with its card, and what NCCL is told so that it makes them a communicator.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) how: String,
+    /// The card of each rank.
+    pub(super) cards: Vec<usize>,
+    /// What each rank's environment has besides.
+    variables: Vec<Vec<(&'static str, String)>>,
+}
+
+/// How a trial ended in a world.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Ended {
+    pub(super) name: String,
+    pub(super) state: State,
+    pub(super) why: Option<String>,
+    pub(super) seconds: f64,
+}
+
+/// The worst of all ranks', the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum State {
+    Passed,
+    Skipped,
+    Failed,
+}
+
+impl State {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            State::Passed => "passed",
+            State::Skipped => "skipped",
+            State::Failed => "failed",
+        }
+    }
+}
+
+impl World {
+    /// The worlds that can be tried with so many cards: one rank, two on one card, one on each.
+    pub(super) fn all(version: Version, cards: usize, device: usize) -> Vec<World> {
+        let alone = World { how: "one rank".into(), cards: vec![device], variables: vec![vec![]] };
+        let is_supported = version >= SEVERAL_A_CARD;
+        let together = |rank: usize| match is_supported {
+            true => vec![("NCCL_MULTI_RANK_GPU_ENABLE", "1".to_owned()), ("NCCL_NVLS_ENABLE", "0".to_owned())],
+            // Ranks of other hosts may have cards of the same number.
+            false => vec![("NCCL_HOSTID", format!("phalanx-{rank}")), ("NCCL_SOCKET_IFNAME", "lo".to_owned())],
+        };
+        let by = if is_supported { "NCCL_MULTI_RANK_GPU_ENABLE" } else { "a host id each" };
+        let variables = (0..2).map(together).collect();
+        let pair = World { how: format!("two ranks on one card, by {by}"), cards: vec![device; 2], variables };
+        let each = World {
+            how: format!("one rank on each of {cards} cards"),
+            cards: (0..cards).collect(),
+            variables: vec![vec![]; cards],
+        };
+        [alone, pair].into_iter().chain((cards > 1).then_some(each)).collect()
+    }
+
+    /// Starts its ranks and hears them to their ends.
+    pub(super) fn run(&self, options: &Options) -> Result<Vec<Ended>, Failure> {
+        let scratch = Scratch::make(&scratch::name())?;
+        let store = scratch.path().join("store").display().to_string();
+        let (teller, said) = mpsc::channel();
+        let mut processes = Vec::new();
+        for (rank, card) in self.cards.iter().enumerate() {
+            let numbers = [rank, self.cards.len(), *card].map(|number| number.to_string());
+            let timeout = options.timeout.as_secs_f64().to_string();
+            let words = ["__gpu_rank", "--rank", &numbers[0], "--size", &numbers[1], "--device", &numbers[2]];
+            let mut command = tied_ourselves(&[&words[..], &["--store", &store, "--timeout", &timeout]].concat(), &[])?;
+            command.args(options.places.arguments()).stdin(Stdio::null());
+            command.envs(self.variables[rank].iter().map(|(name, value)| (*name, value)));
+            let teller = teller.clone();
+            processes.push(Process::start(command, move |line| drop(teller.send((rank, line))))?);
+        }
+        let mut lines = vec![Vec::new(); self.cards.len()];
+        let mut silent = None;
+        let mut speaking = self.cards.len();
+        // An operation has its own time, and a trial several.
+        let patience = options.timeout * 3 + Duration::from_secs(30);
+        while speaking > 0 {
+            match said.recv_timeout(patience) {
+                Ok((rank, Some(line))) => lines[rank].extend(serde_json::from_str::<Value>(&line).ok()),
+                Ok((_, None)) => speaking -= 1,
+                Err(RecvTimeoutError::Timeout) => {
+                    silent = Some(format!("nothing was heard for {patience:?}"));
+                    break;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        Ok(together(&lines, silent))
+    }
+}
+
+/// What all ranks said of each trial: the worst, and of whom. One that not all came to has failed.
+fn together(lines: &[Vec<Value>], silent: Option<String>) -> Vec<Ended> {
+    let names: Vec<&'static str> = phalanx_nccl::conformance::trials::<
+        phalanx_nccl::library::NcclLibrary,
+        phalanx_nccl::library::CudaDriver,
+        phalanx_nccl::library::Machine,
+    >()
+    .iter()
+    .map(phalanx_nccl::conformance::Trial::name)
+    .collect();
+    let mut ended = Vec::new();
+    for name in names {
+        let of = |(rank, lines): (usize, &Vec<Value>)| {
+            let line = lines.iter().find(|line| line["name"] == name);
+            let state = match line.and_then(|line| line["state"].as_str()) {
+                Some("passed") => State::Passed,
+                Some("skipped") => State::Skipped,
+                _ => State::Failed,
+            };
+            let gone = || Some(silent.clone().unwrap_or_else(|| "its process has ended".to_owned()));
+            let why = line.map_or_else(gone, |line| line["why"].as_str().map(str::to_owned));
+            let why = why.map(|why| if state == State::Failed { format!("rank {rank}: {why}") } else { why });
+            let seconds = line.and_then(|line| line["seconds"].as_f64()).unwrap_or_default();
+            Ended { name: name.to_owned(), state, why, seconds }
+        };
+        let all = lines.iter().enumerate().map(of);
+        let Some(worst) = all.reduce(|worst, next| if next.state > worst.state { next } else { worst }) else {
+            continue;
+        };
+        let has_failed = worst.state == State::Failed;
+        ended.push(worst);
+        // What comes after a rank that is gone says nothing.
+        if has_failed && lines.iter().any(|lines| lines.iter().all(|line| line["name"] != name)) {
+            break;
+        }
+    }
+    ended
+}
+
+/// Since when NCCL has several ranks on a card.
+const SEVERAL_A_CARD: Version = Version::new(2, 30, 0);
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn line(name: &str, state: &str, why: Option<&str>) -> Value {
+        json!({ "name": name, "state": state, "why": why, "seconds": 0.5 })
+    }
+
+    #[test]
+    fn the_worst_of_all_ranks_counts_and_is_named() {
+        let first = vec![line("reductions", "passed", None), line("scattered reductions", "passed", None)];
+        let second = vec![line("reductions", "passed", None), line("scattered reductions", "failed", Some("wrong"))];
+        let ended = together(&[first.clone(), second], None);
+        assert_eq!((ended[0].state, ended[0].why.clone()), (State::Passed, None));
+        assert_eq!((ended[1].state, ended[1].why.as_deref()), (State::Failed, Some("rank 1: wrong")));
+        // The next one nobody came to, and nothing is said of those behind it.
+        assert_eq!((ended.len(), ended[2].why.as_deref()), (3, Some("rank 0: its process has ended")));
+        let ended = together(&[first, vec![]], Some("nothing was heard for 1s".into()));
+        assert_eq!((ended.len(), ended[0].why.as_deref()), (1, Some("rank 1: nothing was heard for 1s")));
+    }
+
+    #[test]
+    fn worlds_are_as_the_cards_and_the_version_have_it() {
+        let how = |version, cards| World::all(version, cards, 0).into_iter().map(|world| world.how).collect::<Vec<_>>();
+        let old = how(Version::new(2, 28, 9), 1);
+        assert_eq!(old, ["one rank", "two ranks on one card, by a host id each"]);
+        let new = how(Version::new(2, 30, 7), 4);
+        assert_eq!(new[1..], ["two ranks on one card, by NCCL_MULTI_RANK_GPU_ENABLE", "one rank on each of 4 cards"]);
+    }
+}

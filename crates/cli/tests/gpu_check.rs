@@ -1,0 +1,54 @@
+//! `phalanx gpu-check` where there is no card, or none of the libraries that it needs: it says so, and what it tried.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn gpu_check(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_phalanx")).arg("gpu-check").args(arguments).output().expect("the program")
+}
+
+/// Whether this machine has a card, by the driver's own device.
+fn has_card() -> bool {
+    std::path::Path::new("/dev/nvidiactl").exists()
+}
+
+#[test]
+fn without_a_card_it_says_what_was_tried_and_that_nothing_was_tested() {
+    if has_card() {
+        return;
+    }
+    let output = gpu_check(&["--json"]);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+    let told: Value = serde_json::from_slice(&output.stdout).expect("one object");
+    let libraries = told["libraries"].as_array().expect("a list");
+    let names: Vec<&str> = libraries.iter().filter_map(|library| library["name"].as_str()).collect();
+    assert_eq!(names, ["CUDA driver", "NCCL", "NVRTC"]);
+    let why = libraries[0]["why"].as_str().expect("no driver");
+    assert!(why.contains("cannot be used; tried libcuda.so.1: "), "{why}");
+    assert_eq!((told["cards"].as_array().map(Vec::len), told["worlds"].as_array().map(Vec::len)), (Some(0), Some(0)));
+    let not_tested = told["not_tested"][0].as_str().expect("a reason");
+    assert!(not_tested.starts_with("every trial: there is no CUDA driver"), "{not_tested}");
+}
+
+#[test]
+fn a_path_that_was_given_is_the_only_one_that_is_tried() {
+    let output = gpu_check(&["--nccl", "/nowhere/of/this/name"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    let row = text.lines().find(|line| line.starts_with("NCCL ")).expect("a row");
+    assert!(row.starts_with("NCCL          none: NCCL: cannot be used; tried /nowhere/of/this/name: "), "{row}");
+    assert_eq!(row.matches(';').count(), 1, "{row}");
+    assert!(text.contains("\nnot tested\n  every trial: there is no "), "{text}");
+}
+
+#[test]
+fn a_rank_without_a_driver_ends_with_words() {
+    if has_card() {
+        return;
+    }
+    let words = ["--rank", "0", "--size", "1", "--store", "store", "--device", "0", "--timeout", "1"];
+    let output = Command::new(env!("CARGO_BIN_EXE_phalanx")).arg("__gpu_rank").args(words).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("the CUDA driver: cannot be used"));
+}
