@@ -69,7 +69,7 @@ impl<'a> Patience<'a> {
 
     /// Whether the wait has just begun. What is waited for mostly comes at once, and whoever looks often sees it sooner.
     pub(crate) fn is_fresh(&self) -> bool {
-        self.idle < self.crowd.spins().min(GLANCES)
+        self.idle < GLANCES
     }
 
     /// Whether the wait has become a long one, which a sleep is next to.
