@@ -107,8 +107,9 @@ fn ranks_meet_at_a_launchers_store_with_its_key() {
         ));
         meet(joining, rank, 2);
     });
-    let url = format!("tcp://{address}?rank=0&world_size=1&host=false&epoch=4&job=b&key_file={key}");
-    server.advance(4, 0);
+    let url = format!("tcp://{address}?rank=0&world_size=1&host=false&epoch=5&job=b&key_file={key}");
+    // Another epoch, as a launcher begins one: who left the old one may still end a request to the store.
+    server.advance(5, 0);
     meet(Joining::url(&url), 0, 1);
 }
 
