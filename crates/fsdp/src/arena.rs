@@ -33,7 +33,7 @@ impl Arena {
         }
         self.make_room(class, byte_len);
         let buffer = self.group.buffer(byte_len)?;
-        self.count(class, byte_len);
+        self.memory.count(class, byte_len);
         Ok(buffer)
     }
 
@@ -44,7 +44,7 @@ impl Arena {
         }
         self.make_room(class, byte_len);
         let buffer = Buffer::try_zeroed(byte_len).map_err(|error| Error::setup("buffer", error))?;
-        self.count(class, byte_len);
+        self.memory.count(class, byte_len);
         Ok(buffer)
     }
 
@@ -60,28 +60,28 @@ impl Arena {
                 }
             }
         }
-        self.forget(class, buffer.byte_len());
-        self.memory.class_mut(class).idle += buffer.byte_len();
+        self.memory.forget(class, buffer.byte_len());
+        self.memory.keep(class, buffer.byte_len());
         self.idle.push((class, buffer));
     }
 
     /// Takes a buffer back that is not needed soon, so that others may have its memory meanwhile.
     pub(crate) fn free(&mut self, class: Class, buffer: Buffer) {
-        self.forget(class, buffer.byte_len());
+        self.memory.forget(class, buffer.byte_len());
     }
 
     /// Says that a buffer in use is for something else now.
     pub(crate) fn relabel(&mut self, from: Class, to: Class, buffer: &Buffer) {
         let rest = self.rest_of(buffer).map_or(0, |index| self.rests[index].byte_len());
-        self.forget(from, buffer.byte_len() + rest);
-        self.count(to, buffer.byte_len() + rest);
+        self.memory.forget(from, buffer.byte_len() + rest);
+        self.memory.count(to, buffer.byte_len() + rest);
     }
 
     /// An idle buffer of this length.
     fn reuse(&mut self, class: Class, byte_len: usize) -> Option<Buffer> {
         let index = self.idle.iter().position(|(other, buffer)| *other == class && buffer.byte_len() == byte_len)?;
         let buffer = self.wake(index);
-        self.count(class, byte_len);
+        self.memory.count(class, byte_len);
         Some(buffer)
     }
 
@@ -95,7 +95,7 @@ impl Arena {
         let shortest = self.idle.iter().enumerate().filter(longer).min_by_key(|(_, (_, buffer))| buffer.byte_len());
         let index = shortest.map(|(index, _)| index)?;
         let whole = self.wake(index);
-        self.count(class, whole.byte_len());
+        self.memory.count(class, whole.byte_len());
         let (piece, rest) = whole.split_at(byte_len).ok()?;
         self.rests.push(rest);
         Some(piece)
@@ -103,7 +103,7 @@ impl Arena {
 
     fn wake(&mut self, index: usize) -> Buffer {
         let (class, buffer) = self.idle.remove(index);
-        self.memory.class_mut(class).idle -= buffer.byte_len();
+        self.memory.wake(class, buffer.byte_len());
         buffer
     }
 
@@ -127,16 +127,6 @@ impl Arena {
                 None => return,
             }
         }
-    }
-
-    fn count(&mut self, class: Class, byte_len: usize) {
-        let bytes = self.memory.class_mut(class);
-        bytes.current += byte_len;
-        bytes.peak = bytes.peak.max(bytes.current);
-    }
-
-    fn forget(&mut self, class: Class, byte_len: usize) {
-        self.memory.class_mut(class).current -= byte_len;
     }
 }
 

@@ -54,7 +54,29 @@ impl Memory {
         self.classes.iter().map(|bytes| bytes.current + bytes.idle).sum()
     }
 
-    pub(crate) fn class_mut(&mut self, class: Class) -> &mut Bytes {
+    /// Notes a buffer that is in use from here on.
+    pub(crate) fn count(&mut self, class: Class, byte_len: usize) {
+        let bytes = self.class_mut(class);
+        bytes.current += byte_len;
+        bytes.peak = bytes.peak.max(bytes.current);
+    }
+
+    /// Notes that a buffer is not in use any more.
+    pub(crate) fn forget(&mut self, class: Class, byte_len: usize) {
+        self.class_mut(class).current -= byte_len;
+    }
+
+    /// Notes a buffer that is kept for the next.
+    pub(crate) fn keep(&mut self, class: Class, byte_len: usize) {
+        self.class_mut(class).idle += byte_len;
+    }
+
+    /// Notes that a buffer is not kept any more.
+    pub(crate) fn wake(&mut self, class: Class, byte_len: usize) {
+        self.class_mut(class).idle -= byte_len;
+    }
+
+    fn class_mut(&mut self, class: Class) -> &mut Bytes {
         &mut self.classes[class as usize]
     }
 }

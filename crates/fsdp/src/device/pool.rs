@@ -56,7 +56,7 @@ impl<C: Cuda> Pool<C> {
         byte_len: usize,
     ) -> Result<DeviceBuffer<C>> {
         let memory = deck.memory(byte_len)?;
-        self.count(class, byte_len);
+        self.memory.count(class, byte_len);
         self.made += 1;
         Ok(memory)
     }
@@ -77,7 +77,7 @@ impl<C: Cuda> Pool<C> {
                 Block { buffer: whole.clone(), whole, home: class, last: deck.mark()?, on: None }
             }
         };
-        self.count(class, block.whole.byte_len());
+        self.memory.count(class, block.whole.byte_len());
         if block.on.is_some_and(|last| last != stream) {
             deck.order(edge, stream, &block.last)?;
         }
@@ -94,16 +94,16 @@ impl<C: Cuda> Pool<C> {
     ) -> Result<()> {
         let byte_len = block.whole.byte_len();
         deck.record(&block.last, stream)?;
-        self.forget(class, byte_len);
-        self.memory.class_mut(block.home).idle += byte_len;
+        self.memory.forget(class, byte_len);
+        self.memory.keep(block.home, byte_len);
         self.idle.push(Block { on: Some(stream), ..block });
         Ok(())
     }
 
     /// Says that a block in use is for something else now.
     pub(super) fn relabel(&mut self, from: Class, to: Class, block: &Block<C>) {
-        self.forget(from, block.whole.byte_len());
-        self.count(to, block.whole.byte_len());
+        self.memory.forget(from, block.whole.byte_len());
+        self.memory.count(to, block.whole.byte_len());
     }
 
     /// An idle block of this length, or the shortest that is longer where there is no room for another.
@@ -118,7 +118,7 @@ impl<C: Cuda> Pool<C> {
 
     fn wake(&mut self, index: usize) -> Block<C> {
         let block = self.idle.remove(index);
-        self.memory.class_mut(block.home).idle -= block.whole.byte_len();
+        self.memory.wake(block.home, block.whole.byte_len());
         block
     }
 
@@ -142,15 +142,5 @@ impl<C: Cuda> Pool<C> {
             deck.reach(&block.last)?;
             deck.give_up(&block.whole);
         }
-    }
-
-    fn count(&mut self, class: Class, byte_len: usize) {
-        let bytes = self.memory.class_mut(class);
-        bytes.current += byte_len;
-        bytes.peak = bytes.peak.max(bytes.current);
-    }
-
-    fn forget(&mut self, class: Class, byte_len: usize) {
-        self.memory.class_mut(class).current -= byte_len;
     }
 }

@@ -4,6 +4,8 @@ mod card;
 #[path = "../training/company.rs"]
 #[allow(dead_code, reason = "some of it is for the tests on the host")]
 mod company;
+#[path = "../training/draw.rs"]
+mod draw;
 mod halved;
 mod job;
 mod kernels;

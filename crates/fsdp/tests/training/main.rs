@@ -7,6 +7,7 @@ mod company;
 mod counts;
 mod ddp;
 mod doing;
+mod draw;
 mod extension;
 mod failures;
 mod hooks;

@@ -17,6 +17,8 @@ use phalanx_core::{DType, Error, GroupOptions, Layout, Op, ReduceOp};
 use crate::api::{Cuda, CudaCode, Nccl, Process, Stream, Version};
 use crate::group::{DeviceBuffer, DeviceGroup, NcclOptions, PinnedBuffer, Stack};
 
+pub use values::elements;
+
 /// One rank that goes through the list, and its group.
 pub struct Candidate<N: Nccl, C: Cuda, P: Process> {
     stack: Stack<N, C, P>,

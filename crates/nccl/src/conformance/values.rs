@@ -6,8 +6,8 @@ use phalanx_core::{DType, ReduceOp};
 /// What scaled sums scale by.
 pub(super) const FACTOR: f64 = 0.5;
 
-/// Small whole numbers as elements of a type.
-pub(super) fn elements(dtype: DType, values: &[i64]) -> Vec<u8> {
+/// Small whole numbers as elements of a type: sums of a few of them are exact in each.
+pub fn elements(dtype: DType, values: &[i64]) -> Vec<u8> {
     let one = |value: i64| -> Vec<u8> {
         match dtype {
             DType::F64 => (value as f64).to_le_bytes().to_vec(),

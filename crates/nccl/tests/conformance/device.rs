@@ -6,12 +6,13 @@ use std::time::Duration;
 use phalanx_core::recorder::Record;
 use phalanx_core::{DType, Error, GroupOptions, Hook, Layout, Op, OpKind, ReduceOp};
 use phalanx_nccl::api::{Argument, Cuda, Grid, Process};
+use phalanx_nccl::conformance::elements;
 use phalanx_nccl::group::{DeviceBuffer, DeviceGroup, NcclOptions, Stack};
 use phalanx_nccl::kernels;
 use phalanx_nccl::sim::Simulation;
 
 use crate::seats::{DEVICE, clean, seeds};
-use crate::setting::{elements, run};
+use crate::setting::run;
 
 #[test]
 fn a_chain_of_kernels_and_collectives_needs_no_host() {

@@ -2,11 +2,12 @@
 
 use phalanx_core::{DType, ErrorKind, Op, ReduceOp};
 use phalanx_nccl::api::{Cuda, Version};
+use phalanx_nccl::conformance::elements;
 use phalanx_nccl::group::{DeviceBuffer, NcclOptions};
 use phalanx_nccl::sim::Simulation;
 
 use crate::seats::{DEVICE, clean, group, seeds};
-use crate::setting::{Member, elements, run};
+use crate::setting::{Member, run};
 
 /// Sums ones of all ranks in some memory.
 fn sum(member: &Member, memory: &DeviceBuffer<phalanx_nccl::sim::SimCuda>) -> Vec<u8> {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use phalanx_core::DType;
 use phalanx_nccl::api::{Cuda, Stream};
 use phalanx_nccl::group::{DeviceBuffer, NcclOptions, PinnedBuffer};
 use phalanx_nccl::sim::{SimCuda, Simulation};
@@ -59,21 +58,4 @@ impl Member {
         }
         bytes
     }
-}
-
-/// Small whole numbers as elements of a type: sums of a few of them are exact in each.
-pub(crate) fn elements(dtype: DType, values: &[i64]) -> Vec<u8> {
-    let one = |value: i64| -> Vec<u8> {
-        match dtype {
-            DType::F64 => (value as f64).to_le_bytes().to_vec(),
-            DType::F32 => (value as f32).to_le_bytes().to_vec(),
-            DType::F16 => half::f16::from_f64(value as f64).to_le_bytes().to_vec(),
-            DType::BF16 => half::bf16::from_f64(value as f64).to_le_bytes().to_vec(),
-            DType::Complex64 => [value as f32, -(value as f32)].iter().flat_map(|part| part.to_le_bytes()).collect(),
-            DType::Complex128 => [value as f64, -(value as f64)].iter().flat_map(|part| part.to_le_bytes()).collect(),
-            DType::Bool => vec![u8::from(value % 2 != 0)],
-            _ => value.to_le_bytes()[..dtype.byte_len()].to_vec(),
-        }
-    };
-    values.iter().flat_map(|&value| one(value)).collect()
 }

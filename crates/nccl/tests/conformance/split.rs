@@ -1,9 +1,10 @@
 //! Groups that are split from another.
 
 use phalanx_core::{DType, ErrorKind, GroupOptions, Op, ReduceOp};
+use phalanx_nccl::conformance::elements;
 
 use crate::seats::seeds;
-use crate::setting::{elements, run};
+use crate::setting::run;
 
 #[test]
 fn members_have_a_group_and_the_others_go_on() {

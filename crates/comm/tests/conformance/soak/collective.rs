@@ -37,14 +37,14 @@ pub(crate) struct Shape {
 impl Collective {
     /// Some collective of `size` ranks, with buffers of at most `longest` elements.
     pub(super) fn draw(draw: &mut Rng, size: usize, longest: usize) -> Collective {
-        let kind = KINDS[draw.usize(..KINDS.len())];
+        let kind = kinds().nth(draw.usize(..kinds().count())).expect("below their count");
         let all = Collective::shapes(kind);
         Collective::new(all[draw.usize(..all.len())], draw, size, longest)
     }
 
     /// Every collective on every element type with every reduction that it has, of even and uneven parts, apart and in place.
     pub(crate) fn all_shapes() -> Vec<Shape> {
-        KINDS.into_iter().flat_map(Collective::shapes).collect()
+        kinds().flat_map(Collective::shapes).collect()
     }
 
     fn shapes(kind: OpKind) -> Vec<Shape> {
@@ -193,6 +193,11 @@ impl Collective {
     }
 }
 
+/// Operations of all ranks.
+fn kinds() -> impl Iterator<Item = OpKind> {
+    OpKind::ALL.into_iter().filter(|kind| !kind.is_message())
+}
+
 /// The element type with each reduction that an operation may have on it; one that does nothing where it has none.
 fn reductions(kind: OpKind, dtype: DType) -> Vec<(DType, ReduceOp)> {
     if !REDUCTIONS.contains(&kind) {
@@ -209,14 +214,3 @@ const SLICED: [OpKind; 5] =
 const IN_PLACE: [OpKind; 5] =
     [OpKind::AllReduce, OpKind::Reduce, OpKind::Broadcast, OpKind::AllGather, OpKind::ReduceScatter];
 const REDUCTIONS: [OpKind; 3] = [OpKind::AllReduce, OpKind::Reduce, OpKind::ReduceScatter];
-const KINDS: [OpKind; 9] = [
-    OpKind::AllReduce,
-    OpKind::Reduce,
-    OpKind::Broadcast,
-    OpKind::AllGather,
-    OpKind::ReduceScatter,
-    OpKind::AllToAll,
-    OpKind::Gather,
-    OpKind::Scatter,
-    OpKind::Barrier,
-];
