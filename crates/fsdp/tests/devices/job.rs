@@ -105,7 +105,7 @@ impl Job {
         let (replica, shard) = (rank.rank / shards, rank.rank % shards);
         let group = |scope: String, at: usize, size: usize| {
             let (nccl, cuda, process) = (Arc::clone(&rank.nccl), Arc::clone(&rank.cuda), Arc::clone(&rank.process));
-            let options = GroupOptions::default().timeout(Duration::from_secs(5));
+            let options = GroupOptions::default().timeout(Duration::from_millis(500));
             let stack = Stack::new(nccl, cuda, process, DEVICE);
             let (layout, store) = (Layout::one_host(at, size)?, rank.store.scope(&scope));
             DeviceGroup::new(stack, layout, store, NcclOptions::default(), options)
