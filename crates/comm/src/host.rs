@@ -23,7 +23,7 @@ pub(crate) use reunion::Quarrel;
 use crate::bell::Bell;
 use crate::fate::{Fate, Return};
 use crate::lane::{Job, Lane};
-use crate::patience::{Crowd, Patience};
+use crate::patience::{Crowd, Patience, Wariness};
 use crate::post::Post;
 use crate::pulse::Pulse;
 use crate::slot::{Slot, Waiter};
@@ -390,6 +390,7 @@ impl Inner {
     /// Plays what is queued and moves asynchronous messages, until the host is dropped and nothing is left that anybody
     /// counts on.
     fn drive(&self) {
+        Wariness::never();
         let mut patience = Patience::until(&self.bell, self.crowd, None);
         loop {
             if self.lane.is_closed() {

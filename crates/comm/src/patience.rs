@@ -1,5 +1,6 @@
 //! How a thread waits: it spins for a moment, then lets others run, then sleeps until its bell rings.
 
+use std::cell::Cell;
 use std::hint;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,6 +17,8 @@ pub(crate) struct Patience<'a> {
     armed: Option<u32>,
     /// Since when it has been tried.
     since: Option<Instant>,
+    /// Until when this thread looks on because it is wary.
+    looks_until: Option<Instant>,
     is_long: bool,
 }
 
@@ -48,7 +51,7 @@ impl Crowd {
 impl<'a> Patience<'a> {
     /// Patience until then; for ever without an end.
     pub(crate) fn until(bell: &'a Bell, crowd: Crowd, deadline: Option<Instant>) -> Patience<'a> {
-        Patience { bell, crowd, deadline, idle: 0, armed: None, since: None, is_long: false }
+        Patience { bell, crowd, deadline, idle: 0, armed: None, since: None, looks_until: None, is_long: false }
     }
 
     /// Patience for so long from now; for ever if that is beyond what a clock can tell.
@@ -64,7 +67,7 @@ impl<'a> Patience<'a> {
 
     /// Something moved: the next wait begins anew.
     pub(crate) fn renew(&mut self) {
-        (self.idle, self.armed, self.since, self.is_long) = (0, None, None, false);
+        (self.idle, self.armed, self.since, self.looks_until, self.is_long) = (0, None, None, None, false);
     }
 
     /// Whether the wait has just begun. What is waited for mostly comes at once, and whoever looks often sees it sooner.
@@ -100,7 +103,7 @@ impl<'a> Patience<'a> {
             return false;
         }
         match self.armed.take() {
-            _ if self.idle <= self.crowd.spins() + YIELDS => thread::yield_now(),
+            _ if self.idle <= self.crowd.spins() + YIELDS => self.give_way(now),
             Some(armed) => {
                 self.is_long = now.duration_since(*self.since.get_or_insert(now)) >= LONG;
                 self.bell.sleep(armed, left.min(if self.is_long { LONGEST_SLEEP } else { LONG }));
@@ -109,11 +112,67 @@ impl<'a> Patience<'a> {
         }
         true
     }
+
+    /// Lets others run. A thread that is wary looks on for a moment instead, and then sleeps.
+    fn give_way(&mut self, now: Instant) {
+        if self.looks_until.is_none() && (self.crowd == Crowd::Crowded || !Wariness::of_this_thread()) {
+            thread::yield_now();
+            if now.elapsed() >= SLICE {
+                Wariness::begin();
+            }
+        } else if now < *self.looks_until.get_or_insert(now + LOOKS) {
+            self.idle = self.crowd.spins();
+            hint::spin_loop();
+        } else {
+            self.idle = self.crowd.spins() + YIELDS;
+        }
+    }
+}
+
+/// What a thread has learned of the core that it runs on. To yield to a busy program is to lose its whole slice: whatever comes first
+/// is there long before the core is, and peers that waited for this rank went to sleep.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wariness {
+    /// For how many waits it yields no more.
+    Waits(u32),
+    /// Whoever has the core needs it more.
+    Never,
+}
+
+impl Wariness {
+    /// This thread works for others of its process, and may well be late where they compute.
+    pub(crate) fn never() {
+        WARINESS.set(Wariness::Never);
+    }
+
+    /// Whether this wait is one without yields.
+    fn of_this_thread() -> bool {
+        let Wariness::Waits(left @ 1..) = WARINESS.get() else { return false };
+        WARINESS.set(Wariness::Waits(left - 1));
+        true
+    }
+
+    /// A slice was lost.
+    fn begin() {
+        if let Wariness::Waits(_) = WARINESS.get() {
+            WARINESS.set(Wariness::Waits(WARY));
+        }
+    }
+}
+
+thread_local! {
+    static WARINESS: Cell<Wariness> = const { Cell::new(Wariness::Waits(0)) };
 }
 
 const GLANCES: u32 = 16;
 const SPINS: u32 = 100;
 const YIELDS: u32 = 200;
+/// A yield that takes this long was to a program that computes.
+const SLICE: Duration = Duration::from_micros(500);
+/// How many waits a thread remembers that for, of those that came as far as to yield.
+const WARY: u32 = 256;
+/// How long a wary thread looks on: what it waits for is on its way mostly, and a sleep takes as long.
+const LOOKS: Duration = Duration::from_micros(50);
 /// Ranks are often this late, but not without a reason.
 const LONG: Duration = Duration::from_millis(50);
 /// Bounds how late a deadline that nobody sleeps for is noticed, and what a missed ring could ever cost.
@@ -127,6 +186,15 @@ mod tests {
     fn ranks_are_crowded_where_there_are_more_than_cores() {
         let crowds = [(2, 2), (3, 2), (8, 1)].map(|(ranks, cores)| Crowd::of(ranks, cores));
         assert_eq!(crowds, [Crowd::Spread, Crowd::Crowded, Crowd::Spread]);
+    }
+
+    #[test]
+    fn a_thread_that_lost_a_slice_yields_no_more_for_a_while() {
+        Wariness::begin();
+        assert!((0..WARY).all(|_| Wariness::of_this_thread()) && !Wariness::of_this_thread());
+        Wariness::never();
+        Wariness::begin();
+        assert!(!Wariness::of_this_thread());
     }
 
     #[test]
