@@ -120,7 +120,8 @@ impl Style {
 pub(crate) const OFFER_BYTE_LEN: usize = SLOT_BYTE_LEN + Fingerprint::BYTE_LEN;
 /// Room for what is under way on a link: several of the pieces that it moves, and small enough for the second-level cache.
 pub(crate) const RING_BYTE_LEN: usize = 256 << 10;
-/// Small enough that what is published is still in the second-level cache when the peers read it.
-const SLOT_BYTE_LEN: usize = 128 << 10;
+/// Small enough that what is published is still in the second-level cache when the peers read it, and a little more than a power
+/// of two: a plan leaves some bytes for each rank's rounding, and cuts what is a power of two into as many whole lines all the same.
+const SLOT_BYTE_LEN: usize = 129 << 10;
 /// What tells an offer apart lies on the line that says that it is there, and the elements begin with the next.
 const _: () = assert!(Fingerprint::BYTE_LEN == phalanx_mem::board::HEAD);

@@ -88,7 +88,7 @@ impl Case {
             Kind::Barrier => (0, 0),
         };
         let buffer = |count: usize| match memory {
-            Memory::Ordinary => Ok(Buffer::from_vec(vec![0_u8; count * self.dtype.byte_len()])),
+            Memory::Ordinary => Ok(Buffer::zeroed(count * self.dtype.byte_len())),
             Memory::Shared => group.buffer(count * self.dtype.byte_len()),
         };
         Ok(Buffers { input: buffer(input)?, output: buffer(output)? })

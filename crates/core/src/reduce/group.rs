@@ -1,24 +1,27 @@
-//! Groups of 16-bit floats, converted by instructions that the compiler does not find by itself.
+//! Groups of floats, converted and made canonical by instructions that the compiler does not find by itself.
 //!
 //! The order of the accumulators within a group is the group's own business: whatever it widens it also narrows.
 
+use bytemuck::Pod;
+
 use super::isa::Isa;
 
-/// Bytes of a group.
-pub(super) const BYTES: usize = 64;
 /// Elements, and accumulators, of a group.
-pub(super) const LANES: usize = BYTES / size_of::<u16>();
+pub(super) const LANES: usize = 32;
 
 /// A machine that converts a group at a time.
 pub(super) trait Group<W>: Copy {
+    /// The bytes of a group.
+    type Bytes: Pod;
+
     /// The group of `isa`, if it has one.
     fn on(isa: Isa) -> Option<Self>;
 
     /// The elements as accumulators, exactly.
-    fn widen(self, bytes: &[u8; BYTES]) -> [W; LANES];
+    fn widen(self, bytes: &Self::Bytes) -> [W; LANES];
 
     /// The accumulators as elements: rounded once, NaNs canonical.
-    fn narrow(self, wide: [W; LANES]) -> [u8; BYTES];
+    fn narrow(self, wide: [W; LANES]) -> Self::Bytes;
 }
 
 /// The group of lanes that have none.
@@ -26,16 +29,18 @@ pub(super) trait Group<W>: Copy {
 pub(super) enum NoGroup {}
 
 impl<W> Group<W> for NoGroup {
+    type Bytes = u8;
+
     #[inline(always)]
     fn on(_isa: Isa) -> Option<NoGroup> {
         None
     }
 
-    fn widen(self, _bytes: &[u8; BYTES]) -> [W; LANES] {
+    fn widen(self, _bytes: &u8) -> [W; LANES] {
         match self {}
     }
 
-    fn narrow(self, _wide: [W; LANES]) -> [u8; BYTES] {
+    fn narrow(self, _wide: [W; LANES]) -> u8 {
         match self {}
     }
 }

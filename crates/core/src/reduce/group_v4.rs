@@ -5,8 +5,12 @@ use std::arch::x86_64::{__m256i, __m512, __m512i};
 use pulp::cast;
 use pulp::x86::V4;
 
-use super::group::{BYTES, Group, LANES};
+use super::group::{Group, LANES};
 use super::isa::Isa;
+
+/// Binary32, of which only NaNs change.
+#[derive(Clone, Copy)]
+pub(super) struct Singles(V4);
 
 /// Binary16, converted in hardware.
 #[derive(Clone, Copy)]
@@ -17,7 +21,32 @@ pub(super) struct Halves(V4);
 #[derive(Clone, Copy)]
 pub(super) struct Brains(V4);
 
+impl Group<f32> for Singles {
+    type Bytes = [u8; LANES * size_of::<f32>()];
+
+    #[inline(always)]
+    fn on(isa: Isa) -> Option<Singles> {
+        match isa {
+            Isa::V4(v4) => Some(Singles(v4)),
+            Isa::Portable => None,
+        }
+    }
+
+    #[inline(always)]
+    fn widen(self, bytes: &Self::Bytes) -> [f32; LANES] {
+        cast(*bytes)
+    }
+
+    #[inline(always)]
+    fn narrow(self, wide: [f32; LANES]) -> Self::Bytes {
+        let [first, last]: [__m512; 2] = cast(wide);
+        cast([canonical(self.0, first), canonical(self.0, last)])
+    }
+}
+
 impl Group<f32> for Halves {
+    type Bytes = [u8; LANES * size_of::<u16>()];
+
     #[inline(always)]
     fn on(isa: Isa) -> Option<Halves> {
         match isa {
@@ -27,14 +56,14 @@ impl Group<f32> for Halves {
     }
 
     #[inline(always)]
-    fn widen(self, bytes: &[u8; BYTES]) -> [f32; LANES] {
+    fn widen(self, bytes: &Self::Bytes) -> [f32; LANES] {
         let simd = self.0.avx512f;
         let [first, last]: [__m256i; 2] = cast(*bytes);
         cast([simd._mm512_cvtph_ps(first), simd._mm512_cvtph_ps(last)])
     }
 
     #[inline(always)]
-    fn narrow(self, wide: [f32; LANES]) -> [u8; BYTES] {
+    fn narrow(self, wide: [f32; LANES]) -> Self::Bytes {
         const NEAREST_EVEN: i32 = 0;
         let simd = self.0.avx512f;
         let [first, last]: [__m512; 2] = cast(wide);
@@ -45,6 +74,8 @@ impl Group<f32> for Halves {
 }
 
 impl Group<f32> for Brains {
+    type Bytes = [u8; LANES * size_of::<u16>()];
+
     #[inline(always)]
     fn on(isa: Isa) -> Option<Brains> {
         match isa {
@@ -54,7 +85,7 @@ impl Group<f32> for Brains {
     }
 
     #[inline(always)]
-    fn widen(self, bytes: &[u8; BYTES]) -> [f32; LANES] {
+    fn widen(self, bytes: &Self::Bytes) -> [f32; LANES] {
         let simd = self.0.avx512f;
         let words: __m512i = cast(*bytes);
         let upper = simd._mm512_and_si512(words, simd._mm512_set1_epi32(UPPER));
@@ -62,7 +93,7 @@ impl Group<f32> for Brains {
     }
 
     #[inline(always)]
-    fn narrow(self, wide: [f32; LANES]) -> [u8; BYTES] {
+    fn narrow(self, wide: [f32; LANES]) -> Self::Bytes {
         let simd = self.0.avx512f;
         let [lower, upper]: [__m512; 2] = cast(wide);
         let lower = simd._mm512_srli_epi32::<16>(round_to_upper(self.0, cast(canonical(self.0, lower))));

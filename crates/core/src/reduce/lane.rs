@@ -10,9 +10,9 @@ use num_complex::Complex;
 use super::float16;
 use super::group::{Group, NoGroup};
 #[cfg(not(target_arch = "x86_64"))]
-use super::group::{NoGroup as Brains, NoGroup as Halves};
+use super::group::{NoGroup as Brains, NoGroup as Halves, NoGroup as Singles};
 #[cfg(target_arch = "x86_64")]
-use super::group_v4::{Brains, Halves};
+use super::group_v4::{Brains, Halves, Singles};
 use crate::Bool;
 
 /// An element that accumulates as a `W`.
@@ -28,9 +28,9 @@ pub(super) trait Lane<W>: Pod {
 }
 
 macro_rules! floats {
-    ($($float:ty),*) => {$(
+    ($($float:ty: $group:ty),*) => {$(
         impl Lane<$float> for $float {
-            type Group = NoGroup;
+            type Group = $group;
 
             #[inline(always)]
             fn widen(self) -> $float {
@@ -77,7 +77,7 @@ macro_rules! integers {
     )*};
 }
 
-floats!(f32, f64);
+floats!(f32: Singles, f64: NoGroup);
 integers!(i8 => i8, u8 => u8, i16 => i16, u16 => u16, i32 => i32, u32 => u32, i64 => i64, u64 => u64);
 integers!(i8 => i64, u8 => i64, i16 => i64, u16 => i64, i32 => i64, u32 => i64, i64 => i128, u64 => i128);
 

@@ -2,6 +2,8 @@
 //!
 //! Slices of one call hold equally many elements. Everything is inlined into the kernel, whose instruction set it takes.
 
+use bytemuck::Pod;
+
 use super::group::{Group, LANES};
 use super::isa::Isa;
 use super::lane::{Lane, elements, load, store};
@@ -12,8 +14,8 @@ pub(super) fn fold_all<L: Lane<W>, W: Copy>(isa: Isa, bytes: &mut [u8], incoming
     let Some(group) = L::Group::on(isa) else {
         return fold_each::<L, W>(bytes, incoming, join);
     };
-    let (places, bytes) = bytes.as_chunks_mut();
-    let (groups, incoming) = incoming.as_chunks();
+    let (places, bytes) = groups_mut(bytes);
+    let (groups, incoming) = groups(incoming);
     for (place, incoming) in places.iter_mut().zip(groups) {
         let (a, b) = (group.widen(place), group.widen(incoming));
         *place = group.narrow(join_lanes(a, b, &join));
@@ -27,7 +29,7 @@ pub(super) fn map_all<L: Lane<W>, W: Copy>(isa: Isa, bytes: &mut [u8], change: i
     let Some(group) = L::Group::on(isa) else {
         return map_each::<L, W>(bytes, change);
     };
-    let (places, bytes) = bytes.as_chunks_mut();
+    let (places, bytes) = groups_mut(bytes);
     for place in places {
         *place = group.narrow(each_lane(group.widen(place), &change));
     }
@@ -47,7 +49,7 @@ pub(super) fn join_two<L: Lane<W>, W: Copy>(
         return join_two_each::<L, W>(totals, left, right, join);
     };
     let (whole, totals) = totals.as_chunks_mut::<LANES>();
-    let ((lefts, left), (rights, right)) = (left.as_chunks(), right.as_chunks());
+    let ((lefts, left), (rights, right)) = (groups(left), groups(right));
     for ((total, left), right) in whole.iter_mut().zip(lefts).zip(rights) {
         let (a, b) = (group.widen(left), group.widen(right));
         *total = join_lanes(a, b, &join);
@@ -62,7 +64,7 @@ pub(super) fn join_all<L: Lane<W>, W: Copy>(isa: Isa, totals: &mut [W], operand:
         return join_each::<L, W>(totals, operand, join);
     };
     let (whole, totals) = totals.as_chunks_mut::<LANES>();
-    let (groups, operand) = operand.as_chunks();
+    let (groups, operand) = groups(operand);
     for (total, operand) in whole.iter_mut().zip(groups) {
         let wide = group.widen(operand);
         *total = join_lanes(*total, wide, &join);
@@ -76,12 +78,25 @@ pub(super) fn narrow_all<L: Lane<W>, W: Copy>(isa: Isa, bytes: &mut [u8], totals
     let Some(group) = L::Group::on(isa) else {
         return narrow_each::<L, W>(bytes, totals, settle);
     };
-    let (places, bytes) = bytes.as_chunks_mut();
+    let (places, bytes) = groups_mut(bytes);
     let (whole, totals) = totals.as_chunks::<LANES>();
     for (place, total) in places.iter_mut().zip(whole) {
         *place = group.narrow(each_lane(*total, &settle));
     }
     narrow_each::<L, W>(bytes, totals, settle);
+}
+
+/// The whole groups, and the bytes behind them.
+#[inline(always)]
+fn groups<B: Pod>(bytes: &[u8]) -> (&[B], &[u8]) {
+    let (whole, rest) = bytes.split_at(bytes.len() / size_of::<B>() * size_of::<B>());
+    (bytemuck::cast_slice(whole), rest)
+}
+
+#[inline(always)]
+fn groups_mut<B: Pod>(bytes: &mut [u8]) -> (&mut [B], &mut [u8]) {
+    let (whole, rest) = bytes.split_at_mut(bytes.len() / size_of::<B>() * size_of::<B>());
+    (bytemuck::cast_slice_mut(whole), rest)
 }
 
 /// Joins lane by lane.
