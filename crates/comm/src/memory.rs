@@ -6,8 +6,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use phalanx_core::link::{Lease, Link, LinkError, View, Windows};
-use phalanx_mem::board::{BoardError, Seat};
+use phalanx_core::link::{Lease, Link, LinkError, View, Wanted, Windows};
+use phalanx_mem::board::{self, BoardError, Seat};
 use phalanx_mem::ring::{Consumer, Producer, RingError};
 
 use crate::bell::Bell;
@@ -54,6 +54,12 @@ impl BoardWindows {
         self.neighbours = Some(neighbours);
         self
     }
+
+    /// The lease, and whether the peers can fetch what it lets them.
+    fn with_reach(&mut self, lease: Lease) -> (Lease, bool) {
+        let reaches = |peers: &mut Box<dyn Neighbours>| peers.can_fetch();
+        (lease, lease == Lease::Fetch && self.neighbours.as_mut().is_some_and(reaches))
+    }
 }
 
 impl Link for MemoryLink {
@@ -86,10 +92,26 @@ impl Drop for MemoryLink {
 
 impl Windows for BoardWindows {
     fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], lease: Lease) -> Result<bool, LinkError> {
-        let fetched = lease == Lease::Fetch && self.neighbours.as_mut().is_some_and(|peers| peers.can_fetch());
-        let made = self.seat.try_offer(head, parts, (lease, fetched)).map_err(board_error)?;
+        let lease = self.with_reach(lease);
+        let made = self.seat.try_offer(head, parts, lease).map_err(board_error)?;
         self.has_news |= made;
         Ok(made)
+    }
+
+    fn try_offer_beside(
+        &mut self,
+        head: &[u8],
+        part: &[u8],
+        lease: Lease,
+        wanted: Wanted,
+        fill: &mut dyn FnMut(&mut [u8], View<'_>) -> bool,
+    ) -> bool {
+        let (lease, viewed) = (self.with_reach(lease), (wanted.rank, wanted.offer + 1));
+        let made = self
+            .seat
+            .try_offer_beside(head, part, lease, viewed, &mut |room, view| fill(room, seen(view, wanted.part.clone())));
+        self.has_news |= made;
+        made
     }
 
     fn announce(&mut self) {
@@ -108,7 +130,7 @@ impl Windows for BoardWindows {
 
     fn view(&self, rank: usize, offer: u64, part: Range<usize>) -> Result<Option<View<'_>>, LinkError> {
         let view = self.seat.view(rank, offer + 1).map_err(board_error)?;
-        Ok(view.map(|view| View { head: view.head(), part: view.part(part) }))
+        Ok(view.map(|view| seen(view, part)))
     }
 
     fn fetch(&mut self, rank: usize, address: usize, into: &mut [u8]) -> Result<(), LinkError> {
@@ -149,6 +171,10 @@ impl Drop for BoardWindows {
         self.seat.leave();
         Bell::ring_all(&self.bells);
     }
+}
+
+fn seen(view: board::View<'_>, part: Range<usize>) -> View<'_> {
+    View { head: view.head(), part: view.part(part) }
 }
 
 /// How much is moved at a time: the other side learns of a piece while the next one is copied, so that both copy at once.

@@ -33,6 +33,18 @@ pub trait Windows: Send {
     /// or before [`try_settle`](Windows::try_settle), may be read where they are instead of being copied.
     fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], lease: Lease) -> Result<bool, LinkError>;
 
+    /// Makes the next offer of this part if nothing is missing for it now and what is `wanted` can be viewed: `fill` copies the part to
+    /// the room for it while it reads the view. False, and nothing is offered, where anything is missing or wrong, where the part would not
+    /// be copied, and when `fill` says so: the offer and the view one by one tell what it is.
+    fn try_offer_beside(
+        &mut self,
+        head: &[u8],
+        part: &[u8],
+        lease: Lease,
+        wanted: Wanted,
+        fill: &mut dyn FnMut(&mut [u8], View<'_>) -> bool,
+    ) -> bool;
+
     /// Wakes the peers that sleep until they see an offer, or that their memory is their own again. Called once after
     /// however many of these, because to find out who sleeps takes longer than an offer.
     fn announce(&mut self) {}
@@ -62,6 +74,17 @@ pub trait Windows: Send {
 
     /// The most bytes that fit one offer, its head included.
     fn slot_byte_len(&self) -> usize;
+}
+
+/// A part of a rank's offer with this number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Whose offer.
+    pub rank: usize,
+    /// Which.
+    pub offer: u64,
+    /// The part, behind the head.
+    pub part: Range<usize>,
 }
 
 /// What one rank sees of another's offer.

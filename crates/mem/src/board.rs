@@ -41,6 +41,7 @@
 
 #[cfg(all(test, loom))]
 mod loom_model;
+mod offer;
 mod shape;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -48,10 +49,10 @@ mod view;
 
 use std::cell::Cell;
 
+pub use offer::Lease;
 pub use shape::HEAD;
 use shape::Shape;
-use smallvec::SmallVec;
-use view::{Kind, Place, place};
+use view::Kind;
 pub use view::{Seen, View};
 
 use crate::region::{PlaceError, Region};
@@ -95,17 +96,6 @@ pub struct Seat {
     referred: u64,
     /// Whether a peer's memory was viewed, or told where it is.
     has_borrowed: Cell<bool>,
-}
-
-/// What may become of the parts of an offer besides being copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Lease {
-    /// They are written again at any time.
-    None,
-    /// They are not written before the peers are past viewing, so that these may look at them where they are.
-    View,
-    /// The same, and the peers do nothing but copy them: they may also fetch them from where they cannot look.
-    Fetch,
 }
 
 impl Seat {
@@ -177,39 +167,6 @@ impl Seat {
         self.shape.slot_byte_len
     }
 
-    /// Offers a copy of `head` and `parts`, one after the other, to all members as the next phase; false while a peer may
-    /// still view what it overwrites. `head` has [`HEAD`] bytes. Parts that the `lease` lets be viewed and that lie in this member's heap are
-    /// referred to instead, if they are long enough for that to pay; others that may be fetched, where `fetched` says that the peers can.
-    ///
-    /// # Errors
-    ///
-    /// [`TooLong`](BoardError::TooLong) when the bytes do not fit a slot, [`Closed`](BoardError::Closed) when this seat
-    /// or one that it would wait for was left, and [`Corrupt`](BoardError::Corrupt) when a peer's number is nonsense.
-    pub fn try_offer(
-        &mut self,
-        head: &[u8],
-        parts: &[&[u8]],
-        (lease, fetched): (Lease, bool),
-    ) -> Result<bool, BoardError> {
-        let byte_len = parts.iter().fold(head.len(), |sum, part| sum.saturating_add(part.len()));
-        if self.left {
-            return Err(BoardError::Closed { member: self.member });
-        }
-        if lease != Lease::None
-            && byte_len >= WORTH_REFERRING
-            && let Some(places) = self.places(parts)
-        {
-            return self.publish(head, &[places.as_flattened()], REFERS);
-        }
-        if lease == Lease::Fetch && fetched && byte_len >= WORTH_FETCHING {
-            // Exposed: the peers see what is there although no code of this process shows it to them.
-            let address = |part: &&[u8]| place(part.as_ptr().expose_provenance(), part.len());
-            let places: SmallVec<[Place; 8]> = parts.iter().map(address).collect();
-            return self.publish(head, &[places.as_flattened()], AWAY);
-        }
-        self.publish(head, parts, 0)
-    }
-
     /// Says that this member reads nothing of the phases so far any more, and asks whether all peers have said so that may
     /// still read what this member's offers refer to.
     pub fn try_settle(&mut self) -> bool {
@@ -233,46 +190,6 @@ impl Seat {
             && member != self.member
             && word(self.shape.done(member)) < self.referred
             && word(self.shape.left(member)) == 0
-    }
-
-    fn publish(&mut self, head: &[u8], parts: &[&[u8]], kind: u64) -> Result<bool, BoardError> {
-        let slot_byte_len = self.shape.slot_byte_len;
-        let byte_len = parts.iter().fold(head.len(), |sum, part| sum.saturating_add(part.len()));
-        if byte_len > slot_byte_len {
-            return Err(BoardError::TooLong { byte_len, slot_byte_len });
-        }
-        if !self.may_overwrite()? {
-            return Ok(false);
-        }
-        let next = self.phase + 1;
-        // SAFETY: no seat may view the offer in this slot any more, and only this seat writes it: *Why a view stays*.
-        unsafe { self.region.write(self.shape.offer(self.member, next), head) };
-        let mut at = self.shape.rest(self.member, next, byte_len - head.len());
-        for part in parts {
-            // SAFETY: as above.
-            unsafe { self.region.write(at, part) };
-            at += part.len();
-        }
-        self.region.word(self.shape.length(self.member, next)).store(byte_len as u64 | kind, Ordering::Relaxed);
-        self.region.word(self.shape.number(self.member, next)).store(next, Ordering::Release);
-        self.phase = next;
-        if kind != 0 {
-            self.referred = next;
-        }
-        Ok(true)
-    }
-
-    /// Where the parts are in this member's heap; none unless all are there.
-    fn places(&self, parts: &[&[u8]]) -> Option<SmallVec<[Place; 8]>> {
-        let heap = self.heaps.get(self.member)?;
-        parts.iter().map(|part| heap.offset_of(part).map(|start| place(start, part.len()))).collect()
-    }
-
-    /// The members that hold the next offer up, because they may still view what it overwrites.
-    pub fn behind(&self) -> Vec<usize> {
-        let needed = self.needed();
-        let late = |&member: &usize| self.has_offered(member, needed) == Ok(false);
-        (0..self.shape.members).filter(|&member| member != self.member).filter(late).collect()
     }
 
     /// What `member` offered as its `phase`-th offer, from 1 on; none if it has not yet.
@@ -346,26 +263,6 @@ impl Seat {
             referred: 0,
             has_borrowed: Cell::new(false),
         })
-    }
-
-    /// The phase that all peers must have reached before the next offer overwrites what they may view until then.
-    fn needed(&self) -> u64 {
-        (self.phase + 1 + LOOKBACK as u64).saturating_sub(SLOTS as u64)
-    }
-
-    /// Whether all peers are past viewing what the next offer overwrites. Looks only at peers not known to be.
-    fn may_overwrite(&mut self) -> Result<bool, BoardError> {
-        let needed = self.needed();
-        for peer in 0..self.shape.members {
-            if peer == self.member || self.seen[peer] >= needed {
-                continue;
-            }
-            if !self.awaits(peer, needed)? {
-                return Ok(false);
-            }
-            self.seen[peer] = needed;
-        }
-        Ok(true)
     }
 
     /// Whether a member has made an offer; an error when it has left and never will.
@@ -458,9 +355,5 @@ const REFERS: u64 = 1 << 63;
 /// The same, with addresses of the member's process.
 const AWAY: u64 = 1 << 62;
 const KINDS: u64 = REFERS | AWAY;
-/// Shorter ones are copied: to have said that they were read costs the peers more.
-const WORTH_REFERRING: usize = 4 << 10;
-/// The same for what is fetched, which takes a call of the system for each part. By measurement: see docs/performance.md.
-const WORTH_FETCHING: usize = 16 << 10;
 const RUN_AHEAD: u64 = (SLOTS - LOOKBACK) as u64;
 const _: () = assert!(LOOKBACK >= 1 && SLOTS > LOOKBACK, "the slowest member can always offer");

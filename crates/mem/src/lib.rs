@@ -14,6 +14,7 @@ mod buffer;
 mod cells;
 #[cfg(not(loom))]
 mod claims;
+mod expect;
 pub mod first;
 #[cfg(not(loom))]
 mod heap;
@@ -37,6 +38,7 @@ pub use allocation::OutOfMemory;
 pub use buffer::{Buffer, CastError, SplitError};
 #[cfg(not(loom))]
 pub use cells::{Cells, Word};
+pub use expect::expect_writes;
 #[cfg(not(loom))]
 pub use heap::Heap;
 pub use origin::Origin;

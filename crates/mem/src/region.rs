@@ -136,6 +136,24 @@ impl Region {
         unsafe { slice::from_raw_parts(source.as_ptr(), byte_len) }
     }
 
+    /// Lends payload to be written.
+    ///
+    /// # Safety
+    ///
+    /// No thread of this process touches the range while the slice lives, and no word is in it.
+    #[inline]
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the memory is shared, and whoever calls promises that nobody else has this part"
+    )]
+    pub(crate) unsafe fn lend_mut(&self, range: Range<usize>) -> &mut [u8] {
+        let byte_len = range.len();
+        let target = self.at(range.clone());
+        self.shadow().writes(range);
+        // SAFETY: the range is inside the region, which lives as long as `self`, is initialised and the caller's alone.
+        unsafe { slice::from_raw_parts_mut(target.as_ptr(), byte_len) }
+    }
+
     /// The first byte of a range, which must be inside the region.
     #[inline]
     fn at(&self, range: Range<usize>) -> NonNull<u8> {

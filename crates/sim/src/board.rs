@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use phalanx_core::link::{Lease, LinkError, Seen, View, Windows};
+use phalanx_core::link::{Lease, LinkError, Seen, View, Wanted, Windows};
 
 use crate::network::{Shared, lock};
 
@@ -53,6 +53,30 @@ impl Seat {
         (0..self.hosts.len()).filter(|&rank| self.hosts[rank] == self.hosts[self.me] && rank != self.me)
     }
 
+    /// Whether an offer of so many bytes can be made now.
+    fn has_room(&self, byte_len: usize) -> Result<bool, LinkError> {
+        if byte_len > self.slot_byte_len {
+            let text = format!("an offer of {byte_len} bytes in slots of {}", self.slot_byte_len);
+            return Err(LinkError::Failed(text));
+        }
+        let network = lock(&self.network);
+        match self.mates().find(|&mate| network.offers[mate] < self.needed()) {
+            Some(mate) if network.left[mate] => Err(LinkError::Closed { rank: Some(mate) }),
+            held_up => Ok(held_up.is_none()),
+        }
+    }
+
+    fn show(&mut self, head: Vec<u8>, bytes: Vec<u8>) {
+        let mut network = lock(&self.network);
+        let from = network.arrival();
+        network.shows.push(from);
+        network.moved += (head.len() + bytes.len()) as u64;
+        network.offers[self.me] += 1;
+        let place = self.board.offers[self.me].get(self.made as usize).expect("no more offers than were planned");
+        place.get_or_init(|| Offer { head, bytes, from });
+        self.made += 1;
+    }
+
     /// How many offers everybody must have made before the next one may take its slot.
     fn needed(&self) -> u64 {
         (self.made + 1 + LOOKBACK).saturating_sub(SLOTS)
@@ -62,25 +86,29 @@ impl Seat {
 impl Windows for Seat {
     fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], _lease: Lease) -> Result<bool, LinkError> {
         let (head, bytes) = (head.to_vec(), parts.concat());
-        if head.len() + bytes.len() > self.slot_byte_len {
-            let text = format!("an offer of {} bytes in slots of {}", bytes.len(), self.slot_byte_len);
-            return Err(LinkError::Failed(text));
+        let made = self.has_room(head.len() + bytes.len())?;
+        if made {
+            self.show(head, bytes);
         }
-        let mut network = lock(&self.network);
-        match self.mates().find(|&mate| network.offers[mate] < self.needed()) {
-            Some(mate) if network.left[mate] => return Err(LinkError::Closed { rank: Some(mate) }),
-            Some(_) => return Ok(false),
-            None => {}
+        Ok(made)
+    }
+
+    fn try_offer_beside(
+        &mut self,
+        head: &[u8],
+        part: &[u8],
+        _lease: Lease,
+        wanted: Wanted,
+        fill: &mut dyn FnMut(&mut [u8], View<'_>) -> bool,
+    ) -> bool {
+        let Ok(Some(view)) = self.view(wanted.rank, wanted.offer, wanted.part) else { return false };
+        let mut room = vec![0; part.len()];
+        let made = self.has_room(head.len() + room.len()) == Ok(true) && fill(&mut room, view);
+        if made {
+            assert_eq!(room, part, "the room is filled with what is offered");
+            self.show(head.to_vec(), room);
         }
-        let from = network.arrival();
-        network.shows.push(from);
-        network.moved += (head.len() + bytes.len()) as u64;
-        network.offers[self.me] += 1;
-        let place = self.board.offers[self.me].get(self.made as usize);
-        let place = place.ok_or_else(|| LinkError::Failed("more offers than were planned".to_owned()))?;
-        place.get_or_init(|| Offer { head, bytes, from });
-        self.made += 1;
-        Ok(true)
+        made
     }
 
     fn offers(&self) -> u64 {

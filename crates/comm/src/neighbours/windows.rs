@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use phalanx_core::link::{Lease, LinkError, View, Windows};
+use phalanx_core::link::{Lease, LinkError, View, Wanted, Windows};
 
 use super::ending::Ending;
 use crate::memory::BoardWindows;
@@ -46,6 +46,18 @@ impl Windows for NeighbourWindows {
     fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], lease: Lease) -> Result<bool, LinkError> {
         let made = self.board.try_offer(head, parts, lease);
         self.judged(made, false)
+    }
+
+    fn try_offer_beside(
+        &mut self,
+        head: &[u8],
+        part: &[u8],
+        lease: Lease,
+        wanted: Wanted,
+        fill: &mut dyn FnMut(&mut [u8], View<'_>) -> bool,
+    ) -> bool {
+        let seat = self.seat_of(wanted.rank);
+        seat.is_ok_and(|seat| self.board.try_offer_beside(head, part, lease, Wanted { rank: seat, ..wanted }, fill))
     }
 
     fn announce(&mut self) {

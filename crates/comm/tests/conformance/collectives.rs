@@ -1,7 +1,7 @@
 //! Every collective: blocking and asynchronous, even and uneven, apart and in place.
 
 use half::bf16;
-use phalanx_core::{Element, Group, ReduceOp};
+use phalanx_core::{Counts, DType, Element, Group, Op, ReduceOp};
 
 use crate::case::{Case, Sample};
 use crate::setting::{Setting, WORLDS};
@@ -69,6 +69,23 @@ pub(crate) fn elements(setting: &Setting) {
                 play::<bf16>(kind, group, &case);
                 play::<f32>(kind, group, &case);
                 play::<i64>(kind, group, &case);
+            }
+        });
+    }
+}
+
+/// One rank gets everything and the others nothing, in place and in several segments.
+pub(crate) fn to_one_alone(setting: &Setting) {
+    const LEN: usize = 400_000;
+    for size in [2, 3] {
+        setting.run(size, |group| {
+            for alone in 0..size {
+                let counts: Vec<usize> = (0..size).map(|rank| if rank == alone { LEN } else { 0 }).collect();
+                let case = Case::new(alone as u64, size, LEN);
+                let mut data: Vec<u8> = case.given(group.rank(), 0, LEN);
+                let op = Op::ReduceScatter { counts: Counts::uneven(&counts), reduce: ReduceOp::Sum };
+                group.run_bytes(op, DType::U8, None, None, &mut data).unwrap();
+                assert!(group.rank() != alone || data == case.sum(0, LEN), "rank {alone} of {size}");
             }
         });
     }

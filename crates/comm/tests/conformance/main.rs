@@ -40,7 +40,7 @@ macro_rules! conformance {
 
             const SETTING: Setting = Setting { make: $make };
 
-            conformance!(@tests collectives: blocking, asynchronous, roots, elements);
+            conformance!(@tests collectives: blocking, asynchronous, roots, elements, to_one_alone);
             conformance!(@tests messages: by_tag, any_source, out_of_order, long, batches, futures, from_several_threads);
             conformance!(@tests asynchronous: several_in_flight, dropped_early, leaked, wait_timeout, awaited, taken_twice);
             conformance!(@tests reductions: every_operation_and_type, scaled);

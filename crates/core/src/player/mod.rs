@@ -1,5 +1,6 @@
 //! The player: carries out one rank's schedule over a mesh, a poll at a time. It never waits, sleeps or asks the time.
 
+mod beside;
 mod frame;
 mod local;
 mod memory;
@@ -12,6 +13,7 @@ pub(crate) use frame::{Head, Incoming, Outgoing, Part};
 pub use memory::Data;
 use memory::Memory;
 use moving::{Moving, STAGED};
+use viewing::Join;
 
 use crate::error::{PeerReason, Stuck, Waiting};
 use crate::fingerprint::Fingerprint;
@@ -87,7 +89,12 @@ impl Player {
 
     fn play(&mut self, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
         let mut moved = false;
-        while let Some(step) = self.schedule.steps.get(self.at) {
+        let steps = &self.schedule.steps;
+        while let Some(step) = steps.get(self.at) {
+            if self.hands.take_both(step, steps.get(self.at + 1), data, mesh)? {
+                (self.at, moved) = (self.at + 2, true);
+                continue;
+            }
             match self.hands.take(step, data, mesh)? {
                 Progress::Done => (self.at, moved) = (self.at + 1, true),
                 Progress::Idle if !moved => return Ok(Progress::Idle),
@@ -160,10 +167,25 @@ impl Hands {
             }
             Step::PullAll { from, offer, own, place, into, whole } => {
                 let offer = self.first_offer.unwrap_or_default() + *offer as u64;
-                viewing::pull_all(task, (from, offer), (*own, *place), (*into, *whole), &mut memory, mesh)
+                let join = Join { from: (from, offer), own: (*own, *place), into: *into, whole: *whole };
+                viewing::pull_all(task, &join, &mut memory, mesh)
             }
             step => local::take(task, self.size, step, &mut memory).map(|()| Progress::Done),
         }
+    }
+
+    /// Takes an offer and the join that follows it at once, where nothing is missing for either; else neither.
+    fn take_both(&mut self, step: &Step, next: Option<&Step>, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<bool> {
+        let (Step::Offer { spans, lease }, Some(Step::PullAll { from, offer, own, place, into, whole })) = (step, next)
+        else {
+            return Ok(false);
+        };
+        let Some(first_offer) = self.first_offer else { return Ok(false) };
+        let from = (from.as_slice(), first_offer + *offer as u64);
+        let join = Join { from, own: (*own, *place), into: *into, whole: *whole };
+        let (task, scratch) = (&self.task, &mut self.scratch[self.staged..]);
+        let mut memory = Memory { data, scratch, byte_len: task.dtype.byte_len() };
+        beside::offer_and_pull_all(task, (spans, *lease), &join, &mut memory, mesh)
     }
 
     /// Does not end before the peers have read what they read in this rank's memory.

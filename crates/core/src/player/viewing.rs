@@ -1,8 +1,10 @@
 //! Steps over windows: offers to the peers of this host, and pulls from theirs. Every offer begins with the fingerprint.
 
+use std::ops::Range;
+
 use super::memory::{Memory, Parts};
 use super::{Progress, Task, corrupt, lost};
-use crate::link::{Lease, Mesh, Seen, Windows};
+use crate::link::{Lease, Mesh, Seen, View, Windows};
 use crate::reduce::{combine, combine_in_place};
 use crate::schedule::{Part, Span};
 use crate::{Error, Result};
@@ -42,27 +44,30 @@ pub(super) fn pull(
     Ok(Progress::Done)
 }
 
-/// Joins parts of several peers' offers, `(parts, offer)`, with this rank's own, `(span, place among them)`, into
-/// `(span, whether these are all inputs)`.
-pub(super) fn pull_all(
-    task: &Task,
-    (from, offer): (&[Part], u64),
-    (own, place): (Span, usize),
-    (into, whole): (Span, bool),
-    memory: &mut Memory<'_, '_>,
-    mesh: &mut Mesh,
-) -> Result<Progress> {
+/// A step that joins parts of several peers' offers with this rank's own.
+pub(super) struct Join<'a> {
+    /// Where the peers' parts are, and in which of their offers.
+    pub(super) from: (&'a [Part], u64),
+    /// What this rank adds, and its place among the operands.
+    pub(super) own: (Span, usize),
+    pub(super) into: Span,
+    /// Whether these are all inputs.
+    pub(super) whole: bool,
+}
+
+/// Joins, once everything for it is offered.
+pub(super) fn pull_all(task: &Task, join: &Join<'_>, memory: &mut Memory<'_, '_>, mesh: &mut Mesh) -> Result<Progress> {
     let windows = mesh.windows().map_err(|error| lost(task.rank, error))?;
+    let (from, offer) = join.from;
     let mut parts = Parts::new();
     for part in from {
-        match view(task, windows, (part.rank, offer), part.start, into.len)? {
-            Some(Seen::Here(bytes)) => parts.push(bytes),
-            Some(Seen::Away(_)) => return Err(corrupt(part.rank, "an offer of what was to be shown elsewhere")),
+        match view(task, windows, (part.rank, offer), part.start, join.into.len)? {
+            Some(seen) => parts.push(shown(part.rank, seen)?),
             None => return Ok(Progress::Idle),
         }
     }
-    let reduce = task.join(whole);
-    let joined = memory.with_parts(into, &[own], |target, in_place, mine| match in_place {
+    let ((own, place), reduce) = (join.own, task.join(join.whole));
+    let joined = memory.with_parts(join.into, &[own], |target, in_place, mine| match in_place {
         Some(_) => combine_in_place(reduce, task.dtype, target, place, &parts),
         None => {
             let mut all = Parts::new();
@@ -74,7 +79,15 @@ pub(super) fn pull_all(
     Ok(Progress::Done)
 }
 
-/// A part of a peer's offer, once it is made. What the peer wrote is another process's input: nothing is taken on trust.
+/// Bytes that can be read where they are, as those must that are joined.
+pub(super) fn shown(peer: usize, seen: Seen<'_>) -> Result<&[u8]> {
+    match seen {
+        Seen::Here(bytes) => Ok(bytes),
+        Seen::Away(_) => Err(corrupt(peer, "an offer of what was to be shown elsewhere")),
+    }
+}
+
+/// A part of a peer's offer, once it is made.
 fn view<'a>(
     task: &Task,
     windows: &'a dyn Windows,
@@ -82,11 +95,19 @@ fn view<'a>(
     start: usize,
     len: usize,
 ) -> Result<Option<Seen<'a>>> {
-    let unit = task.dtype.byte_len();
-    let part = start * unit..(start + len) * unit;
-    let Some(view) = windows.view(peer, offer, part.clone()).map_err(|error| lost(peer, error))? else {
-        return Ok(None);
-    };
+    let part = bytes_of(task, start, len);
+    let view = windows.view(peer, offer, part.clone()).map_err(|error| lost(peer, error))?;
+    view.map(|view| checked(task, peer, view, part)).transpose()
+}
+
+/// The part of a peer's offer, as it was asked for. What the peer wrote is another process's input: nothing is taken on trust.
+pub(super) fn checked<'a>(task: &Task, peer: usize, view: View<'a>, part: Range<usize>) -> Result<Seen<'a>> {
     task.compare(peer, view.head, &task.fingerprint(peer, false))?;
-    view.part.map(Some).ok_or_else(|| corrupt(peer, format!("an offer that ends before byte {}", part.end)))
+    view.part.ok_or_else(|| corrupt(peer, format!("an offer that ends before byte {}", part.end)))
+}
+
+/// So many elements from this one on, as bytes.
+pub(super) fn bytes_of(task: &Task, start: usize, len: usize) -> Range<usize> {
+    let unit = task.dtype.byte_len();
+    start * unit..(start + len) * unit
 }

@@ -10,6 +10,7 @@
 //!
 //! Bytes may start at any address. Nothing here allocates.
 
+mod beside;
 mod combine;
 mod fault;
 mod float16;
@@ -29,6 +30,7 @@ mod scale;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use beside::{Beside, combine_beside};
 pub use combine::{combine, combine_in_place};
 pub use fault::{ReduceError, Unsupported};
 pub use fold::fold;

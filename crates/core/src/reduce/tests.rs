@@ -211,6 +211,28 @@ fn combine_equals_the_oracle_in_and_out_of_place() {
 }
 
 #[test]
+fn what_is_copied_beside_changes_nothing() {
+    let mut rng = fastrand::Rng::with_seed(7);
+    for ((reduce, dtype), len) in supported().flat_map(|pair| [0, 1, 33, 1500].map(|len| (pair, len))) {
+        let parts = [0, 1].map(|at| Shifted::new(&sample(&mut rng, dtype, len), at));
+        let (first, second) = (parts[0].bytes(), parts[1].bytes());
+        let expected = reference(reduce, dtype, &[first, second]);
+        // Shorter than the result, as long, and longer.
+        for given in [0, 1, len * dtype.byte_len(), len * dtype.byte_len() + 3000] {
+            let from: Vec<u8> = std::iter::repeat_with(|| rng.u8(..)).take(given).collect();
+            let elsewhere = vec![0xa5; first.len()];
+            for (first, mut into) in [(None, Shifted::new(first, 3)), (Some(first), Shifted::new(&elsewhere, 2))] {
+                let mut room = vec![0; given];
+                let beside = Beside { from: &from, room: &mut room };
+                combine_beside(reduce, dtype, into.bytes_mut(), (first, second), beside).unwrap();
+                assert_eq!(into.bytes(), expected, "{reduce} {dtype} {len} beside {given}");
+                assert!(room == from, "{reduce} {dtype} {given} bytes beside {len}");
+            }
+        }
+    }
+}
+
+#[test]
 fn every_16_bit_float_is_converted_right_by_every_instruction_set() {
     let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
     let mut turned = all.clone();

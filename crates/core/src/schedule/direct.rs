@@ -35,7 +35,7 @@ pub(super) fn all_reduce_at_once(
         written if data == into => draft.offer_copy(written),
         kept => draft.offer(kept),
     };
-    ahead(draft, segments, offer, |draft, segment, offer| {
+    ahead_by(2, draft, segments, offer, |draft, segment, offer| {
         let [given, result] = [data, into].map(|span| span.piece(segment, segments));
         draft.pull_all(by_rank(team), offer, |_| 0, (given, result), whole);
     });
@@ -177,13 +177,24 @@ fn ahead(
     offer: impl Fn(&mut Draft, usize) -> usize,
     read: impl Fn(&mut Draft, usize, usize),
 ) {
-    let mut next = offer(draft, 0);
+    ahead_by(1, draft, segments, offer, read);
+}
+
+/// The same so many segments ahead, which an offer beside a join needs two of: both ranks make theirs at once, and neither is to
+/// wait for the end of the other's.
+fn ahead_by(
+    distance: usize,
+    draft: &mut Draft,
+    segments: usize,
+    offer: impl Fn(&mut Draft, usize) -> usize,
+    read: impl Fn(&mut Draft, usize, usize),
+) {
+    let mut made = vec![];
     for segment in 0..segments {
-        let this = next;
-        if segment + 1 < segments {
-            next = offer(draft, segment + 1);
+        while made.len() < segments.min(segment + 1 + distance) {
+            made.push(offer(draft, made.len()));
         }
-        read(draft, segment, this);
+        read(draft, segment, made[segment]);
     }
 }
 

@@ -63,6 +63,33 @@ fn bad_calls_are_refused() {
 }
 
 #[test]
+fn an_offer_beside_a_view_is_made_where_nothing_is_missing() {
+    let mut seats = seats(2, HEAD + 300).expect("memory").into_iter();
+    let (mut giver, mut peer) = (seats.next().expect("two"), seats.next().expect("two"));
+    let (head, part, copied) = ([7; HEAD], [3; 300], (Lease::None, false));
+    let mut seen = vec![];
+    let mut fill = |room: &mut [u8], view: View<'_>| {
+        room.copy_from_slice(&part);
+        seen.push(view.rest.to_vec());
+        true
+    };
+    assert_eq!(giver.try_offer(&head, &[&[1; 2]], copied), Ok(true));
+    assert!(!giver.try_offer_beside(&head, &part, copied, (1, 1), &mut fill), "nothing is there yet");
+    assert_eq!(peer.try_offer(&head, &[&[9; 100]], copied), Ok(true));
+    assert!(!giver.try_offer_beside(&head, &part, copied, (1, 2), &mut fill), "out of turn");
+    assert!(!giver.try_offer_beside(&head, &[3; 301], copied, (1, 1), &mut fill), "too long");
+    assert!(!giver.try_offer_beside(&head, &part, copied, (1, 1), &mut |_, _| false), "not filled");
+    assert_eq!(giver.phase(), 1);
+    assert!(giver.try_offer_beside(&head, &part, copied, (1, 1), &mut fill));
+    while giver.try_offer_beside(&head, &part, copied, (1, 1), &mut fill) {}
+    assert_eq!(giver.phase(), 1 + RUN_AHEAD, "as far as it may look back, and run ahead");
+    assert_eq!(seen, vec![vec![9; 100]; RUN_AHEAD as usize]);
+    assert_eq!(peer.try_offer(&head, &[], copied), Ok(true));
+    let view = peer.view(0, 2).expect("no error").expect("made");
+    assert_eq!((view.head(), view.part(0..300)), (&head[..], Some(Seen::Here(&part[..]))));
+}
+
+#[test]
 fn a_seat_that_was_left_is_not_waited_for() {
     let mut seats = seats(2, 1).expect("memory");
     let mut leaver = seats.pop().expect("two");
@@ -290,6 +317,19 @@ mod in_segment {
         }
         for not in [(Lease::Fetch, false), (Lease::View, true), (Lease::None, true)] {
             assert!(matches!(giver.try_offer(&[0; HEAD], &[&given], not), Err(BoardError::TooLong { .. })), "{not:?}");
+        }
+    }
+
+    #[test]
+    fn what_stays_where_it_is_is_not_offered_beside_a_view() {
+        let [(mut giver, heap), (mut peer, _)] = two_with_heaps();
+        let (buffer, elsewhere) = (heap.allocate(2 * 4096).expect("room"), vec![1; 20_000]);
+        for seat in [&mut giver, &mut peer] {
+            assert_eq!(seat.try_offer(&[0; HEAD], &[], (Lease::None, false)), Ok(true));
+        }
+        for (part, lease) in [(buffer.as_bytes(), (Lease::View, false)), (&elsewhere, (Lease::Fetch, true))] {
+            assert!(!giver.try_offer_beside(&[0; HEAD], part, lease, (1, 1), &mut |_, _| true), "{lease:?}");
+            assert_eq!(giver.try_offer(&[0; HEAD], &[part], lease), Ok(true));
         }
     }
 

@@ -1,0 +1,44 @@
+//! An offer beside a join: what this rank offers next is copied while what its only peer offered before is joined.
+
+use super::memory::Memory;
+use super::viewing::{Join, bytes_of, checked, shown};
+use super::{Task, lost};
+use crate::link::{Lease, Mesh, Wanted};
+use crate::reduce::{Beside, combine_beside};
+use crate::schedule::Span;
+use crate::{Error, Result};
+
+/// Offers a span and joins, where nothing is missing for either; else does nothing, and says so by false.
+pub(super) fn offer_and_pull_all(
+    task: &Task,
+    (spans, lease): (&[Span], Lease),
+    join: &Join<'_>,
+    memory: &mut Memory<'_, '_>,
+    mesh: &mut Mesh,
+) -> Result<bool> {
+    let windows = mesh.windows().map_err(|error| lost(task.rank, error))?;
+    let ([span], ([from], offer)) = (spans, join.from) else { return Ok(false) };
+    if join.into.len == 0 || span.len == 0 || !span.is_apart_from(join.into) || offer >= windows.offers() {
+        return Ok(false);
+    }
+    let head = task.fingerprint(task.rank, true).encode();
+    let part = bytes_of(task, from.start, join.into.len);
+    let wanted = Wanted { rank: from.rank, offer, part: part.clone() };
+    memory.with_parts(join.into, &[join.own.0, *span], |target, in_place, others| {
+        let (mine, given) = match in_place {
+            Some(_) => (None, others[0]),
+            None => (Some(others[0]), others[1]),
+        };
+        let mut joined = Ok(());
+        let made = windows.try_offer_beside(&head, given, lease, wanted, &mut |room, view| {
+            let theirs = checked(task, from.rank, view, part.clone()).and_then(|seen| shown(from.rank, seen));
+            joined = theirs.and_then(|theirs| {
+                let beside = Beside { from: given, room };
+                combine_beside(task.join(join.whole), task.dtype, target, (mine, theirs), beside)
+                    .map_err(|error| Error::setup("reduction", error))
+            });
+            joined.is_ok()
+        });
+        joined.map(|()| made)
+    })
+}

@@ -1,0 +1,166 @@
+//! How a member offers: at once, or piece by piece while it views what its peers offered.
+
+use smallvec::SmallVec;
+
+use super::shape::HEAD;
+use super::view::{Place, View, place};
+use super::{AWAY, BoardError, LOOKBACK, REFERS, SLOTS, Seat};
+use crate::sync::Ordering;
+
+/// What may become of the parts of an offer besides being copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lease {
+    /// They are written again at any time.
+    None,
+    /// They are not written before the peers are past viewing, so that these may look at them where they are.
+    View,
+    /// The same, and the peers do nothing but copy them: they may also fetch them from where they cannot look.
+    Fetch,
+}
+
+impl Seat {
+    /// Offers a copy of `head` and `parts`, one after the other, to all members as the next phase; false while a peer may
+    /// still view what it overwrites. `head` has [`HEAD`] bytes. Parts that the `lease` lets be viewed and that lie in this member's heap are
+    /// referred to instead, if they are long enough for that to pay; others that may be fetched, where `fetched` says that the peers can.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLong`](BoardError::TooLong) when the bytes do not fit a slot, [`Closed`](BoardError::Closed) when this seat
+    /// or one that it would wait for was left, and [`Corrupt`](BoardError::Corrupt) when a peer's number is nonsense.
+    pub fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], lease: (Lease, bool)) -> Result<bool, BoardError> {
+        match self.reference(parts, lease) {
+            Some((places, kind)) => self.publish(head, &[places.as_flattened()], kind),
+            None => self.publish(head, parts, 0),
+        }
+    }
+
+    /// Makes the next offer of this part if nothing is missing for it now and this phase of a member is there to be viewed: `fill` copies the
+    /// part to the room for it while it reads the view. False, and nothing is offered, where anything is missing or wrong, where the
+    /// part would not be copied, and when `fill` says so; [`try_offer`](Seat::try_offer) and [`view`](Seat::view) tell what it is.
+    pub fn try_offer_beside(
+        &mut self,
+        head: &[u8],
+        part: &[u8],
+        lease: (Lease, bool),
+        (member, phase): (usize, u64),
+        fill: &mut dyn FnMut(&mut [u8], View<'_>) -> bool,
+    ) -> bool {
+        let (byte_len, next) = (part.len(), self.phase + 1);
+        if self.reference(&[part], lease).is_some() || self.has_room(head.len() + byte_len) != Ok(true) {
+            return false;
+        }
+        let Ok(Some(view)) = self.view(member, phase) else { return false };
+        let start = self.shape.rest(self.member, next, byte_len);
+        // SAFETY: no seat may view the offer in this slot any more, and none has a view of the next one before it is made; only this
+        // seat writes it, which is borrowed: *Why a view stays*.
+        let room = unsafe { self.region.lend_mut(start..start + byte_len) };
+        if !fill(room, view) {
+            return false;
+        }
+        // SAFETY: as above, and the head is not in the room.
+        unsafe { self.region.write(self.shape.offer(self.member, next), head) };
+        self.show(head.len() + byte_len, 0);
+        true
+    }
+
+    /// The members that hold the next offer up, because they may still view what it overwrites.
+    pub fn behind(&self) -> Vec<usize> {
+        let needed = self.needed();
+        let late = |&member: &usize| self.has_offered(member, needed) == Ok(false);
+        (0..self.shape.members).filter(|&member| member != self.member).filter(late).collect()
+    }
+
+    pub(super) fn publish(&mut self, head: &[u8], parts: &[&[u8]], kind: u64) -> Result<bool, BoardError> {
+        let rest = length_of(parts);
+        let byte_len = head.len().saturating_add(rest);
+        if !self.has_room(byte_len)? {
+            return Ok(false);
+        }
+        let next = self.phase + 1;
+        // SAFETY: no seat may view the offer in this slot any more, and only this seat writes it: *Why a view stays*.
+        unsafe { self.region.write(self.shape.offer(self.member, next), head) };
+        let mut at = self.shape.rest(self.member, next, rest);
+        for part in parts {
+            // SAFETY: as above.
+            unsafe { self.region.write(at, part) };
+            at += part.len();
+        }
+        self.show(byte_len, kind);
+        Ok(true)
+    }
+
+    /// Lets the peers see the next offer, which is written and has this length.
+    fn show(&mut self, byte_len: usize, kind: u64) {
+        let next = self.phase + 1;
+        self.region.word(self.shape.length(self.member, next)).store(byte_len as u64 | kind, Ordering::Relaxed);
+        self.region.word(self.shape.number(self.member, next)).store(next, Ordering::Release);
+        self.phase = next;
+        if kind != 0 {
+            self.referred = next;
+        }
+    }
+
+    /// Where the parts are that stay where they are, and of which kind such an offer is; none if they are to be copied.
+    fn reference(&self, parts: &[&[u8]], (lease, fetched): (Lease, bool)) -> Option<(SmallVec<[Place; 8]>, u64)> {
+        let byte_len = HEAD.saturating_add(length_of(parts));
+        if lease != Lease::None
+            && byte_len >= WORTH_REFERRING
+            && let Some(places) = self.places(parts)
+        {
+            return Some((places, REFERS));
+        }
+        if lease == Lease::Fetch && fetched && byte_len >= WORTH_FETCHING {
+            // Exposed: the peers see what is there although no code of this process shows it to them.
+            let address = |part: &&[u8]| place(part.as_ptr().expose_provenance(), part.len());
+            return Some((parts.iter().map(address).collect(), AWAY));
+        }
+        None
+    }
+
+    /// Where the parts are in this member's heap; none unless all are there.
+    fn places(&self, parts: &[&[u8]]) -> Option<SmallVec<[Place; 8]>> {
+        let heap = self.heaps.get(self.member)?;
+        parts.iter().map(|part| heap.offset_of(part).map(|start| place(start, part.len()))).collect()
+    }
+
+    /// Whether an offer of so many bytes can be made now.
+    fn has_room(&mut self, byte_len: usize) -> Result<bool, BoardError> {
+        let slot_byte_len = self.shape.slot_byte_len;
+        if self.left {
+            return Err(BoardError::Closed { member: self.member });
+        }
+        if byte_len > slot_byte_len {
+            return Err(BoardError::TooLong { byte_len, slot_byte_len });
+        }
+        self.may_overwrite()
+    }
+
+    /// The phase that all peers must have reached before the next offer overwrites what they may view until then.
+    fn needed(&self) -> u64 {
+        (self.phase + 1 + LOOKBACK as u64).saturating_sub(SLOTS as u64)
+    }
+
+    /// Whether all peers are past viewing what the next offer overwrites. Looks only at peers not known to be.
+    fn may_overwrite(&mut self) -> Result<bool, BoardError> {
+        let needed = self.needed();
+        for peer in 0..self.shape.members {
+            if peer == self.member || self.seen[peer] >= needed {
+                continue;
+            }
+            if !self.awaits(peer, needed)? {
+                return Ok(false);
+            }
+            self.seen[peer] = needed;
+        }
+        Ok(true)
+    }
+}
+
+fn length_of(parts: &[&[u8]]) -> usize {
+    parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.len()))
+}
+
+/// Shorter ones are copied: to have said that they were read costs the peers more.
+const WORTH_REFERRING: usize = 4 << 10;
+/// The same for what is fetched, which takes a call of the system for each part. By measurement: see docs/performance.md.
+const WORTH_FETCHING: usize = 16 << 10;

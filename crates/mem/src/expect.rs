@@ -1,0 +1,29 @@
+//! What a processor can be told about memory beforehand.
+
+/// Has the processor fetch what is about to be written. Stores wait for lines that another core has read since, and those of a
+/// copy ask for one after the other.
+#[inline]
+pub fn expect_writes(bytes: &mut [u8]) {
+    let (lines, _) = bytes.as_chunks::<PROCESSOR_LINE>();
+    lines.iter().for_each(|line| fetch_to_write(line.as_ptr()));
+}
+
+/// Hints that the line at this address is written soon.
+#[inline(always)]
+fn fetch_to_write(address: *const u8) {
+    // By hand, because the intrinsic becomes a hint for reading unless all is built for processors that surely know this one.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint: it changes nothing that a program could see, faults at no address, and does nothing on processors without it.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) address, options(readonly, nostack, preserves_flags));
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("prfm pstl1keep, [{}]", in(reg) address, options(readonly, nostack, preserves_flags));
+    }
+    let _ = address;
+}
+
+/// The bytes that a processor fetches at a time.
+const PROCESSOR_LINE: usize = 64;
