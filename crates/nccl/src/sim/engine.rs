@@ -148,7 +148,7 @@ impl State {
     }
 
     fn play(&mut self, index: usize, moment: u64, queued: &Queued) {
-        let mut stream_order = self.engine.streams[index].order.clone();
+        let stream_order = self.engine.streams[index].order.clone();
         let (actor, rank) = (self.engine.streams[index].actor, self.engine.streams[index].rank);
         let user = |what| User { rank, actor, order: &stream_order, moment, what, site: queued.site };
         let (memory, found) = (&mut self.engine.memory, &mut self.found);
@@ -188,7 +188,6 @@ impl State {
                 fits && self.engine.twins.run(*kernel, arguments, memory)
             }
             Work::Mark(mark) => {
-                stream_order.tick(actor);
                 self.engine.marks[*mark] = Some((stream_order, self.now));
                 true
             }

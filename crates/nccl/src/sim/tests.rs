@@ -45,6 +45,37 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().expect("four"))).collect()
 }
 
+/// Whether two fills are found to be in no order, of which the first comes before a mark that the second's stream waits for, or after it.
+fn races_beside_a_mark(comes_after: bool, seed: u64) -> bool {
+    let outcome = Simulation::new(1, seed).run(move |rank| {
+        let [one, other] = [0, 1].map(|_| rank.cuda.create_stream(DEVICE, false).expect("a stream"));
+        let memory = rank.cuda.allocate(DEVICE, 8).expect("memory");
+        let mark = rank.cuda.create_event(DEVICE, EventKind::Order).expect("an event");
+        if !comes_after {
+            rank.cuda.fill(memory, 1, one).expect("filled");
+        }
+        rank.cuda.record_event(mark, one).expect("recorded");
+        if comes_after {
+            rank.cuda.fill(memory, 1, one).expect("filled");
+        }
+        rank.cuda.wait_event(other, mark).expect("it waits");
+        rank.cuda.fill(memory, 2, other).expect("filled");
+        for stream in [one, other] {
+            rank.cuda.synchronize_stream(stream).expect("done");
+        }
+        rank.cuda.free(DEVICE, memory).expect("freed");
+    });
+    outcome.findings.iter().any(|finding| matches!(finding, Finding::Race { .. }))
+}
+
+#[test]
+fn what_comes_right_after_a_mark_is_not_before_it() {
+    for seed in 0..20 {
+        assert!(races_beside_a_mark(true, seed), "seed {seed}");
+        assert!(!races_beside_a_mark(false, seed), "seed {seed}");
+    }
+}
+
 /// Each rank adds its number to a sum on one stream and reads it back.
 fn summed(size: usize, seed: u64) -> Outcome<Vec<f32>> {
     Simulation::new(size, seed).run(|rank| {
