@@ -97,11 +97,11 @@ pub(crate) fn pair(kernel: KernelId) -> Option<(DType, DType, bool)> {
     Some((dtype(number >> 3)?, dtype(number >> 1 & 3)?, number & 1 == 1))
 }
 
-fn code(dtype: DType) -> Option<u32> {
+pub(super) fn code(dtype: DType) -> Option<u32> {
     TYPES.iter().position(|other| *other == dtype).map(|index| index as u32)
 }
 
-fn widen(bytes: &[u8], dtype: DType) -> f32 {
+pub(super) fn widen(bytes: &[u8], dtype: DType) -> f32 {
     match (dtype, bytes) {
         (DType::F16, &[a, b]) => f16::from_ne_bytes([a, b]).to_f32(),
         (DType::BF16, &[a, b]) => bf16::from_ne_bytes([a, b]).to_f32(),
@@ -110,7 +110,7 @@ fn widen(bytes: &[u8], dtype: DType) -> f32 {
     }
 }
 
-fn narrow(value: f32, into: &mut [u8], dtype: DType) {
+pub(super) fn narrow(value: f32, into: &mut [u8], dtype: DType) {
     match dtype {
         DType::F16 => into.copy_from_slice(&f16::from_f32(value).to_ne_bytes()),
         DType::BF16 => into.copy_from_slice(&bf16::from_f32(value).to_ne_bytes()),
@@ -119,7 +119,7 @@ fn narrow(value: f32, into: &mut [u8], dtype: DType) {
 }
 
 const FIRST: u32 = 0x100;
-const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+pub(super) const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ use phalanx_core::{Error, Result};
 use super::cuda::CudaDriver;
 use super::nvrtc::Nvrtc;
 use crate::api::{Cuda, CudaCode, Device};
-use crate::kernels::Carry;
+use crate::kernels::{self, SOURCE};
 
 /// Where kernels come from.
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ impl<'a> Program<'a> {
         };
         let capability = driver.device_info(device).map_err(|code| told("cuDeviceGetAttribute", code))?.capability;
         let (image, origin) = self.image(capability);
-        let names = Carry::kernels();
+        let names = kernels::all();
         let kernels: Vec<_> = names.iter().map(|(kernel, name)| (*kernel, name.as_str())).collect();
         let loaded = driver.load(device, &image, &kernels).map(|()| origin);
         match loaded {
@@ -89,7 +89,7 @@ impl<'a> Program<'a> {
         if let Some(image) = place.as_deref().and_then(kept) {
             return (image, Origin::Cached);
         }
-        match compiler.compile("carry.cu", SOURCE, &[&format!("--gpu-architecture={architecture}")]) {
+        match compiler.compile("kernels.cu", SOURCE, &[&format!("--gpu-architecture={architecture}")]) {
             Ok(image) => {
                 if let Some(Err(error)) = place.as_deref().map(|place| keep(place, &image)) {
                     log::debug!("compiled kernels were not kept: {error}");
@@ -125,9 +125,8 @@ fn digest(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-const SOURCE: &str = include_str!("../kernels/carry.cu");
 /// Of [`SOURCE`], for every card since compute capability 8.0. Its first line says of which source it was made: `interop/nccl` makes it.
-const SHIPPED: &str = include_str!("../kernels/carry.ptx");
+const SHIPPED: &str = include_str!("../kernels/kernels.ptx");
 
 #[cfg(test)]
 mod tests {
@@ -136,8 +135,8 @@ mod tests {
     #[test]
     fn what_is_shipped_was_made_of_the_source() {
         let first = SHIPPED.lines().next().expect("a line");
-        assert_eq!(first, format!("// made of carry.cu {:016x}", digest(SOURCE.as_bytes())), "run interop/nccl --ship");
-        for (_, name) in Carry::kernels() {
+        assert_eq!(first, format!("// made of kernels {:016x}", digest(SOURCE.as_bytes())), "run interop/nccl --ship");
+        for (_, name) in kernels::all() {
             assert!(SHIPPED.contains(&format!(".entry {name}(")), "{name}");
         }
     }

@@ -39,6 +39,10 @@ impl Twins {
             kernels::SCALE => "scale",
             kernels::ADD => "add",
             kernel if kernels::pair(kernel).is_some() => "carry",
+            kernel if kernels::measured(kernel).is_some() => "measure",
+            kernel if kernels::multiplied(kernel).is_some() => "multiply",
+            kernels::Fold::KERNEL => "fold",
+            kernels::Norm::KERNEL => "norm",
             kernel if is_nan_check(kernel) => "check for NaN",
             kernel => self.find(kernel).map_or("a kernel that is not known", |(_, name, _)| name),
         }
@@ -89,7 +93,10 @@ impl Twins {
                 first.copy_from_slice(&found.to_le_bytes());
                 true
             }
-            _ => self.find(kernel).is_some_and(|(_, _, twin)| twin(operands)),
+            _ => match run_norm(kernel, operands) {
+                Some(is_done) => is_done,
+                None => self.find(kernel).is_some_and(|(_, _, twin)| twin(operands)),
+            },
         }
     }
 
@@ -102,6 +109,36 @@ impl fmt::Debug for Twins {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|(kernel, name, _)| (kernel, name))).finish()
     }
+}
+
+/// Runs a kernel of norms and what multiplies; none where it is another, or gets something else.
+fn run_norm(kernel: KernelId, operands: &mut [Operand]) -> Option<bool> {
+    use Operand::{Number, Read, Write};
+    let put = |values: &[f64], into: &mut Vec<u8>| {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        let fits = bytes.len() == into.len();
+        *into = if fits { bytes } else { std::mem::take(into) };
+        fits
+    };
+    Some(match (kernel, operands) {
+        (kernel, [Read(data), Read(table), Write(parts), Number(a), Number(b), Number(c), Number(p)])
+            if kernels::measured(kernel).is_some() =>
+        {
+            kernels::measure(kernel, [data, table], parts, [*a, *b, *c, *p])
+        }
+        (kernel, [Write(data), Read(table), Read(factor), Number(a), Number(b), Number(c), Number(d)])
+            if kernels::multiplied(kernel).is_some() =>
+        {
+            kernels::multiply(kernel, data, [table, factor], [*a, *b, *c, *d])
+        }
+        (kernels::Fold::KERNEL, [Read(parts), Number(count), Number(p), Write(sum)]) => {
+            kernels::fold(parts, *count, *p).is_some_and(|all| put(&[all], sum))
+        }
+        (kernels::Norm::KERNEL, [Read(sums), Number(ranks), Number(p), Number(most), Write(norm)]) => {
+            kernels::norm(sums, [*ranks, *p, *most]).is_some_and(|values| put(&values, norm))
+        }
+        _ => return None,
+    })
 }
 
 fn is_nan_check(kernel: KernelId) -> bool {

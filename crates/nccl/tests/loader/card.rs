@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use phalanx_core::DType;
-use phalanx_nccl::api::{Cuda, Device};
+use phalanx_nccl::api::{Argument, Cuda, Device, KernelId, Stream};
 use phalanx_nccl::group::{DeviceBuffer, PinnedBuffer};
-use phalanx_nccl::kernels::{Carry, Plan, Stretch, carry};
+use phalanx_nccl::kernels::{
+    Carry, Factor, Fold, Measure, Multiply, Norm, Plan, Stretch, carry, fold, measure, multiply, norm,
+};
 use phalanx_nccl::library::{CudaDriver, Nvrtc, Program, Search};
 
 const DEVICE: Device = Device(0);
@@ -88,5 +90,88 @@ fn kernels_are_equal_to_their_twins_on_a_card() {
             assert!(carry(kernel, &mut target, [&source, plan.bytes()], numbers, divisor));
             assert!(got == target, "{program:?}: {from} to {to}, adds {adds}, divided by {divisor}");
         }
+    }
+}
+
+/// A card with the kernels that this crate was made with, and a stream on it.
+struct Card {
+    cuda: Arc<CudaDriver>,
+    stream: Stream,
+}
+
+impl Card {
+    fn put(&self, bytes: &[u8]) -> DeviceBuffer<CudaDriver> {
+        let memory = DeviceBuffer::new(&self.cuda, DEVICE, bytes.len()).expect("memory");
+        let host = PinnedBuffer::new(&self.cuda, bytes.len()).expect("memory");
+        host.write(bytes).expect("written");
+        self.cuda.copy(memory.span(), host.span(), self.stream).expect("copied");
+        self.cuda.synchronize_stream(self.stream).expect("an end");
+        memory
+    }
+
+    fn read(&self, memory: &DeviceBuffer<CudaDriver>) -> Vec<u8> {
+        let host = PinnedBuffer::new(&self.cuda, memory.byte_len()).expect("memory");
+        self.cuda.copy(host.span(), memory.span(), self.stream).expect("copied");
+        self.cuda.synchronize_stream(self.stream).expect("an end");
+        let mut bytes = vec![0; memory.byte_len()];
+        host.read(&mut bytes).expect("read");
+        bytes
+    }
+
+    fn launch(&self, kernel: KernelId, tiles: u64, arguments: &[Argument]) {
+        let processors = self.cuda.device_info(DEVICE).expect("a device").multiprocessors;
+        self.cuda.launch(kernel, Plan::grid(tiles, processors), arguments, self.stream).expect("launched");
+    }
+}
+
+/// As near as powers of the card are to those of the host; to the bit where there are none.
+fn is_near(got: &[u8], wanted: &[u8], p: f64) -> bool {
+    let numbers = |bytes: &[u8]| -> Vec<f64> {
+        bytes.chunks_exact(8).map(|number| f64::from_ne_bytes(number.try_into().expect("8 bytes"))).collect()
+    };
+    let near = |(got, wanted): (&f64, &f64)| (got - wanted).abs() <= 1e-12 * wanted.abs();
+    match [1.0, 2.0, f64::INFINITY].contains(&p) {
+        true => got == wanted,
+        false => numbers(got).iter().zip(&numbers(wanted)).all(near),
+    }
+}
+
+#[test]
+#[ignore = "needs a card"]
+fn norms_are_equal_to_their_twins_on_a_card() {
+    let cuda = Arc::new(CudaDriver::open(&Search::new()).expect("the driver"));
+    Program::new().load(&cuda, DEVICE).expect("kernels");
+    let stream = cuda.create_stream(DEVICE, false).expect("a stream");
+    let card = Card { cuda, stream };
+    let mut random = fastrand::Rng::with_seed(6);
+    for (dtype, p) in TYPES.into_iter().flat_map(|dtype| [1.0, 2.0, 3.0, f64::INFINITY].map(|p| (dtype, p))) {
+        let (list, [byte_len, _]) = stretches(&mut random, dtype, dtype);
+        let plan = Plan::new(&list.iter().map(|stretch| Stretch { zeros: 0, ..*stretch }).collect::<Vec<_>>());
+        let (tiles, stretches) = (plan.tiles(0..plan.stretches()).end, plan.stretches());
+        let mut data = numbers(&mut random, byte_len, dtype);
+        let [read, table, parts] = [&data[..], plan.bytes(), &vec![0; tiles as usize * 8]].map(|bytes| card.put(bytes));
+        let [sum, result] = [8, 16].map(|byte_len| card.put(&vec![0; byte_len]));
+        let (memory, place, bits) = (read.span(), table.span(), p.to_bits());
+        let kernel = Measure::kernel(dtype).expect("a kernel");
+        let launch = Measure { data: memory, table: place, parts: parts.span(), stretches, tiles, p };
+        card.launch(kernel, tiles, &launch.arguments());
+        let mut wanted = vec![0; tiles as usize * 8];
+        assert!(measure(kernel, [&data, plan.bytes()], &mut wanted, [stretches as u64, 0, tiles, bits]));
+        let got = card.read(&parts);
+        assert!(is_near(&got, &wanted, p), "{dtype}, {p}: parts");
+        card.launch(Fold::KERNEL, 1, &Fold { parts: parts.span(), p, sum: sum.span() }.arguments());
+        let all = fold(&got, tiles, bits).expect("a sum").to_ne_bytes();
+        assert_eq!(card.read(&sum), all, "{dtype}, {p}: the sum");
+        let most = 3.0;
+        card.launch(Norm::KERNEL, 1, &Norm { sums: sum.span(), p, most, norm: result.span() }.arguments());
+        let wanted = norm(&all, [1, bits, most.to_bits()]).expect("a norm").map(f64::to_ne_bytes).concat();
+        let got = card.read(&result);
+        assert!(is_near(&got, &wanted, p), "{dtype}, {p}: the norm");
+        let kernel = Multiply::kernel(dtype).expect("a kernel");
+        let by = Factor::At(result.part(8, 8).expect("a part").span());
+        let launch = Multiply { data: memory, table: place, by, stretches, tiles };
+        card.launch(kernel, tiles, &launch.arguments());
+        assert!(multiply(kernel, &mut data, [plan.bytes(), &got[8..]], [0, stretches as u64, 0, tiles]));
+        assert!(card.read(&read) == data, "{dtype}, {p}: multiplied");
     }
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use phalanx_nccl::api::{CommConfig, Cuda, Device, Nccl, Status, Version};
-use phalanx_nccl::kernels::{Carry, nan};
+use phalanx_nccl::kernels::{self, nan};
 use phalanx_nccl::library::{CudaDriver, NcclLibrary, Nvrtc, Origin, Program, Search};
 
 use crate::Pair;
@@ -141,16 +141,15 @@ fn nvrtc_compiles_the_kernels_of_this_crate_once() {
     assert_eq!(Program::new().image((8, 0)).1, Origin::Shipped);
     std::fs::remove_dir_all(&cache).expect("removed");
     let ptx = String::from_utf8(compiled).expect("text");
-    for (_, name) in Carry::kernels() {
+    for (_, name) in kernels::all() {
         assert!(ptx.contains(&format!(".visible .entry {name}(")), "{name}");
     }
     if let Some(place) = std::env::var_os("PHALANX_TEST_SHIP") {
-        let source = include_bytes!("../../src/kernels/carry.cu");
-        let digest = source
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let digest = kernels::SOURCE
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
         let lines: Vec<&str> = ptx.lines().map(str::trim_end).collect();
-        let text = format!("// made of carry.cu {digest:016x}\n{}\n", lines.join("\n"));
+        let text = format!("// made of kernels {digest:016x}\n{}\n", lines.join("\n"));
         std::fs::write(place, text).expect("written");
     }
 }

@@ -246,12 +246,14 @@ int cuEventElapsedTime(float *milliseconds, void *from, void *to) {
 
 int cuModuleLoadData(void **module, const void *image) {
   *module = (void *)image;
-  int is_known = !strncmp(image, "// ptx", 6) || !strncmp(image, "// made of carry.cu", 19);
+  int is_known = !strncmp(image, "// ptx", 6) || !strncmp(image, "// made of kernels", 18);
   return current() == NULL ? NO_CONTEXT : is_known ? SUCCESS : 218;
 }
-/* The kernel that carries, between f32 alone: it gets its arguments as a device would. */
-enum { PUT, ADD, OTHERS };
-static char carriers[OTHERS + 1];
+/* The kernels of this crate, over f32 alone: they get their arguments as a device would. */
+enum { PUT, ADD, MEASURE, MULTIPLY, FOLD, NORM, OTHERS };
+static char kernels[OTHERS + 1];
+static const char *names[OTHERS] = {"phalanx_put_f32_f32", "phalanx_add_f32_f32", "phalanx_measure_f32", "phalanx_multiply_f32",
+                                    "phalanx_fold",        "phalanx_norm"};
 typedef struct { uint64_t from, to, len, zeros, first; } Stretch;
 static void carry(int adds, void **arguments) {
   char *into = *(char **)arguments[0];
@@ -270,16 +272,65 @@ static void carry(int adds, void **arguments) {
     }
   }
 }
+/* The norm of squares alone. */
+static void measure(void **arguments) {
+  const char *data = *(char **)arguments[0], *table = *(char **)arguments[1];
+  double *parts = *(double **)arguments[2], p = *(double *)arguments[6];
+  uint64_t stretches = *(uint64_t *)arguments[3], first = *(uint64_t *)arguments[4], tiles = *(uint64_t *)arguments[5];
+  for (uint64_t tile = first; tile < first + tiles; tile++) {
+    Stretch stretch = ((const Stretch *)table)[((const uint32_t *)(table + stretches * sizeof(Stretch)))[tile]];
+    uint64_t begin = (tile - stretch.first) * 8192, end = begin + 8192 < stretch.len ? begin + 8192 : stretch.len;
+    double sum = 0;
+    for (uint64_t at = begin; at < end; at++) {
+      double value = ((const float *)(data + stretch.from))[at];
+      sum += value * value;
+    }
+    parts[tile - first] = p == 2 ? sum : 0;
+  }
+}
+static double sum_of(const double *values, uint64_t count) {
+  double sum = 0;
+  for (uint64_t at = 0; at < count; at++) sum += values[at];
+  return sum;
+}
+static void fold(void **arguments) { **(double **)arguments[3] = sum_of(*(double **)arguments[0], *(uint64_t *)arguments[1]); }
+static void norm(void **arguments) {
+  double sum = sum_of(*(double **)arguments[0], *(uint64_t *)arguments[1]), most = *(double *)arguments[3], root = 0;
+  double *result = *(double **)arguments[4];
+  /* By halves: there is no library of mathematics here. */
+  for (double step = 1e12; step > 1e-12; step /= 2)
+    if ((root + step) * (root + step) <= sum) root += step;
+  result[0] = root;
+  result[1] = most / (root + 1e-6) < 1 ? most / (root + 1e-6) : 1;
+}
+static void multiply(void **arguments) {
+  char *data = *(char **)arguments[0];
+  const char *table = *(char **)arguments[1];
+  const double *factor = *(double **)arguments[2];
+  uint64_t stretches = *(uint64_t *)arguments[4], first = *(uint64_t *)arguments[5], tiles = *(uint64_t *)arguments[6];
+  double by = factor ? *factor : *(double *)arguments[3];
+  for (uint64_t tile = first; tile < first + tiles; tile++) {
+    Stretch stretch = ((const Stretch *)table)[((const uint32_t *)(table + stretches * sizeof(Stretch)))[tile]];
+    uint64_t begin = (tile - stretch.first) * 8192, end = begin + 8192 < stretch.len ? begin + 8192 : stretch.len;
+    for (uint64_t at = begin; at < end; at++) ((float *)(data + stretch.from))[at] *= by;
+  }
+}
 int cuModuleGetFunction(void **function, void *module, const char *name) {
   (void)module;
-  int is_put = !strcmp(name, "phalanx_put_f32_f32"), is_add = !strcmp(name, "phalanx_add_f32_f32");
-  *function = strncmp(name, "phalanx_", 8) ? (void *)&launched : &carriers[is_put ? PUT : is_add ? ADD : OTHERS];
+  int which = 0;
+  while (which < OTHERS && strcmp(name, names[which])) which++;
+  *function = strncmp(name, "phalanx_", 8) ? (void *)&launched : &kernels[which];
   return strcmp(name, "fold") && *function == &launched ? NOT_FOUND : SUCCESS;
 }
 int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void *stream, void **arguments, void **extra) {
-  if ((function == &carriers[PUT] || function == &carriers[ADD]) && !known(stream)) {
-    carry(function == &carriers[ADD], arguments);
+  if (function >= (void *)kernels && function < (void *)&kernels[OTHERS] && !known(stream)) {
+    int which = (char *)function - kernels;
+    if (which <= ADD) carry(which == ADD, arguments);
+    if (which == MEASURE) measure(arguments);
+    if (which == MULTIPLY) multiply(arguments);
+    if (which == FOLD) fold(arguments);
+    if (which == NORM) norm(arguments);
     return SUCCESS;
   }
   if (function != &launched || gy != 1 || gz != 1 || by != 1 || bz != 1 || shared || extra) return INVALID_VALUE;
