@@ -1,6 +1,6 @@
 //! What is asked of all gradients at once: their norm, whether they are numbers at all. Each is one small reduction over the shards.
 
-use phalanx_core::{Error, ReduceOp, Result};
+use phalanx_core::{DType, Error, ReduceOp, Result};
 
 use crate::cast::{Real, slice, slice_mut, with_real};
 use crate::sharded::Sharded;
@@ -13,20 +13,10 @@ impl Sharded {
     ///
     /// [`Usage`](phalanx_core::ErrorKind::Usage) for another `p`, and those of the reduction.
     pub fn gradient_norm(&mut self, p: f64) -> Result<f64> {
-        if p.is_nan() || p < 1.0 {
-            return Err(Error::usage("gradient_norm", "p", p, "must be at least 1, or infinite"));
-        }
-        let powers = self
-            .gradient_parts()
-            .map(|(bytes, dtype)| with_real!(dtype, T => power(slice::<T>(bytes).iter().map(|x| x.widen().abs()), p)));
-        let own = if p.is_infinite() { powers.fold(0.0, largest) } else { powers.sum() };
+        check_p(p)?;
+        let own = power(self.gradient_parts(), p);
         let joined = self.join(own, if p.is_infinite() { ReduceOp::Max } else { ReduceOp::Sum })?;
-        Ok(match p {
-            _ if p.is_infinite() => joined,
-            1.0 => joined,
-            2.0 => joined.sqrt(),
-            _ => joined.powf(p.recip()),
-        })
+        Ok(root(joined, p))
     }
 
     /// Scales all gradients down so that their `p`-norm is at most `max_norm`, unless it is already. Returns the norm before.
@@ -35,12 +25,9 @@ impl Sharded {
     ///
     /// As [`gradient_norm`](Sharded::gradient_norm), and for a `max_norm` that is not positive.
     pub fn clip_gradients(&mut self, max_norm: f64, p: f64) -> Result<f64> {
-        if max_norm.is_nan() || max_norm <= 0.0 {
-            return Err(Error::usage("clip_gradients", "max_norm", max_norm, "must be above zero"));
-        }
+        check_most(max_norm)?;
         let norm = self.gradient_norm(p)?;
-        let factor = max_norm / (norm + LEAST);
-        if factor < 1.0 {
+        if let Some(factor) = factor(norm, max_norm) {
             self.scale_gradients(factor);
         }
         Ok(norm)
@@ -51,10 +38,9 @@ impl Sharded {
         for param in self.trained().collect::<Vec<_>>() {
             let unit = &mut self.units[param.unit];
             let dtype = unit.spec.params[param.index].dtype;
-            let Some(bytes) = unit.gradient_mut(param.index) else { continue };
-            with_real!(dtype, T => {
-                slice_mut::<T>(bytes).iter_mut().for_each(|x| *x = <T as Real>::narrow(x.widen() * factor));
-            });
+            if let Some(bytes) = unit.gradient_mut(param.index) {
+                scale(bytes, dtype, factor);
+            }
         }
     }
 
@@ -72,7 +58,7 @@ impl Sharded {
     }
 
     /// The gradients of this rank's shards, each once.
-    fn gradient_parts(&self) -> impl Iterator<Item = (&[u8], phalanx_core::DType)> {
+    fn gradient_parts(&self) -> impl Iterator<Item = (&[u8], DType)> {
         self.trained().filter_map(|param| {
             let unit = &self.units[param.unit];
             Some((unit.gradient(param.index)?, unit.spec.params[param.index].dtype))
@@ -87,8 +73,53 @@ impl Sharded {
     }
 }
 
-/// The sum of the powers, or the largest.
-fn power(values: impl Iterator<Item = f64>, p: f64) -> f64 {
+/// That there is a norm of this kind.
+pub(crate) fn check_p(p: f64) -> Result<()> {
+    if p.is_nan() || p < 1.0 {
+        return Err(Error::usage("gradient_norm", "p", p, "must be at least 1, or infinite"));
+    }
+    Ok(())
+}
+
+/// That a norm may be bounded by this.
+pub(crate) fn check_most(max_norm: f64) -> Result<()> {
+    if max_norm.is_nan() || max_norm <= 0.0 {
+        return Err(Error::usage("clip_gradients", "max_norm", max_norm, "must be above zero"));
+    }
+    Ok(())
+}
+
+/// What a rank brings to a norm: the sum of the powers of all elements, or the largest.
+pub(crate) fn power<'a>(parts: impl Iterator<Item = (&'a [u8], DType)>, p: f64) -> f64 {
+    let powers = parts
+        .map(|(bytes, dtype)| with_real!(dtype, T => powers(slice::<T>(bytes).iter().map(|x| x.widen().abs()), p)));
+    if p.is_infinite() { powers.fold(0.0, largest) } else { powers.sum() }
+}
+
+/// The norm, from what all ranks brought to it.
+pub(crate) fn root(joined: f64, p: f64) -> f64 {
+    match p {
+        _ if p.is_infinite() => joined,
+        1.0 => joined,
+        2.0 => joined.sqrt(),
+        _ => joined.powf(p.recip()),
+    }
+}
+
+/// What gradients of this norm are multiplied by so that it is at most `most`, unless it is already.
+pub(crate) fn factor(norm: f64, most: f64) -> Option<f64> {
+    let factor = most / (norm + LEAST);
+    (factor < 1.0).then_some(factor)
+}
+
+/// Multiplies every element.
+pub(crate) fn scale(bytes: &mut [u8], dtype: DType, factor: f64) {
+    with_real!(dtype, T => {
+        slice_mut::<T>(bytes).iter_mut().for_each(|x| *x = <T as Real>::narrow(x.widen() * factor));
+    });
+}
+
+fn powers(values: impl Iterator<Item = f64>, p: f64) -> f64 {
     match p {
         1.0 => values.sum(),
         2.0 => values.map(|x| x * x).sum(),
@@ -98,7 +129,7 @@ fn power(values: impl Iterator<Item = f64>, p: f64) -> f64 {
 }
 
 /// The larger of two; what is no number stays.
-fn largest(most: f64, one: f64) -> f64 {
+pub(crate) fn largest(most: f64, one: f64) -> f64 {
     if one > most || one.is_nan() { one } else { most }
 }
 

@@ -26,6 +26,8 @@ pub(super) struct Deck<N: Nccl, C: Cuda, P: Process> {
     timeout: Duration,
     /// How often the host waited.
     pub(super) waits: usize,
+    /// How often memory was asked of the device.
+    pub(super) made: usize,
     /// Operations whose streams go on without the host: it waits for them where it must see their end, or errors.
     under_way: Vec<DeviceWork<N, C, P>>,
     /// All memory that the engine made: whoever drops the rest of it, after a mistake of the group too, it is freed with the deck.
@@ -70,6 +72,7 @@ impl<N: Nccl, C: Cuda, P: Process> Deck<N, C, P> {
             multiprocessors: info.multiprocessors,
             timeout,
             waits: 0,
+            made: 0,
             under_way: Vec::new(),
             owned: Vec::new(),
             kept: VecDeque::new(),
@@ -89,6 +92,7 @@ impl<N: Nccl, C: Cuda, P: Process> Deck<N, C, P> {
     pub(super) fn memory(&mut self, byte_len: usize) -> Result<DeviceBuffer<C>> {
         let memory = DeviceBuffer::new(self.stack.cuda(), self.stack.device(), byte_len)?;
         self.owned.push(Memory::Device(memory.clone()));
+        self.made += 1;
         Ok(memory)
     }
 

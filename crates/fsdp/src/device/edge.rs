@@ -34,11 +34,19 @@ pub enum Edge {
     HostReadsAfterCopy,
     /// The host writes a shard after the copy from it has gone.
     HostWritesAfterCopy,
+    /// What ranks bring to a norm is gathered after it was measured.
+    JoinAfterMeasure,
+    /// The norm is worked out after that was gathered.
+    NormAfterJoin,
+    /// Gradients are added to after they were measured and multiplied.
+    TakeAfterClip,
+    /// The host reads a norm after its copy has come.
+    HostReadsAfterNorm,
 }
 
 impl Edge {
     /// Every edge.
-    pub const ALL: [Edge; 15] = [
+    pub const ALL: [Edge; 19] = [
         Edge::FillAfterCopyOut,
         Edge::CopyInAfterStep,
         Edge::GatherAfterCopyIn,
@@ -54,6 +62,10 @@ impl Edge {
         Edge::StepAfterTake,
         Edge::HostReadsAfterCopy,
         Edge::HostWritesAfterCopy,
+        Edge::JoinAfterMeasure,
+        Edge::NormAfterJoin,
+        Edge::TakeAfterClip,
+        Edge::HostReadsAfterNorm,
     ];
 }
 

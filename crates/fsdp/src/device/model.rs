@@ -7,6 +7,7 @@ use phalanx_core::{Counts, DType, Element, Error, Op, Result};
 use phalanx_nccl::api::{Cuda, Nccl, Process, Stream};
 use phalanx_nccl::group::Stack;
 
+use super::clip::Norms;
 use super::deck::Deck;
 use super::edge::Edge;
 use super::groups::{DeviceGroups, Means};
@@ -33,6 +34,7 @@ pub struct DeviceSharded<N: Nccl, C: Cuda, P: Process> {
     pub(super) units: Vec<Unit<N, C, P>>,
     pub(super) machine: Machine,
     pub(super) trace: Trace,
+    pub(super) norms: Norms<C>,
     pub(super) failed: Option<Error>,
 }
 
@@ -65,7 +67,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
         let depth = Depth { forward: policy.forward_prefetch, backward: policy.backward_prefetch };
         let machine = Machine::new(&reshards, depth, host.replicas().is_some());
         let trace = Trace::new(policy.trace);
-        Ok(DeviceSharded { means, units, machine, trace, failed: None })
+        Ok(DeviceSharded { means, units, machine, trace, norms: Norms::new(), failed: None })
     }
 
     /// How many units there are.
@@ -243,7 +245,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
 
     /// How often memory was asked of the device. In the steady step it is not.
     pub fn allocations(&self) -> usize {
-        self.means.pool.made()
+        self.means.deck.made
     }
 
     /// How often the host waited for the device. In the steady step it does not, but for what it reads itself.
@@ -271,6 +273,11 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
     pub(super) fn unit(&self, call: &'static str, unit: usize) -> Result<&Unit<N, C, P>> {
         let expected = || format!("must be below {}, the number of units", self.units.len());
         self.units.get(unit).ok_or_else(|| Error::usage(call, "unit", unit, expected()))
+    }
+
+    /// An error where an operation failed before.
+    pub(super) fn alive(&self) -> Result<()> {
+        self.failed.as_ref().map_or(Ok(()), |error| Err(error.clone().in_its_wake()))
     }
 
     fn stored(&self, call: &'static str, param: Param) -> Result<(usize, DType)> {

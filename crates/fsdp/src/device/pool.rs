@@ -13,8 +13,6 @@ use crate::memory::{Bytes, Class, Memory};
 pub(super) struct Pool<C: Cuda> {
     memory: Memory,
     idle: Vec<Block<C>>,
-    /// How often memory was asked of the device.
-    made: usize,
 }
 
 /// Memory in use.
@@ -37,15 +35,11 @@ impl<C: Cuda> Block<C> {
 
 impl<C: Cuda> Pool<C> {
     pub(super) fn new() -> Pool<C> {
-        Pool { memory: Memory::default(), idle: Vec::new(), made: 0 }
+        Pool { memory: Memory::default(), idle: Vec::new() }
     }
 
     pub(super) fn memory(&self) -> Memory {
         self.memory
-    }
-
-    pub(super) fn made(&self) -> usize {
-        self.made
     }
 
     /// Memory that is there for as long as the model is.
@@ -57,7 +51,6 @@ impl<C: Cuda> Pool<C> {
     ) -> Result<DeviceBuffer<C>> {
         let memory = deck.memory(byte_len)?;
         self.memory.count(class, byte_len);
-        self.made += 1;
         Ok(memory)
     }
 
@@ -73,7 +66,6 @@ impl<C: Cuda> Pool<C> {
             None => {
                 self.make_room(deck, class, byte_len)?;
                 let whole = deck.memory(byte_len)?;
-                self.made += 1;
                 Block { buffer: whole.clone(), whole, home: class, last: deck.mark()?, on: None }
             }
         };

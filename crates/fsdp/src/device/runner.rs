@@ -181,9 +181,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
     }
 
     pub(super) fn happen(&mut self, event: Event, gradients: &[DeviceGradient<C>]) -> Result<()> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone().in_its_wake());
-        }
+        self.alive()?;
         let actions = self.machine.on(event)?;
         if !matches!(event, Event::Changed(_)) || !actions.is_empty() {
             self.trace.note(Step::Came(event));

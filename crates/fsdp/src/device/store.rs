@@ -206,6 +206,22 @@ impl<C: Cuda> Store<C> {
         Ok(Some(bytes))
     }
 
+    /// Where the gradients lie on the device; none where there are none, and where they live on the host.
+    pub(super) fn gradients_on_device(&self) -> Option<Span> {
+        match &self.home {
+            Home::Device { gradients, .. } => gradients.as_ref().map(Block::span),
+            Home::Host(_) => None,
+        }
+    }
+
+    /// Writes a gradient that lives on the host and was [read](Store::read_gradient) before.
+    pub(super) fn write_gradient(&self, index: usize, bytes: &[u8]) -> Result<()> {
+        match (&self.home, self.gradients.of(index)) {
+            (Home::Host(pinned), Some((start, byte_len))) => pinned.gradients.part(start, byte_len)?.write(bytes),
+            _ => Ok(()),
+        }
+    }
+
     /// A shard on the device, and its gradient; none where they live on the host.
     pub(super) fn on_device(&self, index: usize) -> Result<Option<Update<C>>> {
         let Home::Device { shards, gradients } = &self.home else { return Ok(None) };

@@ -14,7 +14,8 @@ const ROWS: [usize; 3] = [7, 5, 1001];
 const COLUMNS: usize = 33;
 const STEPS: i32 = 4;
 
-/// Trains `loss = |w|^2 / 2`, of which each weight is its own gradient: with a rate of a half, each step halves it. Full parameters in the
+/// Trains `loss = |w|^2 / 2`, of which each weight is its own gradient: with a rate of a half, each step halves it. On the way gradients
+/// are doubled and clipped to what they were. Full parameters in the
 /// end, and what they must be.
 pub(crate) fn halved<N: Nccl, C: Cuda, P: Process>(
     stack: Stack<N, C, P>,
@@ -38,7 +39,8 @@ pub(crate) fn halved<N: Nccl, C: Cuda, P: Process>(
     for unit in 0..ROWS.len() {
         model.load_full(Param { unit, index: 0 }, &initial(unit))?;
     }
-    for _ in 0..STEPS {
+    let length = initial(0).iter().chain(&initial(1)).chain(&initial(2)).map(|x| f64::from(x * x)).sum::<f64>().sqrt();
+    for step in 0..STEPS {
         for unit in 0..ROWS.len() {
             model.before_forward(unit)?;
             model.after_forward(unit)?;
@@ -51,6 +53,12 @@ pub(crate) fn halved<N: Nccl, C: Cuda, P: Process>(
             model.gradients(unit, &gradients)?;
         }
         model.finish_backward()?;
+        // To a little more than a half, so that the factor is one: gradients are rounded to that.
+        let wanted = length * 0.5_f64.powi(step);
+        model.scale_gradients(2.0)?;
+        model.clip_gradients(wanted + 0.5e-6, 2.0)?;
+        let told = model.clipped_norm()?.unwrap_or_default();
+        assert!((told / wanted - 2.0).abs() < 1e-9, "step {step}: {told} for {wanted}");
         for param in model.trained().collect::<Vec<_>>() {
             let halve = |shard: &mut [f32], gradient: Option<&[f32]>| {
                 shard.iter_mut().zip(gradient.unwrap_or_default()).for_each(|(value, slope)| *value -= 0.5 * slope);

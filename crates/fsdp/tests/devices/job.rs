@@ -33,6 +33,8 @@ pub(crate) struct Job {
     pub(crate) has_own_gradients: bool,
     /// Whether gradients are looked at and forgotten after every micro-batch but the last.
     pub(crate) peeks: bool,
+    /// Whether the norm of each step is read after it, where gradients are clipped.
+    pub(crate) reads_norms: bool,
     /// Whether reductions have a communicator of their own.
     pub(crate) reduces_apart: bool,
     /// Told of each micro-batch that is about to begin.
@@ -46,6 +48,8 @@ pub(crate) struct Job {
 pub(crate) struct End {
     pub(crate) losses: Vec<f64>,
     pub(crate) params: Vec<Vec<Vec<f32>>>,
+    /// The norms that were read.
+    pub(crate) norms: Vec<f64>,
     /// Allocations of each step, and how often the host waited.
     pub(crate) costs: Vec<[usize; 2]>,
 }
@@ -59,6 +63,7 @@ impl Job {
             mistake: None,
             has_own_gradients: false,
             peeks: false,
+            reads_norms: false,
             reduces_apart: false,
             before: Arc::new(|_, _, _| {}),
             watch: Arc::new(|_, _| {}),
@@ -172,7 +177,7 @@ impl<'a> Rank<'a> {
 
     fn train(&mut self) -> Result<End> {
         let task = &self.job.task;
-        let mut costs = Vec::new();
+        let (mut costs, mut norms) = (Vec::new(), Vec::new());
         let cost = |model: &Model| [model.allocations(), model.host_waits()];
         for step in 0..task.steps {
             let before = cost(&self.model);
@@ -183,11 +188,17 @@ impl<'a> Rank<'a> {
                     self.peek()?;
                 }
             }
+            if let Some((most, p)) = task.clip {
+                self.model.clip_gradients(most, p)?;
+            }
             match self.job.policy.chosen_offload() {
                 Offload::Host => self.step_on_host()?,
                 _ => self.step()?,
             }
             self.model.zero_gradients()?;
+            if self.job.reads_norms {
+                norms.extend(self.model.clipped_norm()?);
+            }
             let after = cost(&self.model);
             costs.push([0, 1].map(|of| after[of] - before[of]));
         }
@@ -196,7 +207,7 @@ impl<'a> Rank<'a> {
         self.model.settle()?;
         let losses = kernels::values_of(&downloaded(&self.cuda, &self.losses, self.compute)?, DType::F64);
         let losses = losses.chunks(task.micros).map(|of_step| of_step.iter().sum::<f64>() / task.micros as f64);
-        Ok(End { losses: losses.collect(), params: params?, costs })
+        Ok(End { losses: losses.collect(), params: params?, norms, costs })
     }
 
     /// One forward and one backward.
@@ -333,7 +344,7 @@ pub(crate) fn model(job: &Job, rank: &SimRank) -> Result<(Model, Stream)> {
     Ok((model, compute))
 }
 
-fn uploaded(cuda: &Arc<SimCuda>, bytes: &[u8], stream: Stream) -> Result<Memory> {
+pub(crate) fn uploaded(cuda: &Arc<SimCuda>, bytes: &[u8], stream: Stream) -> Result<Memory> {
     let (host, memory) = (PinnedBuffer::new(cuda, bytes.len())?, DeviceBuffer::new(cuda, DEVICE, bytes.len())?);
     if !bytes.is_empty() {
         host.write(bytes)?;
@@ -343,7 +354,7 @@ fn uploaded(cuda: &Arc<SimCuda>, bytes: &[u8], stream: Stream) -> Result<Memory>
     Ok(memory)
 }
 
-fn downloaded(cuda: &Arc<SimCuda>, memory: &Memory, stream: Stream) -> Result<Vec<u8>> {
+pub(crate) fn downloaded(cuda: &Arc<SimCuda>, memory: &Memory, stream: Stream) -> Result<Vec<u8>> {
     let host = PinnedBuffer::new(cuda, memory.byte_len())?;
     cuda.copy(host.span(), memory.span(), stream).expect("copied");
     cuda.synchronize_stream(stream).expect("an end");

@@ -1,6 +1,7 @@
 //! The engine on simulated devices: the same model as the tests on the host, its computation as kernels, over streams that one seed plays.
 
 mod card;
+mod clip;
 #[path = "../training/company.rs"]
 #[allow(dead_code, reason = "some of it is for the tests on the host")]
 mod company;

@@ -80,6 +80,16 @@ fn a_device_holds_a_unit_at_a_time_of_what_lives_on_the_host() {
 }
 
 #[test]
+fn clipping_waits_for_nothing_and_allocates_nothing() {
+    for (world, p) in (1..=3).flat_map(|world| [1.0, 2.0, f64::INFINITY].map(|p| (world, p))) {
+        let job = Job::new(Task::new(mixed(), 4).clipped(0.05, p), Company::of(world), Policy::default());
+        looked_after(job, |_, _| {});
+    }
+    let offloaded = Policy::default().offload(Offload::Host);
+    looked_after(Job::new(Task::new(mixed(), 4).clipped(0.05, 2.0), Company::of(2), offloaded), |_, _| {});
+}
+
+#[test]
 fn what_is_kept_is_counted_by_what_it_is_for() {
     let policy = Policy::default().reshard_after_forward(Reshard::Smaller);
     looked_after(Job::new(Task::new(mixed(), 4), Company::of(2).smaller(2), policy), |model, task| {

@@ -34,6 +34,20 @@ fn job(edge: Edge) -> Job {
             let job = Job { peeks: true, ..Job::new(task.micros(2), Company::of(2), policy) };
             job.before(|model, _, micro| model.settings_mut().is_last_backward = micro == 1)
         }
+        Edge::JoinAfterMeasure | Edge::NormAfterJoin => Job::new(task.clipped(0.1, 2.0), Company::of(2), policy),
+        Edge::HostReadsAfterNorm => {
+            Job { reads_norms: true, ..Job::new(task.clipped(0.1, 2.0), Company::of(2), policy) }
+        }
+        // The reduction that runs on past a backward is of a unit that has gradients already.
+        Edge::TakeAfterClip => {
+            let job = Job::new(task.micros(3), Company::of(2), policy);
+            job.before(|model, _, micro| {
+                model.settings_mut().is_last_backward = micro == 2;
+                if micro == 2 {
+                    model.scale_gradients(1.0).expect("scaled");
+                }
+            })
+        }
         _ => Job::new(task, Company::of(2), policy),
     }
 }

@@ -17,7 +17,9 @@ fn job(seed: u64) -> Job {
     let micros = [1, 1, 2, 3][random.usize(..4)];
     let (syncs_last, all_reduces_last, keeps, runs_on) = (random.bool(), random.bool(), random.bool(), random.bool());
     let (has_own_gradients, reduces_apart) = (random.bool(), random.bool());
-    let job = Job { has_own_gradients, reduces_apart, ..Job::new(task.micros(micros), company, policy) };
+    let p = [1.0, 2.0, 2.5, f64::INFINITY][random.usize(..4)];
+    let task = Task { clip: random.bool().then(|| (random.f64() + 0.01, p)), ..task.micros(micros) };
+    let job = Job { has_own_gradients, reduces_apart, ..Job::new(task, company, policy) };
     job.before(move |model, _, micro| {
         let is_last = micro + 1 == micros;
         model.set_sync(is_last || !syncs_last);

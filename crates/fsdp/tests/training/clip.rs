@@ -5,12 +5,7 @@ use phalanx_fsdp::{Policy, Sharded};
 
 use crate::company::Company;
 use crate::model::mixed;
-use crate::train::Task;
-
-fn norm(gradients: &[Vec<Vec<f64>>], p: f64) -> f64 {
-    let all = gradients.iter().flatten().flatten().map(|g| g.abs());
-    if p.is_infinite() { all.fold(0.0, f64::max) } else { all.map(|g| g.powf(p)).sum::<f64>().powf(1.0 / p) }
-}
+use crate::train::{Task, norm};
 
 /// A model after one backward.
 fn trained(task: &Task, groups: phalanx_fsdp::Groups, rank: usize, ranks: usize) -> Sharded {
@@ -74,4 +69,16 @@ fn bounds_that_mean_nothing_are_refused() {
         }
         assert_eq!(model.gradient_norm(2.0), Ok(0.0));
     });
+}
+
+#[test]
+fn clipped_training_has_the_losses_of_training_alone() {
+    for (p, most) in [(1.0, 0.3), (2.0, 0.05), (f64::INFINITY, 0.02)] {
+        let task = Task::new(mixed(), 20).clipped(most, p);
+        let alone = task.alone();
+        for world in [1, 3] {
+            let apart = task.sharded(Company::of(world), &Policy::default(), |_, _, _| {}).apart(&alone);
+            assert!(apart <= 1e-6, "p {p}, world {world}: {apart:e}");
+        }
+    }
 }

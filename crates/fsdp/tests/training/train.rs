@@ -15,6 +15,8 @@ pub(crate) struct Task {
     /// Micro-batches of a step.
     pub(crate) micros: usize,
     pub(crate) seed: u64,
+    /// What gradients are clipped to before a step, and by which norm.
+    pub(crate) clip: Option<(f64, f64)>,
 }
 
 /// What came of it: the loss before each step, and the full parameters at the end.
@@ -31,11 +33,16 @@ const MOMENTUM: f32 = 0.8;
 
 impl Task {
     pub(crate) fn new(blocks: Vec<Block>, steps: usize) -> Task {
-        Task { blocks, steps, micros: 1, seed: 7 }
+        Task { blocks, steps, micros: 1, seed: 7, clip: None }
     }
 
     pub(crate) fn micros(mut self, micros: usize) -> Task {
         self.micros = micros;
+        self
+    }
+
+    pub(crate) fn clipped(mut self, most: f64, p: f64) -> Task {
+        self.clip = Some((most, p));
         self
     }
 
@@ -66,9 +73,10 @@ impl Task {
         for step in 0..self.steps {
             let (value, gradients) = self.full_gradients(&params, step);
             losses.push(value);
+            let factor = self.clip.map_or(1.0, |(most, p)| (most / (norm(&gradients, p) + 1e-6)).min(1.0));
             for (block, gradients) in gradients.iter().enumerate() {
                 for (index, gradient) in gradients.iter().enumerate().filter(|(_, gradient)| !gradient.is_empty()) {
-                    let gradient: Vec<f32> = gradient.iter().map(|g| *g as f32).collect();
+                    let gradient: Vec<f32> = gradient.iter().map(|g| (*g * factor) as f32).collect();
                     descend(&mut params[block][index], &gradient, &mut speeds[block][index]);
                 }
             }
@@ -182,6 +190,9 @@ impl Task {
 
     /// A step of the optimizer on every rank's own rows.
     pub(crate) fn step(&self, model: &mut Sharded, speeds: &mut [Vec<Vec<f32>>]) -> Result<()> {
+        if let Some((most, p)) = self.clip {
+            model.clip_gradients(most, p)?;
+        }
         for param in model.trained().collect::<Vec<_>>() {
             let (shard, gradient) = model.update::<f32>(param)?;
             let speed = &mut speeds[param.unit][param.index];
@@ -204,6 +215,12 @@ impl Task {
     pub(crate) fn zeros(&self) -> Vec<Vec<Vec<f32>>> {
         self.blocks.iter().map(|block| block.lens().map(|len| vec![0.0; len]).to_vec()).collect()
     }
+}
+
+/// The norm of all gradients as one vector.
+pub(crate) fn norm(gradients: &[Vec<Vec<f64>>], p: f64) -> f64 {
+    let all = gradients.iter().flatten().flatten().map(|g| g.abs());
+    if p.is_infinite() { all.fold(0.0, f64::max) } else { all.map(|g| g.powf(p)).sum::<f64>().powf(1.0 / p) }
 }
 
 impl Outcome {
