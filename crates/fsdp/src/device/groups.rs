@@ -7,6 +7,7 @@ use phalanx_nccl::api::{Cuda, Nccl, Process};
 use phalanx_nccl::group::DeviceGroup;
 
 use super::deck::Deck;
+use super::hook::Hook;
 use super::pool::Pool;
 use crate::groups::Groups;
 
@@ -77,4 +78,6 @@ pub(super) struct Means<N: Nccl, C: Cuda, P: Process> {
     pub(super) pool: Pool<C>,
     pub(super) groups: DeviceGroups<N, C, P>,
     pub(super) divisor: Option<f64>,
+    /// How gradients travel, where not by the engine's own reduction.
+    pub(super) hook: Option<Hook>,
 }

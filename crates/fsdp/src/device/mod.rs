@@ -58,6 +58,7 @@ mod deck;
 mod edge;
 mod gather;
 mod groups;
+mod hook;
 mod model;
 mod pool;
 mod reduce;

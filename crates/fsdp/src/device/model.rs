@@ -58,7 +58,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
         let own = check(&units, &policy).and_then(|()| plan(&host, &units, &reshards, &policy));
         let layouts = agreement::reach(&host, own, || agreement::of_units(&host, &units, &reshards, &policy))?;
         let deck = Deck::new(stack, compute, groups.shard.group().timeout())?;
-        let mut means = Means { deck, pool: Pool::new(), groups, divisor: None };
+        let mut means = Means { deck, pool: Pool::new(), groups, divisor: None, hook: None };
         let planned = units.into_iter().zip(layouts);
         let held = planned.map(|(spec, layout)| Unit::new(spec, layout, &mut means, policy.offload));
         let units = held.collect::<Result<Vec<_>>>()?;

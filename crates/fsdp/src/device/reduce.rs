@@ -7,6 +7,7 @@ use phalanx_nccl::group::{DeviceBuffer, DeviceGroup};
 
 use super::edge::Edge;
 use super::groups::Means;
+use super::hook;
 use super::pool::Block;
 use super::table::Way;
 use super::unit::{Reducing, Unit};
@@ -97,6 +98,10 @@ pub(super) fn begin<N: Nccl, C: Cuda, P: Process>(
     means: &mut Means<N, C, P>,
 ) -> Result<()> {
     let (rows, is_fresh) = rows(unit, Class::Reducing, means)?;
+    if let Some(hook) = means.hook {
+        write_rows(unit, gradients, (rows.span(), is_fresh, 1.0), means)?;
+        return hook::send(unit, hook, rows, means);
+    }
     let dtype = unit.layout.reduce.dtype.unwrap_or(DType::F32);
     let Factors { op, before, .. } = factors(dtype, means);
     let before = before as f32;
@@ -106,10 +111,11 @@ pub(super) fn begin<N: Nccl, C: Cuda, P: Process>(
         let way = Way { divisor: before, ..Way::PUT };
         all.launch(deck, (rows.span(), rows.span()), way, deck.compute)?;
     }
+    let travels = rows.buffer.part(0, unit.layout.reduce.total())?;
     let counts = Counts::Even(unit.layout.reduce.byte_len / dtype.byte_len());
     let op = Op::ReduceScatter { counts, reduce: alone(op, &groups.reduce) };
     let edge = (Edge::ReduceAfterRows, deck.compute);
-    let work = deck.submit(&groups.reduce, (op, dtype), &rows.buffer, edge)?;
+    let work = deck.submit(&groups.reduce, (op, dtype), &travels, edge)?;
     unit.reducing = Reducing::Under(rows, work);
     Ok(())
 }
@@ -124,6 +130,9 @@ pub(super) fn end<N: Nccl, C: Cuda, P: Process>(
         Reducing::Under(rows, work) => {
             let stream = means.deck.take;
             means.deck.fence(edge, stream, work)?;
+            if let Some(hook) = means.hook.filter(|_| edge == Edge::TakeAfterReduce) {
+                hook::receive(unit, hook, &rows, means)?;
+            }
             Reducing::Done(rows)
         }
         reducing => reducing,
@@ -197,14 +206,15 @@ fn rows<N: Nccl, C: Cuda, P: Process>(
     class: Class,
     means: &mut Means<N, C, P>,
 ) -> Result<(Block<C>, bool)> {
-    let Means { deck, pool, .. } = means;
+    let Means { deck, pool, hook, .. } = means;
     match unit.accumulated.take() {
         Some(rows) => {
             pool.relabel(Class::Accumulated, class, &rows);
             Ok((rows, false))
         }
         None => {
-            let rows = pool.take(deck, (class, unit.layout.reduce.total()), (Edge::RowsAfterTake, deck.compute))?;
+            let byte_len = hook.map_or(unit.layout.reduce.total(), |hook| hook.byte_len(&unit.layout.reduce));
+            let rows = pool.take(deck, (class, byte_len), (Edge::RowsAfterTake, deck.compute))?;
             Ok((rows, true))
         }
     }
@@ -270,7 +280,11 @@ fn own_row<N: Nccl, C: Cuda, P: Process>(
     rows.buffer.part(row.of(means.groups.rank()).start, row.byte_len)
 }
 
+/// How ranks are joined. A hook divides for itself, among the ranks of the shard group.
 fn factors<N: Nccl, C: Cuda, P: Process>(dtype: DType, means: &Means<N, C, P>) -> Factors {
+    if means.hook.is_some() {
+        return Factors { op: ReduceOp::Avg, before: 1.0, after: 1.0 };
+    }
     let replicas = means.groups.replicate.as_ref().map_or(1, |group| group.group().size());
     Factors::of(dtype, means.groups.shard.group().size() * replicas, means.divisor)
 }

@@ -201,4 +201,4 @@ fn padded(span: &Piece, rank: usize, from: usize, to: usize) -> Stretch {
 }
 
 /// Parts begin at multiples of this, so that 16 bytes go at a time.
-const ALIGN: usize = 16;
+pub(super) const ALIGN: usize = 16;

@@ -9,6 +9,7 @@ use phalanx_nccl::kernels::Stretch;
 
 use super::deck::Mark;
 use super::groups::Means;
+use super::hook::HookTables;
 use super::pool::Block;
 use super::runner::Parts;
 use super::store::Store;
@@ -52,6 +53,8 @@ pub(super) struct Tables<C: Cuda> {
     pub(super) take: TableSet<C>,
     /// All rows, and one row, as they are; none of a unit without gradients.
     pub(super) whole: Option<[Table<C>; 2]>,
+    /// Where a hook has gradients travel in another type.
+    pub(super) hook: Option<HookTables<C>>,
     /// From gradients to rows, by the type in which gradients came.
     pub(super) rows: Vec<ChunkCat<C>>,
 }
@@ -139,6 +142,7 @@ impl<N: Nccl, C: Cuda, P: Process> Unit<N, C, P> {
                 }
                 None => None,
             },
+            hook: None,
             rows: Vec::new(),
         };
         let store = Store::new((deck, pool), [shards, gradients], offload)?;

@@ -30,6 +30,12 @@ pub trait GradientHook: fmt::Debug + Send {
 
     /// Makes the reduced gradients of what came: the average over all ranks, as a rule.
     fn unpack(&mut self, unit: usize, size: Size, wire: &[u8], reduced: &mut [f32]);
+
+    /// The type in which devices do the same: they cast gradients to it, sum them as [`wire`](GradientHook::wire) says between the divisions of
+    /// [`Factors::two_steps`](crate::Factors::two_steps), and cast them back. None, as it is unless a hook says otherwise, where that is not all.
+    fn on_devices(&self) -> Option<DType> {
+        None
+    }
 }
 
 /// What one reduction is about.

@@ -25,6 +25,10 @@ impl GradientHook for AllReduce {
     fn unpack(&mut self, _: usize, size: Size, wire: &[u8], reduced: &mut [f32]) {
         unpack(size, &wire[size.own().start * ELEMENT..size.own().end * ELEMENT], reduced);
     }
+
+    fn on_devices(&self) -> Option<DType> {
+        Some(DType::F32)
+    }
 }
 
 impl GradientHook for ReduceScatter {
@@ -38,6 +42,10 @@ impl GradientHook for ReduceScatter {
 
     fn unpack(&mut self, _: usize, size: Size, wire: &[u8], reduced: &mut [f32]) {
         unpack(size, wire, reduced);
+    }
+
+    fn on_devices(&self) -> Option<DType> {
+        Some(DType::F32)
     }
 }
 

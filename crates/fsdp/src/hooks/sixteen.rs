@@ -35,6 +35,10 @@ macro_rules! half_hook {
                     *to = <$T>::from_f32(from.to_f32() / after).to_f32();
                 }
             }
+
+            fn on_devices(&self) -> Option<DType> {
+                Some($dtype)
+            }
         }
     };
 }

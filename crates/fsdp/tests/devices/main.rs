@@ -8,6 +8,7 @@ mod company;
 #[path = "../training/draw.rs"]
 mod draw;
 mod halved;
+mod hooks;
 mod job;
 mod kernels;
 mod memory;

@@ -1,8 +1,10 @@
 //! The memory of a device: a rank's share of everything, a stated number of full units, and nothing new in the steady step.
 
+use phalanx_fsdp::hooks::F16;
 use phalanx_fsdp::{Bytes, Class, Offload, Policy, Reshard};
 
 use crate::company::Company;
+use crate::hooks::hooked;
 use crate::job::{Job, Model};
 use crate::model::{Block, mixed};
 use crate::train::Task;
@@ -87,6 +89,14 @@ fn clipping_waits_for_nothing_and_allocates_nothing() {
     }
     let offloaded = Policy::default().offload(Offload::Host);
     looked_after(Job::new(Task::new(mixed(), 4).clipped(0.05, 2.0), Company::of(2), offloaded), |_, _| {});
+}
+
+#[test]
+fn a_hook_waits_for_nothing_and_allocates_nothing() {
+    for world in 1..=3 {
+        let job = Job::new(Task::new(mixed(), 4), Company::of(world), Policy::default());
+        looked_after(hooked(job, || Box::new(F16)), |_, _| {});
+    }
 }
 
 #[test]

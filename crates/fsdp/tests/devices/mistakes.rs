@@ -1,10 +1,12 @@
 //! Every place where the runner waits is there for a reason: without it something is used in no order, and that is told.
 
 use phalanx_fsdp::device::{Edge, Mistake};
+use phalanx_fsdp::hooks::F16;
 use phalanx_fsdp::{Offload, Param, Policy, Reshard};
 use phalanx_nccl::sim::Finding;
 
 use crate::company::Company;
+use crate::hooks::hooked;
 use crate::job::Job;
 use crate::model::{Block, mixed};
 use crate::seats::seeds;
@@ -74,6 +76,17 @@ fn every_edge_is_needed() {
     let others = Edge::ALL.into_iter().filter(|edge| *edge != Edge::NarrowAfterCopyIn);
     let told: Vec<_> = others.map(|edge| (edge, told(Mistake::Without(edge)))).collect();
     assert!(told.iter().all(|(_, (found, all))| found * 4 >= all * 3), "{told:?}");
+}
+
+#[test]
+fn every_edge_of_a_reduction_is_needed_with_a_hook_too() {
+    let edges = [Edge::RowsAfterTake, Edge::ReduceAfterRows, Edge::TakeAfterReduce];
+    for (edge, seed) in edges.into_iter().flat_map(|edge| seeds(3).map(move |seed| (edge, seed))) {
+        let job = hooked(job(edge), || Box::new(F16));
+        crate::seats::clean(&job.run(seed), seed);
+        let mistaken = Job { mistake: Some(Mistake::Without(edge)), ..job };
+        assert!(mistaken.run(seed).findings.iter().any(is_race), "{edge:?}, seed {seed}");
+    }
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! Random models under random policies, in random orders: the losses of training alone, and nothing unordered.
 
+use std::sync::Arc;
+
 use phalanx_fsdp::Offload;
 
 use crate::draw;
+use crate::hooks::{HOOKS, Make, hooked};
 use crate::job::Job;
 use crate::seats::seeds;
 use crate::train::Task;
@@ -20,7 +23,11 @@ fn job(seed: u64) -> Job {
     let p = [1.0, 2.0, 2.5, f64::INFINITY][random.usize(..4)];
     let task = Task { clip: random.bool().then(|| (random.f64() + 0.01, p)), ..task.micros(micros) };
     let job = Job { has_own_gradients, reduces_apart, ..Job::new(task, company, policy) };
-    job.before(move |model, _, micro| {
+    let hook: Option<Make> = [None, None, Some(HOOKS[0]), Some(HOOKS[1])][random.usize(..4)];
+    let job = hook.map_or(job.clone(), |hook| hooked(job, hook));
+    let before = Arc::clone(&job.before);
+    job.before(move |model, step, micro| {
+        before(model, step, micro);
         let is_last = micro + 1 == micros;
         model.set_sync(is_last || !syncs_last);
         let settings = model.settings_mut();
