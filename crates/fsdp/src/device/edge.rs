@@ -42,11 +42,13 @@ pub enum Edge {
     TakeAfterClip,
     /// The host reads a norm after its copy has come.
     HostReadsAfterNorm,
+    /// Shards are written inside backward after they were copied in.
+    StepAfterCopyIn,
 }
 
 impl Edge {
     /// Every edge.
-    pub const ALL: [Edge; 19] = [
+    pub const ALL: [Edge; 20] = [
         Edge::FillAfterCopyOut,
         Edge::CopyInAfterStep,
         Edge::GatherAfterCopyIn,
@@ -66,6 +68,7 @@ impl Edge {
         Edge::NormAfterJoin,
         Edge::TakeAfterClip,
         Edge::HostReadsAfterNorm,
+        Edge::StepAfterCopyIn,
     ];
 }
 

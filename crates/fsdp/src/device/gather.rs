@@ -19,9 +19,15 @@ pub(super) fn begin<N: Nccl, C: Cuda, P: Process>(unit: &mut Unit<N, C, P>, mean
     if std::mem::take(&mut unit.is_written) {
         deck.join(Edge::CopyInAfterStep, stream, deck.compute)?;
     }
+    if std::mem::take(&mut unit.is_stepped) {
+        deck.join(Edge::CopyInAfterStep, stream, deck.take)?;
+    }
     let own = staging.buffer.part(row.of(groups.rank()).start, row.byte_len)?.span();
     let table = &unit.tables.copy_in;
     unit.store.bring_in((deck, pool), |deck, shards| table.launch(deck, (own, shards), &Way::PUT, stream))?;
+    if !unit.after.is_empty() {
+        deck.record(&unit.read, stream)?;
+    }
     let work = deck.submit(&groups.shard, operation(row), &staging.buffer, (Edge::GatherAfterCopyIn, stream))?;
     unit.full = Full::Coming { staging, work, is_narrow: false };
     Ok(())

@@ -53,6 +53,7 @@
 //! assert!(outcome.findings.is_empty());
 //! ```
 
+mod after;
 mod clip;
 mod deck;
 mod edge;

@@ -5,6 +5,7 @@ use phalanx_core::{Counts, DType, Op, ReduceOp, Result};
 use phalanx_nccl::api::{Cuda, Nccl, Process, Span};
 use phalanx_nccl::group::{DeviceBuffer, DeviceGroup};
 
+use super::after;
 use super::edge::Edge;
 use super::groups::Means;
 use super::hook;
@@ -194,10 +195,11 @@ pub(super) fn begin_all_reduce<N: Nccl, C: Cuda, P: Process>(
 pub(super) fn finish<N: Nccl, C: Cuda, P: Process>(unit: &mut Unit<N, C, P>, means: &mut Means<N, C, P>) -> Result<()> {
     let Reducing::Done(rows) = std::mem::take(&mut unit.reducing) else { return Ok(()) };
     let own = own_row(unit, &rows, means)?.span();
-    let after = factors(unit.layout.reduce.dtype.unwrap_or(DType::F32), means).after as f32;
+    let divisor = factors(unit.layout.reduce.dtype.unwrap_or(DType::F32), means).after as f32;
     let Means { deck, pool, .. } = means;
-    unit.store.take((deck, pool), &unit.tables.take, (own, after))?;
-    pool.give(deck, Class::Reducing, rows, deck.take)
+    unit.store.take((deck, pool), &unit.tables.take, (own, divisor))?;
+    pool.give(deck, Class::Reducing, rows, deck.take)?;
+    after::run(unit, means)
 }
 
 /// Memory for rows, on the program's stream: those that gradients were added to before, or new ones.

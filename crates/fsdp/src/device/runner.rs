@@ -189,6 +189,11 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
         for action in actions {
             self.perform(action, gradients).inspect_err(|error| self.failed = Some(error.clone()))?;
             self.trace.note(Step::Did(action));
+            if let Action::Accumulate(unit) = action
+                && !self.units[unit].after.is_empty()
+            {
+                self.happen(Event::Changed(unit), &[])?;
+            }
         }
         Ok(())
     }

@@ -150,6 +150,22 @@ impl<C: Cuda> Store<C> {
         }
     }
 
+    /// Forgets some of the gradients on the stream on which they are taken: all memory, or else they are zero.
+    pub(super) fn free<N: Nccl, P: Process>(
+        &mut self,
+        (deck, pool): (&mut Deck<N, C, P>, &mut Pool<C>),
+        freed: &[usize],
+    ) -> Result<()> {
+        let Home::Device { gradients, .. } = &mut self.home else { return Ok(()) };
+        let stream = deck.take;
+        match gradients.take_if(|_| self.gradients.numbers().all(|index| freed.contains(&index))) {
+            Some(block) => pool.give(deck, Class::Gradients, block, stream),
+            None => freed.iter().zip(gradients.iter().cycle()).try_for_each(|(index, block)| {
+                deck.fill_zero(self.gradients.part(*index, &block.buffer)?.span(), stream)
+            }),
+        }
+    }
+
     /// The bytes of a shard, as the host gets them.
     pub(super) fn read_shard<N: Nccl, P: Process>(&self, deck: &mut Deck<N, C, P>, index: usize) -> Result<Vec<u8>> {
         let (start, byte_len) = self.shards.of(index).unwrap_or_default();

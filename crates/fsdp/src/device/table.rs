@@ -55,6 +55,11 @@ impl Places {
         of.part(start, byte_len)
     }
 
+    /// The numbers of those that there are.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.places.len()).filter(|index| self.places[*index].is_some())
+    }
+
     fn start(&self, index: usize) -> usize {
         self.of(index).unwrap_or_default().0
     }

@@ -7,6 +7,7 @@ use phalanx_nccl::api::{Cuda, Nccl, Process, Span};
 use phalanx_nccl::group::DeviceWork;
 use phalanx_nccl::kernels::Stretch;
 
+use super::after::Done;
 use super::deck::Mark;
 use super::groups::Means;
 use super::hook::HookTables;
@@ -29,6 +30,12 @@ pub(super) struct Unit<N: Nccl, C: Cuda, P: Process> {
     pub(super) tables: Tables<C>,
     /// Whether shards were written on the program's stream since they were last gathered.
     pub(super) is_written: bool,
+    /// Whether they were on the stream of taken gradients.
+    pub(super) is_stepped: bool,
+    /// When they were last copied in.
+    pub(super) read: Mark<C>,
+    /// What is done with gradients as soon as they are taken.
+    pub(super) after: Vec<(usize, Done<C>)>,
     pub(super) full: Full<N, C, P>,
     /// This rank's row in the smaller group, and when it was kept.
     pub(super) narrow: Option<Block<C>>,
@@ -152,6 +159,9 @@ impl<N: Nccl, C: Cuda, P: Process> Unit<N, C, P> {
             places,
             tables,
             is_written: true,
+            is_stepped: false,
+            read: deck.mark()?,
+            after: Vec::new(),
             full: Full::Absent,
             narrow: None,
             narrowed: deck.mark()?,

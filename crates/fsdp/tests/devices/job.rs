@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use phalanx_core::{DType, GroupOptions, Layout, Result};
 use phalanx_fsdp::device::{DeviceGradient, DeviceGroups, DeviceSharded, Lent, Mistake};
-use phalanx_fsdp::{Offload, Policy};
+use phalanx_fsdp::{Class, Offload, Policy, Then};
 use phalanx_nccl::api::{Argument, Cuda, Grid, KernelId, Stream};
 use phalanx_nccl::group::{DeviceBuffer, DeviceGroup, NcclOptions, PinnedBuffer, Stack};
 use phalanx_nccl::kernels::SCALE;
@@ -33,6 +33,8 @@ pub(crate) struct Job {
     pub(crate) has_own_gradients: bool,
     /// Whether gradients are looked at and forgotten after every micro-batch but the last.
     pub(crate) peeks: bool,
+    /// Whether the optimizer steps inside backward.
+    pub(crate) steps_inside: bool,
     /// Whether the norm of each step is read after it, where gradients are clipped.
     pub(crate) reads_norms: bool,
     /// Whether reductions have a communicator of their own.
@@ -64,6 +66,7 @@ impl Job {
             has_own_gradients: false,
             peeks: false,
             reads_norms: false,
+            steps_inside: false,
             reduces_apart: false,
             before: Arc::new(|_, _, _| {}),
             watch: Arc::new(|_, _| {}),
@@ -178,15 +181,21 @@ impl<'a> Rank<'a> {
     fn train(&mut self) -> Result<End> {
         let task = &self.job.task;
         let (mut costs, mut norms) = (Vec::new(), Vec::new());
-        let cost = |model: &Model| [model.allocations(), model.host_waits()];
+        if self.job.steps_inside {
+            self.step_inside()?;
+        }
         for step in 0..task.steps {
-            let before = cost(&self.model);
+            let before = [self.model.allocations(), self.model.host_waits()];
             for micro in 0..task.micros {
                 (self.job.before)(&mut self.model, step, micro);
                 self.pass(step, micro)?;
                 if self.job.peeks && micro + 1 < task.micros {
                     self.peek()?;
                 }
+            }
+            if self.job.steps_inside {
+                costs.push(self.cost(before)?);
+                continue;
             }
             if let Some((most, p)) = task.clip {
                 self.model.clip_gradients(most, p)?;
@@ -199,8 +208,7 @@ impl<'a> Rank<'a> {
             if self.job.reads_norms {
                 norms.extend(self.model.clipped_norm()?);
             }
-            let after = cost(&self.model);
-            costs.push([0, 1].map(|of| after[of] - before[of]));
+            costs.push(self.cost(before)?);
         }
         let params = self.collect();
         // The program's memory is dropped after this, so that nothing may use it any more.
@@ -208,6 +216,28 @@ impl<'a> Rank<'a> {
         let losses = kernels::values_of(&downloaded(&self.cuda, &self.losses, self.compute)?, DType::F64);
         let losses = losses.chunks(task.micros).map(|of_step| of_step.iter().sum::<f64>() / task.micros as f64);
         Ok(End { losses: losses.collect(), params: params?, norms, costs })
+    }
+
+    /// What a step has cost, and that gradients are gone after it.
+    fn cost(&self, before: [usize; 2]) -> Result<[usize; 2]> {
+        assert_eq!(self.model.memory().of(Class::Gradients).current, 0);
+        Ok([self.model.allocations() - before[0], self.model.host_waits() - before[1]])
+    }
+
+    /// Has the optimizer step as soon as a gradient is reduced.
+    fn step_inside(&mut self) -> Result<()> {
+        for (at, param) in self.model.trained().collect::<Vec<_>>().into_iter().enumerate() {
+            let (cuda, speeds) = (Arc::clone(&self.cuda), self.speeds[at].clone());
+            self.model.after_accumulate(param, move |update, stream| {
+                let gradient = update.gradient.expect("a gradient that was just reduced");
+                let speed = speeds.part(0, update.shard.byte_len())?;
+                let [shard, speed] = [update.shard.span(), speed.span()].map(Argument::Write);
+                let arguments = [shard, Argument::Read(gradient.span()), speed];
+                cuda.launch(DESCEND, Grid { blocks: 1, threads: 32 }, &arguments, stream).expect("launched");
+                Ok(Then::Free)
+            })?;
+        }
+        Ok(())
     }
 
     /// One forward and one backward.

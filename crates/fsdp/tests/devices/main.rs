@@ -1,5 +1,6 @@
 //! The engine on simulated devices: the same model as the tests on the host, its computation as kernels, over streams that one seed plays.
 
+mod after;
 mod card;
 mod clip;
 #[path = "../training/company.rs"]

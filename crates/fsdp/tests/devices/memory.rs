@@ -92,6 +92,18 @@ fn clipping_waits_for_nothing_and_allocates_nothing() {
 }
 
 #[test]
+fn a_step_inside_backward_frees_each_gradient_and_waits_for_nothing() {
+    for world in 1..=3 {
+        let job = Job::new(Task::new(mixed(), 4), Company::of(world), Policy::default());
+        looked_after(Job { steps_inside: true, ..job }, move |model, task| {
+            let most = task.blocks.iter().map(|block| share(block, world)).max().unwrap_or_default();
+            let Bytes { current, peak, .. } = model.memory().of(Class::Gradients);
+            assert!(current == 0 && peak <= most, "world {world}: {peak} of {most}");
+        });
+    }
+}
+
+#[test]
 fn a_hook_waits_for_nothing_and_allocates_nothing() {
     for world in 1..=3 {
         let job = Job::new(Task::new(mixed(), 4), Company::of(world), Policy::default());

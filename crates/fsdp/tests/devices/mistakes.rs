@@ -50,6 +50,11 @@ fn job(edge: Edge) -> Job {
                 }
             })
         }
+        // A reduction runs on while its unit is gathered for the next forward.
+        Edge::StepAfterCopyIn => {
+            let job = Job { steps_inside: true, ..Job::new(task.micros(2), Company::of(2), policy) };
+            job.before(|model, _, micro| model.settings_mut().is_last_backward = micro == 1)
+        }
         _ => Job::new(task, Company::of(2), policy),
     }
 }
@@ -86,6 +91,16 @@ fn every_edge_of_a_reduction_is_needed_with_a_hook_too() {
         crate::seats::clean(&job.run(seed), seed);
         let mistaken = Job { mistake: Some(Mistake::Without(edge)), ..job };
         assert!(mistaken.run(seed).findings.iter().any(is_race), "{edge:?}, seed {seed}");
+    }
+}
+
+#[test]
+fn shards_that_are_written_inside_backward_are_awaited() {
+    let job = Job { steps_inside: true, ..job(Edge::CopyInAfterStep) };
+    for seed in seeds(3) {
+        crate::seats::clean(&job.run(seed), seed);
+        let mistaken = Job { mistake: Some(Mistake::Without(Edge::CopyInAfterStep)), ..job.clone() };
+        assert!(mistaken.run(seed).findings.iter().any(is_race), "seed {seed}");
     }
 }
 

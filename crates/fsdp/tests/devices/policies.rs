@@ -99,6 +99,17 @@ fn reductions_may_have_a_communicator_of_their_own() {
 }
 
 #[test]
+fn the_optimizer_may_step_inside_backward() {
+    for (world, reshard) in (1..=4).flat_map(|world| [Reshard::Yes, Reshard::No].map(|reshard| (world, reshard))) {
+        let policy = Policy::default().reshard_after_forward(reshard).forward_prefetch(2);
+        let job = Job { steps_inside: true, ..Job::new(task(), Company::of(world), policy) };
+        check(&format!("world {world}, {reshard:?}"), 2, &job);
+    }
+    let replicas = Job::new(task(), Company::of(2).replicas(2), Policy::default());
+    check("replicas", 2, &Job { steps_inside: true, ..replicas });
+}
+
+#[test]
 fn mixed_precision_stays_near_and_is_what_it_is_on_the_host() {
     let task = Task::new(mixed(), 20);
     let alone = task.alone();

@@ -2,7 +2,7 @@
 
 use phalanx_core::{DType, ErrorKind, Result};
 use phalanx_fsdp::device::DeviceGradient;
-use phalanx_fsdp::{Offload, Param, Policy};
+use phalanx_fsdp::{Offload, Param, Policy, Then};
 use phalanx_nccl::group::DeviceBuffer;
 use phalanx_nccl::sim::{Fault, SimRank, Simulation};
 
@@ -47,6 +47,9 @@ fn calls_that_make_no_sense_change_nothing() {
         let param = |unit, index| Param { unit, index };
         assert!(words(model.before_forward(9)).contains("must be below 5"));
         assert!(words(model.after_forward(0)).contains("must be one that was entered"));
+        let keep = |_, _| Ok(Then::Keep);
+        assert!(words(model.after_accumulate(param(9, 0), keep)).contains("must be below 5"));
+        assert!(words(model.after_accumulate(param(0, 3), keep)).contains("must not be an ignored one"));
         assert!(words(model.update(param(0, 3))).contains("must not be an ignored one"));
         assert!(words(model.update(param(9, 0))).contains("must be below 5"));
         assert!(words(model.load_full(param(0, 0), &[1.0_f32])).contains("must be 35"));
@@ -64,6 +67,8 @@ fn calls_that_make_no_sense_change_nothing() {
     });
     alone(Policy::default().offload(Offload::Host), |model, _| {
         assert!(words(model.update(Param { unit: 0, index: 0 })).contains("update_on_host"));
+        let refused = model.after_accumulate(Param { unit: 0, index: 0 }, |_, _| Ok(Then::Keep));
+        assert!(words(refused).contains("must not be offloaded"));
     });
 }
 
