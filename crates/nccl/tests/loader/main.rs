@@ -13,6 +13,7 @@ mod images;
 mod installed;
 mod names;
 mod sharded;
+mod source;
 mod stub;
 mod versions;
 

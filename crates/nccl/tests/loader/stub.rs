@@ -35,6 +35,11 @@ impl Stub {
         Stub { directory, path }
     }
 
+    /// A library that was built already, in a directory that goes with it.
+    pub(crate) fn new(directory: PathBuf, path: PathBuf) -> Stub {
+        Stub { directory, path }
+    }
+
     /// A configuration as the header of an installed NCCL has it, from the directory where that is.
     pub(crate) fn header(include: &Path) -> Stub {
         let directory = directory();
