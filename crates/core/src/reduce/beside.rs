@@ -3,12 +3,13 @@
 //! A processor stores slowly to lines that another has read since, and loads slowly what another has written. In turn, the one
 //! is waited for while the other is done.
 
-use std::ops::Range;
+use std::hint::black_box;
 
 use bytemuck::Pod;
 use phalanx_mem::expect_writes;
 use pulp::Arch;
 
+use super::combine::{combine, combine_in_place};
 use super::fault::{check_length, check_whole};
 use super::isa::{Isa, run_on};
 use super::lane::Lane;
@@ -34,49 +35,60 @@ pub(crate) fn combine_beside(
 ) -> Result<(), ReduceError> {
     check_whole(dtype, into)?;
     first.iter().chain([&second]).try_for_each(|operand| check_length(into.len(), operand))?;
-    Ok(resolve(reduce, dtype, CombineBeside { arch: Arch::new(), into, first, second, beside })?)
+    // Beside each other as far as both go, in whole elements; then what is left of either.
+    let common = into.len().min(beside.from.len()) / dtype.byte_len() * dtype.byte_len();
+    let (into, into_rest) = into.split_at_mut(common);
+    let (first, first_rest) = first.map(|first| first.split_at(common)).unzip();
+    let (second, second_rest) = second.split_at(common);
+    let (from, from_rest) = beside.from.split_at(common);
+    let (room, room_rest) = beside.room.split_at_mut(common);
+    resolve(reduce, dtype, CombineBeside { into, first, second, from, room })?;
+    room_rest.copy_from_slice(from_rest);
+    match first_rest {
+        None => combine_in_place(reduce, dtype, into_rest, 0, &[second_rest]),
+        Some(first) => combine(reduce, dtype, into_rest, &[first, second_rest]),
+    }
 }
 
+/// All slices are equally long.
 struct CombineBeside<'a> {
-    arch: Arch,
     into: &'a mut [u8],
     first: Option<&'a [u8]>,
     second: &'a [u8],
-    beside: Beside<'a>,
+    from: &'a [u8],
+    room: &'a mut [u8],
 }
 
 impl Job for CombineBeside<'_> {
-    fn run<L, W>(mut self, join: impl Fn(W, W) -> W + Copy, settle: impl Fn(W, usize) -> W + Copy)
+    fn run<L, W>(self, join: impl Fn(W, W) -> W + Copy, settle: impl Fn(W, usize) -> W + Copy)
     where
         L: Lane<W>,
         W: Pod,
     {
+        let CombineBeside { into, first, second, from, mut room } = self;
         let joined = |a, b| settle(join(a, b), 2);
-        let byte_len = self.into.len();
-        for (index, block) in self.into.chunks_mut(BLOCK).enumerate() {
-            let range = index * BLOCK..index * BLOCK + block.len();
-            self.beside.copy(range.clone());
-            if let Some(first) = self.first {
-                block.copy_from_slice(&first[range.clone()]);
-            }
-            let second = &self.second[range];
-            run_on(
-                self.arch,
-                #[inline(always)]
-                |isa: Isa| loops::fold_all::<L, W>(isa, block, second, joined),
-            );
-        }
-        self.beside.copy(byte_len..usize::MAX);
-    }
-}
-
-impl Beside<'_> {
-    /// Copies what there is of the range, and has the processor fetch the room for the next block.
-    fn copy(&mut self, range: Range<usize>) {
-        let len = self.from.len();
-        let (start, end) = (range.start.min(len), range.end.min(len));
-        self.room[start..end].copy_from_slice(&self.from[start..end]);
-        expect_writes(&mut self.room[end..len.min(end + BLOCK)]);
+        // Unknown to the compiler, which would unroll the loop over a block in full: prefetchers know a row of accesses by the
+        // instruction that makes them. The loop is the kernel's, so that nothing is done in another instruction set between blocks.
+        let block_len = black_box(BLOCK);
+        let mut firsts = first.unwrap_or_default().chunks(block_len);
+        run_on(
+            Arch::new(),
+            #[inline(always)]
+            |isa: Isa| {
+                let blocks = into.chunks_mut(block_len).zip(second.chunks(block_len)).zip(from.chunks(block_len));
+                for ((block, second), from) in blocks {
+                    let (here, later) = room.split_at_mut(from.len());
+                    here.copy_from_slice(from);
+                    let next = later.len().min(block_len);
+                    expect_writes(&mut later[..next]);
+                    room = later;
+                    if let Some(first) = firsts.next() {
+                        block.copy_from_slice(first);
+                    }
+                    loops::fold_all::<L, W>(isa, block, second, joined);
+                }
+            },
+        );
     }
 }
 

@@ -133,7 +133,8 @@ impl Algorithm {
                 let share = byte_len / layout.size();
                 ((byte_len - share).max(share), ground.slot_room(layout.size()))
             }
-            Algorithm::Direct | Algorithm::AtOnce => (byte_len, ground.slot_room(layout.size())),
+            Algorithm::Direct => (byte_len, ground.slot_room(layout.size())),
+            Algorithm::AtOnce => (byte_len, short_piece(byte_len, ground.slot_room(layout.size()))),
             Algorithm::TwoLevel if ground.has_windows(layout.size()) => {
                 (byte_len, ground.slot_room(layout.size()).min(ground.segment_byte_len))
             }
@@ -217,6 +218,12 @@ fn over_links(op: &Op, dtype: DType, layout: &Layout, byte_len: usize, ground: &
     }
 }
 
+/// The piece for what every rank folds whole, and which does not fit a slot of this room: short, so that the slots in use lie in the
+/// second-level cache together with the data, as long as there is hope that these do.
+fn short_piece(byte_len: usize, room: usize) -> usize {
+    if byte_len <= room { room } else { (byte_len / SHORT_PIECES).max(SHORTEST_PIECE).min(room) }
+}
+
 /// The bytes of the longest slice, given the bytes of all.
 fn longest_byte_len(op: &Op, dtype: DType, byte_len: usize, size: usize) -> usize {
     let (Op::AllGather { counts } | Op::Gather { counts, .. }) = op else {
@@ -256,5 +263,8 @@ fn profits_from_all_inputs(op: &Op, dtype: DType) -> bool {
     needs_all_inputs(op, dtype) || matches!(dtype, DType::F16 | DType::BF16)
 }
 
+/// The most pieces that are shorter than they must be, and the shortest of them. By measurement: see docs/performance.md.
+const SHORT_PIECES: usize = 32;
+const SHORTEST_PIECE: usize = 32 << 10;
 /// Bytes of the longest element type.
 const LONGEST_ELEMENT: usize = 16;

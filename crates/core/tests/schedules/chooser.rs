@@ -72,6 +72,16 @@ fn the_rules_are_those_of_the_page() {
     }
 }
 
+#[test]
+fn what_two_ranks_fold_whole_is_cut_into_short_pieces_if_not_into_too_many() {
+    let ground = Ground { slot_byte_len: 129 << 10, ..Ground::default() };
+    let layout = Layout::one_host(0, 2).unwrap();
+    for (byte_len, pieces) in [(0, 1), (128 << 10, 1), (256 << 10, 8), (1 << 20, 32), (4 << 20, 32), (64 << 20, 509)] {
+        let op = Op::AllReduce { count: byte_len, reduce: ReduceOp::Sum };
+        assert_eq!(choose(&op, DType::U8, &layout, &ground), (Algorithm::AtOnce, pieces), "{byte_len} bytes");
+    }
+}
+
 fn gather(count: usize) -> Op {
     Op::Gather { counts: Counts::Even(count), root: 0 }
 }
