@@ -81,7 +81,7 @@ fn half_is_named(ground: Ground, why: &str) {
         let mut world = World::start_on(ground, "loop", SIZE);
         world.tell_all("20");
         victims.iter().for_each(|&victim| world.expect(victim, "played"));
-        let killed = world.kill(&victims);
+        let killed = world.kill_at_once(&victims);
         let [one, other] = victims;
         times.add(world.others(&victims).map(|rank| {
             let (told, verdict) = world.hear(rank, "failed");

@@ -173,6 +173,17 @@ impl World {
         now
     }
 
+    /// Kills these ranks while the others are stopped, so that they are dead all at once for these however busy the machine is;
+    /// returns the moment before the others go on.
+    pub(crate) fn kill_at_once(&mut self, ranks: &[usize]) -> Instant {
+        self.others(ranks).for_each(|rank| self.stop(rank));
+        self.kill(ranks);
+        ranks.iter().for_each(|&rank| self.reap(rank));
+        let now = Instant::now();
+        self.others(ranks).for_each(|rank| self.resume(rank));
+        now
+    }
+
     /// Waits for the end of a rank that was killed.
     pub(crate) fn reap(&mut self, rank: usize) {
         self.ranks[rank].child.wait().expect("a child");
