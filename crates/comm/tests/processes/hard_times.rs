@@ -4,6 +4,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use crate::allowance::Allowance;
 use crate::play;
 use crate::times::{self, Times};
 use crate::world::{Ground, World};
@@ -92,6 +93,22 @@ fn a_rank_with_too_few_descriptors_is_an_error_for_all_and_leaks_nothing() {
 #[test]
 fn a_rank_with_too_little_memory_is_an_error_for_all_and_leaks_nothing() {
     joins_in_the_end("cramped");
+}
+
+/// Row 43, for memory that peers share, which the size of `/dev/shm` does not bound: who takes more than it may is ended by the
+/// system, and named.
+#[test]
+fn a_rank_that_shares_more_memory_than_it_may_have_is_dead() {
+    let Some(allowance) = Allowance::of_memory(64 << 20) else { return };
+    for ground in [Ground::Segment, Ground::Mixed] {
+        let mut world = World::start_on(ground, "greedy", SIZE);
+        (0..SIZE).for_each(|rank| world.expect(rank, "ready"));
+        allowance.bind(world.pid(1));
+        world.tell_all("go on");
+        let verdict = world.verdict(&[1]);
+        assert!(verdict.starts_with("rank 1 is dead: "), "{verdict}");
+        world.end();
+    }
 }
 
 fn joins_in_the_end(play: &str) {

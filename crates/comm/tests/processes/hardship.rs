@@ -56,6 +56,21 @@ pub(crate) fn late(group: &Group) {
     while !listen().is_empty() {}
 }
 
+/// Rank 1 takes as much of the memory that peers can read as it needs for a large operation.
+pub(crate) fn greedy(group: &Group) {
+    say("ready");
+    listen();
+    if group.rank() == 1 {
+        let mut buffer = group.buffer(256 << 20).expect("address space");
+        buffer.as_bytes_mut().fill(1);
+    }
+    loop {
+        if let Err(error) = group.all_reduce(&mut [1_u32; 1000], ReduceOp::Sum) {
+            return failed(&error);
+        }
+    }
+}
+
 /// Rank 1 has so few descriptors that joining fails somewhere.
 pub(crate) fn scarce() {
     in_want(Resource::Nofile, |more| open_files() as u64 + more);

@@ -2,6 +2,7 @@
 //! voice, and nothing stays behind.
 #![cfg(target_os = "linux")]
 
+mod allowance;
 mod bad_way;
 mod campaign;
 mod churn;
@@ -150,10 +151,15 @@ fn a_queue_is_done(ground: Ground) {
     world.end();
 }
 
-/// The ranks count for themselves what is still open.
+/// The ranks count for themselves what is still open when they have left, or when their group has failed.
 fn nothing_is_left(ground: Ground) {
     let world = World::start_on(ground, "census", SIZE);
     (0..SIZE).for_each(|rank| assert_eq!(world.hear(rank, "left behind").1, "[]"));
+    world.end();
+    let mut world = World::start_on(ground, "bereft census", SIZE);
+    (0..SIZE).for_each(|rank| world.expect(rank, "ready"));
+    world.kill(&[1]);
+    world.others(&[1]).for_each(|rank| assert_eq!(world.hear(rank, "left behind").1, "[]"));
     world.end();
 }
 

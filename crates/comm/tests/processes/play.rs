@@ -42,6 +42,7 @@ pub(crate) fn play() {
         "fork" => forked::fork(join(PATIENCE)),
         "late" => hardship::late(&join(PATIENCE)),
         "cramped" => hardship::cramped(),
+        "greedy" => hardship::greedy(&join(PATIENCE)),
         "scarce" => hardship::scarce(),
         "hosting" => hardship::hosting(),
         "beside a store" => hardship::beside_a_store(),
@@ -50,7 +51,8 @@ pub(crate) fn play() {
             failed(&Error::aborted("rank 1: the operator said so"));
         }),
         "queue" => with_a_queue(join(PATIENCE)),
-        "census" => census(),
+        "census" => census(once),
+        "bereft census" => census(until_it_fails),
         "churn" => churn::churn(false),
         "newcomer" => churn::churn(true),
         "quarrel" => quarrels::quarrel(&join(PATIENCE)),
@@ -185,12 +187,25 @@ fn with_a_queue(group: Group) {
     listen();
 }
 
-/// What this process has before it joins and after it has left.
-fn census() {
-    let before = belongings();
-    let group = join(PATIENCE);
+fn once(group: &Group) {
     drop(group.all_reduce_async(vec![1_u8; 100], ReduceOp::Sum).expect("a good call"));
     group.barrier().expect("all are here");
+}
+
+/// With a message under way that never comes.
+fn until_it_fails(group: &Group) {
+    let next = (group.rank() + 1) % group.size();
+    let message = group.recv_async(vec![0_u8; 100_000], next, 9).expect("a good call");
+    say("ready");
+    while group.all_reduce(&mut vec![1_u8; 1_000_000], ReduceOp::Sum).is_ok() {}
+    message.wait().expect_err("nobody sends it");
+}
+
+/// What this process has before it joins, and after it has played its part and left.
+fn census(part: fn(&Group)) {
+    let before = belongings();
+    let group = join(PATIENCE);
+    part(&group);
     assert_ne!(belongings(), before, "a group has something");
     drop(group);
     let began = Instant::now();

@@ -229,7 +229,7 @@ impl World {
         kill_process(self.pid(rank), signal).expect("it lives");
     }
 
-    fn pid(&self, rank: usize) -> Pid {
+    pub(crate) fn pid(&self, rank: usize) -> Pid {
         Pid::from_raw(self.ranks[rank].child.id() as i32).expect("a pid")
     }
 }
@@ -283,7 +283,7 @@ fn program() -> Command {
     Command::new(std::env::current_exe().expect("this program"))
 }
 
-fn unique_name() -> String {
+pub(crate) fn unique_name() -> String {
     static WORLDS: AtomicU32 = AtomicU32::new(0);
     let world = WORLDS.fetch_add(1, Ordering::Relaxed);
     format!("phalanx-processes-{}-{world}", std::process::id())
