@@ -23,12 +23,16 @@ impl From<phalanx::Error> for Failure {
 }
 
 impl From<io::Error> for Failure {
+    /// What went wrong with the output. A reader that went away (`| head`) has all that it wants.
     fn from(error: io::Error) -> Failure {
-        Failure::Stopped(format!("output: {error}"))
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::Code(0),
+            _ => Failure::Stopped(format!("output: {error}")),
+        }
     }
 }
 
-/// Tells a failure and turns it into the exit code. A reader that went away (`| head`) is none.
+/// Tells a failure and turns it into the exit code.
 pub(crate) fn exit_code(done: Result<(), Failure>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,6 +1,6 @@
 //! The command line as a user meets it: its flags are a promise, its errors say what to do, its exit codes are documented.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn phalanx(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_phalanx")).args(arguments).output().unwrap()
@@ -192,4 +192,21 @@ fn completions_know_the_commands_and_hide_the_inner_ones() {
     }
     let help = stdout(&phalanx(&["--help"]));
     assert!(help.contains("run") && !help.contains("__"), "{help}");
+}
+
+#[test]
+fn a_reader_that_has_enough_ends_a_command_well() {
+    let commands: [&[&str]; 3] = [
+        &["bench", "all_reduce", "--np", "2", "--sizes", "8", "--time", "0.01"],
+        &["doctor", "--no-bandwidth"],
+        &["simulate", "--seeds", "10"],
+    ];
+    for arguments in commands {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_phalanx"));
+        let mut child =
+            command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("this program");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("an end");
+        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""), "{arguments:?}");
+    }
 }
