@@ -1,5 +1,9 @@
-//! A rank whose process is forked while it has a group: the child cannot use it, and the group does not notice.
+//! A rank whose process is forked while it has a group and serves a store: the child can use neither, and nobody else notices.
 
+use std::time::{Duration, Instant};
+
+use phalanx_comm::store::{ClientOptions, ServerOptions, StoreServer, TcpStore};
+use phalanx_core::store::Store;
 use phalanx_core::{Group, ReduceOp};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
@@ -18,7 +22,7 @@ fn a_forked_child_cannot_use_the_group_and_the_parent_can() {
             let refused =
                 format!("group: rank {rank} belongs to the process that joined, and this one was forked from it");
             (0..4).for_each(|_| assert_eq!(world.hear(rank, "refused").1, refused));
-            world.expect(rank, "child dropped it");
+            world.expect(rank, "child dropped both, and saw 0 connections");
             world.expect(rank, "done");
         }
         world.end();
@@ -27,11 +31,15 @@ fn a_forked_child_cannot_use_the_group_and_the_parent_can() {
 
 /// Forks, lets the child try everything and end, and goes on.
 pub(crate) fn fork(group: Group) {
+    let server =
+        StoreServer::start(ServerOptions::new("127.0.0.1:0".parse().expect("an address"))).expect("a free port");
+    let options = ClientOptions::new(server.address().clone());
+    let store = Store::new(TcpStore::connect(options).expect("it is served"));
     say("ready");
     listen();
     // SAFETY: the other threads of this process wait, and hold no lock that the child takes.
     match unsafe { nix::unistd::fork() }.expect("memory") {
-        nix::unistd::ForkResult::Child => be_refused(group),
+        nix::unistd::ForkResult::Child => be_refused(group, server),
         nix::unistd::ForkResult::Parent { child } => {
             let child = Pid::from_raw(child.as_raw()).expect("a pid");
             waitpid(Some(child), WaitOptions::empty()).expect("a child");
@@ -42,11 +50,13 @@ pub(crate) fn fork(group: Group) {
         group.all_reduce(&mut data, ReduceOp::Sum).expect("all take part");
         assert!(data.iter().all(|sum| *sum as usize == group.size()));
     }
+    store.set("key", "value").expect("it is served as before");
+    assert_eq!(server.counts().connections, 1);
     say("done");
     while !listen().is_empty() {}
 }
 
-fn be_refused(group: Group) -> ! {
+fn be_refused(group: Group, server: StoreServer) -> ! {
     let calls = [
         group.barrier().map(drop),
         group.all_reduce_async(vec![1_u8; 10], ReduceOp::Sum).and_then(|work| work.wait()).map(drop),
@@ -58,7 +68,12 @@ fn be_refused(group: Group) -> ! {
     }
     group.abort("a child said so");
     drop(group);
-    say("child dropped it");
+    // There is no thread to wait for.
+    let began = Instant::now();
+    let seen = server.counts().connections;
+    drop(server);
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    say(&format!("child dropped both, and saw {seen} connections"));
     // Without what a process does at its end, which is the parent's.
     kill_process(getpid(), Signal::KILL).expect("this process");
     unreachable!("killed")

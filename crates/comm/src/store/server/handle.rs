@@ -1,5 +1,7 @@
 //! The server as its owner sees it: started, asked how it does, told of a new epoch, and stopped by being dropped.
 
+use std::mem;
+use std::process;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
@@ -24,6 +26,9 @@ use crate::store::StoreAddress;
 ///
 /// It speaks PyTorch's `TCPStore` protocol and our own; with a key only the latter, encrypted, to those who prove the key.
 ///
+/// It belongs to the process that started it. One that is forked from it has its memory but not its thread: there nothing is to be
+/// learned of it, and to drop it does nothing.
+///
 /// ```
 /// use phalanx_comm::store::{ServerOptions, StoreServer};
 ///
@@ -37,6 +42,7 @@ pub struct StoreServer {
     address: StoreAddress,
     office: Office,
     thread: Option<JoinHandle<()>>,
+    process: u32,
 }
 
 impl StoreServer {
@@ -63,7 +69,7 @@ impl StoreServer {
         let house = house(options, Clerk::start(office.clone()).map_err(fail)?).map_err(fail)?;
         let reactor = Reactor::new(poll, entrance, house, received);
         let thread = thread::Builder::new().name("phalanx-store".to_owned()).spawn(|| reactor.run()).map_err(fail)?;
-        Ok(StoreServer { address, office, thread: Some(thread) })
+        Ok(StoreServer { address, office, thread: Some(thread), process: process::id() })
     }
 
     /// Where it can be reached, with the port that it took.
@@ -91,6 +97,9 @@ impl StoreServer {
 
     /// Has `what` done between two turns of the server. None where it has ended.
     fn order<T: Send + 'static>(&self, what: impl FnOnce(&mut Reactor) -> T + Send + 'static) -> Option<T> {
+        if self.is_forked() {
+            return None;
+        }
         let (answer, answered) = mpsc::sync_channel(1);
         let order: Order = Box::new(move |reactor| {
             // Who asked may have given up.
@@ -98,10 +107,18 @@ impl StoreServer {
         });
         self.office.bring(order).then(|| answered.recv_timeout(PATIENCE).ok()).flatten()
     }
+
+    fn is_forked(&self) -> bool {
+        process::id() != self.process
+    }
 }
 
 impl Drop for StoreServer {
     fn drop(&mut self) {
+        if self.is_forked() {
+            // The parent's thread may have been at work with these when the process was forked.
+            return mem::forget((self.office.clone(), self.thread.take()));
+        }
         // A turn is short; a thread that has not come to its end by then is left to itself.
         if self.order(Reactor::stop).is_some()
             && let Some(thread) = self.thread.take()
