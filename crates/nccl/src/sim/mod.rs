@@ -22,6 +22,7 @@ mod known;
 mod memory;
 mod nccl;
 mod order;
+mod pin;
 mod process;
 mod stage;
 mod store;

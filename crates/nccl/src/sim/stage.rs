@@ -16,6 +16,7 @@ use super::engine::Engine;
 use super::fault::Plant;
 use super::finding::Finding;
 use super::order::{Actor, Order};
+use super::pin::Core;
 use crate::api::Route;
 
 /// Everything, behind one lock.
@@ -23,6 +24,7 @@ pub(super) struct Stage {
     state: Mutex<State>,
     /// The groups of calls that threads have open: how deep, and what was called.
     groups: Mutex<Groups>,
+    core: Option<Core>,
 }
 
 type Groups = HashMap<ThreadId, (usize, Vec<Called>)>;
@@ -127,7 +129,7 @@ impl Stage {
             steps: 0,
             actors: 0,
         };
-        Stage { state: Mutex::new(state), groups: Mutex::default() }
+        Stage { state: Mutex::new(state), groups: Mutex::default(), core: Core::next() }
     }
 
     /// The state without a turn: for what is no call of a program.
@@ -219,7 +221,10 @@ impl Stage {
         let task = state.tasks.len();
         state.tasks.push(Task { rank, name, order, actor, standing, is_program, weight, wake });
         let stage = Arc::clone(self);
-        let thread = thread::spawn(move || stage.play(task, body));
+        let thread = thread::spawn(move || {
+            stage.core.into_iter().for_each(Core::enter);
+            stage.play(task, body);
+        });
         state.threads.push(thread);
     }
 

@@ -1,6 +1,7 @@
 //! What every test of simulated jobs needs: seeds, a rank's group, and that a job went as it must.
 
 use std::env;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +14,12 @@ pub(crate) type Group = DeviceGroup<SimNccl, SimCuda, SimProcess>;
 
 pub(crate) const DEVICE: Device = Device(0);
 
-/// The seeds to run.
-pub(crate) fn seeds(few: u64) -> impl Iterator<Item = u64> {
-    let count = env::var("PHALANX_TEST_SEEDS").ok().and_then(|text| text.parse().ok());
-    0..count.unwrap_or(few)
+/// The seeds to run: as few, as `PHALANX_TEST_SEEDS` says (`2000`), or those of a share of more (`500..1000`).
+pub(crate) fn seeds(few: u64) -> Range<u64> {
+    let Ok(text) = env::var("PHALANX_TEST_SEEDS") else { return 0..few };
+    let (from, to) = text.split_once("..").unwrap_or(("0", &text));
+    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("PHALANX_TEST_SEEDS is {text:?}"));
+    number(from)..number(to)
 }
 
 /// A group of a rank.
