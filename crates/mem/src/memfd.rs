@@ -53,7 +53,16 @@ impl Mapping {
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), byte_len, access, MapFlags::SHARED, fd, 0) };
         let start = start.map_err(failed("mmap"))?;
         let start = NonNull::new(start.cast()).ok_or_else(|| failed("mmap")(Errno::FAULT))?;
-        Ok(Mapping { start, byte_len })
+        let mapping = Mapping { start, byte_len };
+        mapping.keep_from_core_files();
+        Ok(mapping)
+    }
+
+    /// A process that crashes ends when its core file is written. With all that its peers have and the room of their heaps, of which
+    /// holes take memory and room on the disk as well, that would be minutes in which nobody knows that it is dead.
+    fn keep_from_core_files(&self) {
+        // SAFETY: leaving a range of our own mapping out of core files changes no content.
+        let _ = unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.byte_len, Advice::LinuxDontDump) };
     }
 
     /// The first byte, at the start of a page. All pages up to the one of the last byte can be read and written.

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::allowance::Allowance;
+use crate::hardship::cores;
 use crate::play;
 use crate::times::{self, Times};
 use crate::world::{Ground, World};
@@ -81,6 +82,21 @@ fn a_rank_that_never_calls_is_named_at_the_deadline() {
         }
         world.end();
     }
+}
+
+/// A process ends once its core file is written, which must not hold what its peers have, nor the room for buffers.
+#[test]
+fn a_rank_that_crashes_is_known_soon_in_spite_of_its_core_file() {
+    let world = World::start("crash", SIZE);
+    let (crashed, _) = world.hear(1, "crashing");
+    for rank in world.others(&[1]) {
+        let (told, verdict) = world.hear(rank, "failed");
+        assert_eq!(verdict, "rank 1 is dead: its process ended");
+        assert!(told - crashed < LATE, "{:?}", told - crashed);
+    }
+    let directory = cores(world.pid(1).as_raw_nonzero().get() as u32);
+    world.end();
+    std::fs::remove_dir_all(directory).expect("it went there");
 }
 
 /// Row 43, for descriptors.

@@ -1,5 +1,6 @@
 //! What ranks do in worlds that are hard: too few descriptors, one processor for all, signals all the time, a store that goes.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -69,6 +70,22 @@ pub(crate) fn greedy(group: &Group) {
             return failed(&error);
         }
     }
+}
+
+/// Ends in a way that leaves a core file, if the system lets it, in a directory that the test knows.
+pub(crate) fn crash(group: Group) {
+    let directory = cores(std::process::id());
+    std::fs::create_dir(&directory).and_then(|()| std::env::set_current_dir(&directory)).expect("a new directory");
+    let most = getrlimit(Resource::Core).maximum;
+    setrlimit(Resource::Core, Rlimit { current: most, maximum: most }).expect("as much as is allowed");
+    group.buffer(1 << 20).expect("address space").as_bytes_mut().fill(1);
+    say("crashing");
+    std::process::abort();
+}
+
+/// Where a process leaves its core file.
+pub(crate) fn cores(process: u32) -> PathBuf {
+    std::env::temp_dir().join(format!("phalanx-cores-{process}"))
 }
 
 /// Rank 1 has so few descriptors that joining fails somewhere.

@@ -33,6 +33,7 @@ pub(crate) fn play() {
         "leave" => at_odds(join(PATIENCE), drop),
         "vanish" => at_odds(join(PATIENCE), |_group| std::process::exit(0)),
         "panic" => at_odds(join(PATIENCE), |_group| std::panic::panic_any("planted")),
+        "crash" => at_odds(join(PATIENCE), hardship::crash),
         "pause" => with_a_pause(&join(PATIENCE)),
         "hasty" => with_a_pause(&join(Duration::from_secs(2))),
         "rounds" => in_rounds(&join(PATIENCE)),

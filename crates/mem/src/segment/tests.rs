@@ -23,6 +23,16 @@ fn a_second_mapping_sees_writes() {
 }
 
 #[test]
+fn a_segment_is_left_out_of_core_files() {
+    let segment = Segment::create_sparse(1 << 30, 1).expect("memfd");
+    let address = format!("{:x}-", segment.mapping.start().as_ptr().addr());
+    let maps = std::fs::read_to_string("/proc/self/smaps").expect("the mappings of this process");
+    let mut lines = maps.lines().skip_while(|line| !line.starts_with(&address));
+    let flags = lines.find(|line| line.starts_with("VmFlags:")).expect("this mapping");
+    assert!(flags.split(' ').any(|flag| flag == "dd"), "{flags}");
+}
+
+#[test]
 fn the_length_is_sealed_and_exec_closes() {
     let segment = Segment::create(100).expect("memfd");
     assert_eq!(rustix::fs::ftruncate(segment.fd(), 50), Err(Errno::PERM));
