@@ -7,6 +7,7 @@ mod join;
 mod map;
 mod meet;
 mod packet;
+mod process;
 mod reach;
 #[cfg(test)]
 mod tests;

@@ -8,9 +8,8 @@
 //! Reading goes by the number of a process, and numbers are used again. The descriptor of the process, opened when the
 //! ranks met, tells whether it still lives; if so after the reading, the number was its own all the time.
 
-use std::fs;
 use std::io::IoSliceMut;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
@@ -20,6 +19,7 @@ use phalanx_core::link::LinkError;
 use phalanx_mem::Cells;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::process::number_of;
 use crate::memory::Neighbours;
 
 /// The ranks of a host as one of them sees their processes.
@@ -112,12 +112,10 @@ impl Neighbours for Neighbourhood {
 }
 
 impl Neighbour {
-    /// None where the system does not tell the number: of a process in another namespace, or without `/proc`.
+    /// None where the system does not tell the number.
     fn new(process: OwnedFd) -> Option<Neighbour> {
-        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd())).ok()?;
-        let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()?;
-        // Zero is one in another namespace, and less is none any more.
-        (pid > 0).then(|| Neighbour { process, pid: Pid::from_raw(pid) })
+        let pid = Pid::from_raw(number_of(&process)?);
+        Some(Neighbour { process, pid })
     }
 
     fn read(&self, address: usize, into: &mut [u8]) -> Result<(), Errno> {

@@ -1,5 +1,5 @@
 //! Whether the peers' processes live: a thread that sleeps until one ends, and then seals the group's fate, unless the
-//! rank had left.
+//! rank had left. Now and then it looks whether its neighbour crashes, whose process may end long after that.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use phalanx_mem::Cells;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
+use super::process::{is_crashing, number_of};
 use crate::fate::Fate;
 use crate::host::Presence;
 
@@ -70,6 +71,8 @@ struct Watch {
     stop: Arc<OwnedFd>,
     /// The peers that live, as far as is known, and their processes.
     peers: Vec<(usize, OwnedFd)>,
+    /// The number of the neighbour's process: of those that live, each rank has the next one. None where it is not known.
+    neighbour: Option<(usize, Option<i32>)>,
     fate: Arc<Fate>,
 }
 
@@ -84,7 +87,8 @@ impl Stay {
         let failed = |error: std::io::Error| Error::setup("watch over the local ranks", error);
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
         let (stop, departures) = (Arc::new(stop), Arc::new(departures));
-        let watch = Watch { rank, departures: Arc::clone(&departures), stop: Arc::clone(&stop), peers, fate };
+        let (departs, stops) = (Arc::clone(&departures), Arc::clone(&stop));
+        let watch = Watch { rank, departures: departs, stop: stops, peers, neighbour: None, fate };
         let thread = thread::Builder::new().name("phalanx-watch".to_owned()).spawn(|| watch.keep()).map_err(failed)?;
         Ok(Stay { rank, departures, stop, thread: Some(thread) })
     }
@@ -106,10 +110,11 @@ impl Drop for Stay {
 impl Watch {
     fn keep(mut self) {
         while !self.peers.is_empty() {
-            match self.wait(None) {
+            match self.wait(Some(ROUND)) {
+                Ok(Some(ended)) if ended.is_empty() => self.look_at_neighbour(),
                 Ok(Some(ended)) => {
                     let gathered = self.gather(ended);
-                    self.report(&gathered);
+                    self.report(&gathered, "its process ended");
                 }
                 Ok(None) => return,
                 Err(Errno::INTR) => {}
@@ -141,6 +146,20 @@ impl Watch {
         ended
     }
 
+    /// What a rank that crashes would have done is told before its process has ended.
+    fn look_at_neighbour(&mut self) {
+        let next = self.peers.iter().min_by_key(|(rank, _)| (*rank < self.rank, *rank));
+        let Some((rank, process)) = next else { return };
+        let known = self.neighbour.filter(|(known, _)| known == rank);
+        let (rank, number) = known.unwrap_or_else(|| (*rank, number_of(process)));
+        self.neighbour = Some((rank, number));
+        // It lived a moment ago, so that the number is still its own.
+        if number.is_some_and(is_crashing) && !self.departures.has(rank) {
+            self.peers.retain(|(peer, _)| *peer != rank);
+            self.report(&[rank], "it crashed, and its core file is being written");
+        }
+    }
+
     /// Sleeps until processes end, or for so long, and takes their ranks off the watch; none when it is to stop.
     fn wait(&mut self, limit: Option<Timespec>) -> Result<Option<Vec<usize>>, Errno> {
         let processes = self.peers.iter().map(|(_, process)| process);
@@ -156,9 +175,9 @@ impl Watch {
         Ok(Some(ended.map(|(rank, _)| rank).collect()))
     }
 
-    fn report(&self, ended: &[usize]) {
+    fn report(&self, ended: &[usize], detail: &str) {
         let Some((&rank, others)) = ended.split_first() else { return };
-        let dead = Peer { rank, others: vec![], reason: PeerReason::Dead, detail: "its process ended".to_owned() };
+        let dead = Peer { rank, others: vec![], reason: PeerReason::Dead, detail: detail.to_owned() };
         let dead: Error = dead.and(others.iter().copied()).into();
         self.fate.seal(self.rank, dead.clone());
         self.fate.mourn(dead);
@@ -170,6 +189,8 @@ impl Watch {
 /// What a rank that has left leaves in its word, and one that lives and knows that another does not.
 const GONE: u64 = 1;
 const WITNESS: u64 = 2;
+/// How often to look at the neighbour.
+const ROUND: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 /// How long to wait for whoever died at the same time as another, while somebody may have; and how often to look.
 const GATHERING: Duration = Duration::from_millis(50);
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };

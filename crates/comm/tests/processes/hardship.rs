@@ -79,6 +79,8 @@ pub(crate) fn crash(group: Group) {
     let most = getrlimit(Resource::Core).maximum;
     setrlimit(Resource::Core, Rlimit { current: most, maximum: most }).expect("as much as is allowed");
     group.buffer(1 << 20).expect("address space").as_bytes_mut().fill(1);
+    // Of its own it has enough that writing it takes a while.
+    std::mem::forget(std::hint::black_box(vec![1_u8; 128 << 20]));
     say("crashing");
     std::process::abort();
 }
