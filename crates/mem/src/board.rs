@@ -31,6 +31,8 @@
 //! What lies elsewhere in the member's process can be referred to by its addresses, where the peers may have the system
 //! fetch it from there. The same promise holds.
 //!
+//! A member may also lend a part of its heap to be written (`board::lend`), and then waits until all peers are done with it.
+//!
 //! # What is believed of peers
 //!
 //! In a segment a peer's numbers and lengths are another process's input. Each is read once, or again with the first
@@ -39,6 +41,8 @@
 //! from a segment stays unchanged only while the peer's process follows the protocol: see `Segment`, *Who is trusted
 //! with a segment*.
 
+#[cfg(not(loom))]
+mod lend;
 #[cfg(all(test, loom))]
 mod loom_model;
 mod offer;
@@ -48,7 +52,10 @@ mod tests;
 mod view;
 
 use std::cell::Cell;
+use std::ops::Range;
 
+#[cfg(not(loom))]
+pub use lend::Loan;
 pub use offer::Lease;
 pub use shape::HEAD;
 use shape::Shape;
@@ -96,6 +103,8 @@ pub struct Seat {
     referred: u64,
     /// Whether a peer's memory was viewed, or told where it is.
     has_borrowed: Cell<bool>,
+    /// The phase in which a part of this member's heap was lent that peers may still write, and which.
+    lent: Option<(u64, Range<usize>)>,
 }
 
 impl Seat {
@@ -126,7 +135,8 @@ impl Seat {
     ///
     /// # Errors
     ///
-    /// When a heap is not inside the segment, or its part is in use for anything else.
+    /// When a heap is not inside the segment, or its part is in use for anything else, such as by a peer that has the same
+    /// segment: each member must have mapped it for itself.
     #[cfg(not(loom))]
     pub fn with_heaps(
         mut self,
@@ -134,16 +144,13 @@ impl Seat {
         starts: impl IntoIterator<Item = usize>,
         byte_len: usize,
     ) -> Result<Seat, PlaceError> {
-        let view = |start: usize| {
+        let view = |(member, start): (usize, usize)| {
             let range = start..start.checked_add(byte_len).ok_or(PlaceError::TooLong)?;
-            Region::in_segment(
-                std::sync::Arc::clone(segment),
-                range,
-                Purpose::Heap,
-                crate::heap::OWNER + 1 + self.member,
-            )
+            let own = (Purpose::Heap, crate::heap::OWNER + 1);
+            let (purpose, role) = if member == self.member { own } else { (Purpose::PeersHeap, 0) };
+            Region::in_segment(std::sync::Arc::clone(segment), range, purpose, role)
         };
-        self.heaps = starts.into_iter().map(view).collect::<Result<_, _>>()?;
+        self.heaps = starts.into_iter().enumerate().map(view).collect::<Result<_, _>>()?;
         Ok(self)
     }
 
@@ -167,11 +174,25 @@ impl Seat {
         self.shape.slot_byte_len
     }
 
-    /// Says that this member reads nothing of the phases so far any more, and asks whether all peers have said so that may
-    /// still read what this member's offers refer to.
-    pub fn try_settle(&mut self) -> bool {
+    /// Says that this member reads and writes nothing of the phases so far any more, and asks whether all peers have said so that may
+    /// still read what this member's offers refer to, or write what it lent.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](BoardError::Closed) when a member left before it was done with what this one has lent it.
+    pub fn try_settle(&mut self) -> Result<bool, BoardError> {
         self.region.word(self.shape.done(self.member)).store(self.phase, Ordering::Release);
-        !(0..self.shape.members).any(|member| self.is_read_by(member))
+        if let Some((phase, _)) = self.lent {
+            let quit = |&member: &usize| self.has_left(member) && !self.is_done_with(member, phase);
+            if let Some(member) = (0..self.shape.members).find(quit) {
+                return Err(BoardError::Closed { member });
+            }
+        }
+        let settled = !(0..self.shape.members).any(|member| self.is_read_by(member));
+        if settled {
+            self.lent = None;
+        }
+        Ok(settled)
     }
 
     /// Whether anything was viewed that peers keep where it is since this was asked last.
@@ -185,11 +206,19 @@ impl Seat {
     }
 
     fn is_read_by(&self, member: usize) -> bool {
-        let word = |at| self.region.word(at).load(Ordering::Acquire);
         self.referred > 0
             && member != self.member
-            && word(self.shape.done(member)) < self.referred
-            && word(self.shape.left(member)) == 0
+            && !self.is_done_with(member, self.referred)
+            && !self.has_left(member)
+    }
+
+    /// Whether a member has said that it is done with the phases up to this one.
+    fn is_done_with(&self, member: usize, phase: u64) -> bool {
+        self.region.word(self.shape.done(member)).load(Ordering::Acquire) >= phase
+    }
+
+    fn has_left(&self, member: usize) -> bool {
+        self.region.word(self.shape.left(member)).load(Ordering::Acquire) != 0
     }
 
     /// What `member` offered as its `phase`-th offer, from 1 on; none if it has not yet.
@@ -262,6 +291,7 @@ impl Seat {
             heaps: vec![],
             referred: 0,
             has_borrowed: Cell::new(false),
+            lent: None,
         })
     }
 
@@ -271,7 +301,7 @@ impl Seat {
         if self.has_offered(member, phase)? {
             return Ok(true);
         }
-        if self.region.word(self.shape.left(member)).load(Ordering::Acquire) == 0 {
+        if !self.has_left(member) {
             return Ok(false);
         }
         // What was offered just before leaving may have come after the first look.

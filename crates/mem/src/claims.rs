@@ -17,8 +17,10 @@ pub(crate) enum Purpose {
     Cells { count: usize, bits: usize },
     /// A ring of this capacity.
     Ring { capacity: usize },
-    /// A heap of one member, which hands it out, and others read.
+    /// The heap of a member of this process, which hands it out.
     Heap,
+    /// The heap of a member of another process, read and written by one member of this process.
+    PeersHeap,
     /// A board of these dimensions.
     Board { members: usize, slot_byte_len: usize },
 }

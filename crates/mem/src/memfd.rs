@@ -4,6 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -76,6 +77,39 @@ impl Mapping {
         let byte_len = byte_len.min(self.byte_len);
         // SAFETY: the range is of this mapping, and what is in it stays.
         let _ = unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), byte_len, Advice::LinuxPopulateWrite) };
+    }
+
+    /// Gives this process pages of its own for a range of the file, with what is in them: what is written to the file from then on
+    /// does not come here, and what is written here stays here.
+    pub(crate) fn part_with(&self, fd: BorrowedFd<'_>, range: Range<usize>) -> Result<(), SegmentError> {
+        let page = rustix::param::page_size();
+        let (start, end) = (range.start / page * page, range.end.next_multiple_of(page));
+        assert!(range.start <= range.end && range.end <= self.byte_len);
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
+        // SAFETY: the range is of this mapping.
+        let first = unsafe { self.start.add(start) };
+        // SAFETY: whole pages of this mapping are replaced at once by pages of the same content, which stay for as long.
+        unsafe { rustix::mm::mmap(first.as_ptr().cast(), end - start, access, flags, fd, start as u64) }
+            .map_err(failed("mmap"))?;
+        // Until a page is written it is still that of the file.
+        // SAFETY: as above, and what is in the pages stays.
+        match unsafe { rustix::mm::madvise(first.as_ptr().cast(), end - start, Advice::LinuxPopulateWrite) } {
+            Err(Errno::INVAL) => (start..end).step_by(page).for_each(|at| self.write_again(at)),
+            populated => populated.map_err(failed("madvise"))?,
+        }
+        Ok(())
+    }
+
+    /// Writes to the byte there what is in it.
+    fn write_again(&self, at: usize) {
+        // SAFETY: inside the mapping.
+        let byte = unsafe { self.start.add(at) }.cast::<AtomicU8>();
+        // SAFETY: as above; nothing is changed, whoever may write it meanwhile.
+        let byte = unsafe { byte.as_ref() };
+        let mut found = byte.load(Ordering::Relaxed);
+        while let Err(other) = byte.compare_exchange(found, found, Ordering::Relaxed, Ordering::Relaxed) {
+            found = other;
+        }
     }
 }
 

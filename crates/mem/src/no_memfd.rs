@@ -34,6 +34,10 @@ impl Mapping {
         match self.0 {}
     }
 
+    pub(crate) fn part_with(&self, _fd: BorrowedFd<'_>, _range: Range<usize>) -> Result<(), SegmentError> {
+        match self.0 {}
+    }
+
     pub(crate) fn start(&self) -> NonNull<u8> {
         match self.0 {}
     }

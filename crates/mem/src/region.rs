@@ -25,7 +25,7 @@ pub(crate) struct Region {
 enum Home {
     Heap(Arc<Heap>),
     #[cfg(not(loom))]
-    Segment(#[expect(dead_code, reason = "kept for its drop")] Claim),
+    Segment(Claim),
 }
 
 struct Heap {
@@ -91,6 +91,25 @@ impl Region {
         let offset = bytes.as_ptr().addr().checked_sub(self.start.addr().get())?;
         offset.checked_add(bytes.len()).filter(|end| *end <= self.byte_len)?;
         Some(offset)
+    }
+
+    /// Whether what this process writes here is seen by the others that share it.
+    #[cfg(not(loom))]
+    pub(crate) fn is_shared(&self) -> bool {
+        match &self.home {
+            Home::Heap(_) => true,
+            Home::Segment(claim) => claim.is_shared(),
+        }
+    }
+
+    /// Gives this process memory of its own for a range that other processes may still write, with what is in it.
+    #[cfg(not(loom))]
+    pub(crate) fn part_with(&self, range: Range<usize>) -> Result<(), SegmentError> {
+        match &self.home {
+            // Nobody but this process reaches it.
+            Home::Heap(_) => Ok(()),
+            Home::Segment(claim) => claim.part_with(range),
+        }
     }
 
     /// Writes payload.

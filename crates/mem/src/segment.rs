@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::claims::{Claims, Purpose};
@@ -33,6 +33,8 @@ pub struct Segment {
     byte_len: usize,
     fd: OwnedFd,
     claims: RwLock<Claims>,
+    /// Whether a part of it is this process's alone by now.
+    parted: AtomicBool,
 }
 
 impl Segment {
@@ -149,7 +151,7 @@ impl Segment {
 
     fn mapped(fd: OwnedFd, byte_len: usize) -> Result<Segment, SegmentError> {
         let mapping = Mapping::new(fd.as_fd(), byte_len)?;
-        Ok(Segment { mapping, byte_len, fd, claims: RwLock::default() })
+        Ok(Segment { mapping, byte_len, fd, claims: RwLock::default(), parted: AtomicBool::new(false) })
     }
 
     /// The claims stay locked while words move, so that no ring or board is placed over them meanwhile.
@@ -222,6 +224,18 @@ impl Claim {
     pub(crate) fn start(&self) -> NonNull<u8> {
         // SAFETY: the claimed range lies inside the mapping.
         unsafe { self.segment.mapping.start().add(self.start) }
+    }
+
+    /// Whether everything in the segment is still shared with the other processes.
+    pub(crate) fn is_shared(&self) -> bool {
+        !self.segment.parted.load(Ordering::Relaxed)
+    }
+
+    /// Gives this process memory of its own for a range of the part, and for what else is in its pages, with what is in them.
+    pub(crate) fn part_with(&self, range: Range<usize>) -> Result<(), SegmentError> {
+        let range = self.segment.range(self.start + range.start, range.len())?;
+        self.segment.parted.store(true, Ordering::Relaxed);
+        self.segment.mapping.part_with(self.segment.fd.as_fd(), range)
     }
 }
 

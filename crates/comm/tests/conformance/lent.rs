@@ -13,7 +13,9 @@ pub(crate) fn buffers_of_the_group(setting: &Setting) {
             let mut own = fastrand::Rng::with_seed(group.rank() as u64 + 100);
             for round in 0..ROUNDS {
                 let share = [0, 1, 100, 5_000, 40_000][plan.usize(..5)] + plan.usize(..3);
-                let mut buffer = |len| memory(group, own.bool(), len);
+                // Of all ranks, of none, or as each likes.
+                let place = [Some(true), Some(false), None][plan.usize(..3)];
+                let mut buffer = |len| memory(group, place.unwrap_or_else(|| own.bool()), len);
                 let (mut part, mut whole) = (buffer(share), buffer(share * size));
                 match plan.u8(..5) {
                     0 => all_reduce(group, &mut whole, round),

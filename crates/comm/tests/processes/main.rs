@@ -11,6 +11,7 @@ mod forked;
 mod hard_times;
 mod hardship;
 mod hosts;
+mod lending;
 #[path = "../planted/mistakes.rs"]
 mod mistakes;
 mod mixed;

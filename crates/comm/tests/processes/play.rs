@@ -10,7 +10,7 @@ use phalanx_comm::{Door, Network, Processes};
 use phalanx_core::store::Store;
 use phalanx_core::{Error, Group, GroupOptions, ReduceOp};
 
-use crate::{churn, forked, hardship, quarrels};
+use crate::{churn, forked, hardship, lending, quarrels};
 
 /// What a rank is told by its environment.
 pub(crate) const PLAY: &str = "PHALANX_TEST_PLAY";
@@ -41,6 +41,7 @@ pub(crate) fn play() {
         "interrupted" => hardship::interrupted(),
         "idle" => hardship::idle(&join(Duration::from_secs(2))),
         "fork" => forked::fork(join(PATIENCE)),
+        "lend" => lending::lend(&join(Duration::from_secs(2))),
         "late" => hardship::late(&join(PATIENCE)),
         "cramped" => hardship::cramped(),
         "greedy" => hardship::greedy(&join(PATIENCE)),

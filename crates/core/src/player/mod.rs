@@ -2,6 +2,7 @@
 
 mod beside;
 mod frame;
+mod lending;
 mod local;
 mod memory;
 mod moving;
@@ -10,6 +11,7 @@ mod viewing;
 use std::sync::Arc;
 
 pub(crate) use frame::{Head, Incoming, Outgoing, Part};
+use lending::Standing;
 pub use memory::Data;
 use memory::Memory;
 use moving::{Moving, STAGED};
@@ -19,7 +21,7 @@ use crate::error::{PeerReason, Stuck, Waiting};
 use crate::fingerprint::Fingerprint;
 use crate::link::{LinkError, Mesh};
 use crate::reduce::{Factor, ReduceOp};
-use crate::schedule::{Schedule, Step};
+use crate::schedule::{Lending, Schedule, Step};
 use crate::{DType, Error, Op, Result};
 
 /// What is played: the operation, and what its frames say about it.
@@ -41,6 +43,8 @@ pub struct Task {
 #[derive(Debug)]
 pub struct Player {
     schedule: Arc<Schedule>,
+    /// What became of lending, which is before all steps where the schedule has it.
+    standing: Standing,
     /// The current step.
     at: usize,
     hands: Hands,
@@ -77,7 +81,8 @@ impl Player {
         let scratch_len = staged + schedule.scratch * task.dtype.byte_len();
         scratch.resize(scratch.len().max(scratch_len), 0);
         let hands = Hands { task, moving: Moving::new(), first_offer: None, scratch, staged, size };
-        Player { schedule, at: 0, hands }
+        let standing = if schedule.lending.is_some() { Standing::Away } else { Standing::Declined };
+        Player { schedule, standing, at: 0, hands }
     }
 
     /// Plays as far as the peers let it. After an error the operation is over and its output has no meaning.
@@ -90,6 +95,15 @@ impl Player {
     fn play(&mut self, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
         let mut moved = false;
         let steps = &self.schedule.steps;
+        if let Some(lending) = &self.schedule.lending
+            && self.at == 0
+        {
+            match self.hands.lend(&mut self.standing, lending, data, mesh)? {
+                Progress::Done if self.standing.is_finished() => (self.at, moved) = (steps.len(), true),
+                Progress::Done => {}
+                waiting => return Ok(waiting),
+            }
+        }
         while let Some(step) = steps.get(self.at) {
             if self.hands.take_both(step, steps.get(self.at + 1), data, mesh)? {
                 (self.at, moved) = (self.at + 2, true);
@@ -103,7 +117,12 @@ impl Player {
         }
         match self.hands.settle(mesh)? {
             Progress::Idle if moved => Ok(Progress::Moved),
-            settled => Ok(settled),
+            settled => {
+                if self.standing.is_finished() {
+                    lending::written_by_peers(data.output);
+                }
+                Ok(settled)
+            }
         }
     }
 
@@ -111,6 +130,13 @@ impl Player {
     pub fn stuck(&self, mesh: &mut Mesh) -> Vec<Stuck> {
         let giving = |peer| Stuck { peer, on: Waiting::Giving };
         let taking = |peer| Stuck { peer, on: Waiting::Taking };
+        if let Standing::Waits { .. } = self.standing {
+            let peers = (0..self.hands.size).filter(|&peer| peer != self.hands.task.rank);
+            let windows = mesh.windows();
+            return windows.map_or(vec![], |windows| {
+                peers.filter(|&peer| self.standing.awaits(peer, windows)).map(giving).collect()
+            });
+        }
         match self.schedule.steps.get(self.at) {
             Some(Step::Move { send, recv }) => self.hands.moving.stuck(*send, *recv),
             Some(Step::Offer { .. }) => {
@@ -150,6 +176,22 @@ impl Player {
 }
 
 impl Hands {
+    /// Lends this rank's memory, and makes its slice final where all do.
+    fn lend(
+        &mut self,
+        standing: &mut Standing,
+        lending: &Lending,
+        data: &mut Data<'_>,
+        mesh: &mut Mesh,
+    ) -> Result<Progress> {
+        let mut memory = Memory { data, scratch: &mut [], byte_len: self.task.dtype.byte_len() };
+        let progress = standing.poll(&self.task, self.size, lending, &mut memory, mesh)?;
+        if let Standing::Finished { offer } = *standing {
+            self.first_offer = Some(offer);
+        }
+        Ok(progress)
+    }
+
     fn take(&mut self, step: &Step, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
         let (task, byte_len) = (&self.task, self.task.dtype.byte_len());
         let (staged, scratch) = self.scratch.split_at_mut(self.staged);

@@ -11,6 +11,7 @@
 //! Bytes may start at any address. Nothing here allocates.
 
 mod beside;
+mod both;
 mod combine;
 mod fault;
 mod float16;
@@ -31,6 +32,7 @@ mod scale;
 mod tests;
 
 pub(crate) use beside::{Beside, combine_beside};
+pub(crate) use both::combine_both;
 pub use combine::{combine, combine_in_place};
 pub use fault::{ReduceError, Unsupported};
 pub use fold::fold;

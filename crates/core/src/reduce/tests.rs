@@ -233,6 +233,21 @@ fn what_is_copied_beside_changes_nothing() {
 }
 
 #[test]
+fn what_is_joined_in_both_places_is_the_same_there() {
+    let mut rng = fastrand::Rng::with_seed(8);
+    for ((reduce, dtype), len) in supported().flat_map(|pair| [0, 1, 33, 1500].map(|len| (pair, len))) {
+        let mut parts = [0, 1].map(|at| Shifted::new(&sample(&mut rng, dtype, len), at));
+        let expected = reference(reduce, dtype, &[parts[0].bytes(), parts[1].bytes()]);
+        let [ours, theirs] = &mut parts;
+        combine_both(reduce, dtype, ours.bytes_mut(), theirs.bytes_mut()).unwrap();
+        assert_eq!(ours.bytes(), expected, "{reduce} {dtype} {len}");
+        assert_eq!(theirs.bytes(), expected, "{reduce} {dtype} {len}, theirs");
+    }
+    let (mut ours, mut theirs) = ([0; 8], [0; 4]);
+    assert!(combine_both(ReduceOp::Sum, DType::F32, &mut ours, &mut theirs).is_err(), "of two lengths");
+}
+
+#[test]
 fn every_16_bit_float_is_converted_right_by_every_instruction_set() {
     let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
     let mut turned = all.clone();

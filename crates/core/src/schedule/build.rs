@@ -1,6 +1,7 @@
 //! From an operation to one rank's schedule: which phases, over which memory.
 
 use super::draft::Draft;
+use super::lend::{FROM_BYTE_LEN, Lending, Source};
 use super::levels::Levels;
 use super::slices::Slices;
 use super::team::Team;
@@ -45,7 +46,7 @@ pub fn build(plan: &Plan<'_>) -> Option<Schedule> {
         Op::Barrier => plan.barrier(&mut draft),
         Op::Send { .. } | Op::Recv { .. } => return None,
     }
-    Some(draft.finish(plan.algorithm))
+    Some(draft.finish(plan.algorithm, plan.lending()))
 }
 
 impl Plan<'_> {
@@ -228,6 +229,23 @@ impl Plan<'_> {
             Algorithm::Direct => direct::barrier(draft, &self.team()),
             _ => barrier::disseminate(draft, &self.team()),
         }
+    }
+
+    /// How this is done where all ranks can lend their memory; none where it is not asked whether they can. All ranks answer alike.
+    fn lending(&self) -> Option<Lending> {
+        let rank = self.layout.rank();
+        let (count, source, gives) = match *self.op {
+            Op::AllReduce { count, .. } if !self.is_scaled() => (count, Source::All, true),
+            Op::Broadcast { count, root } => (count, Source::Rank(root), rank == root),
+            _ => return None,
+        };
+        let is_long = self.segments > 1 || count.saturating_mul(self.dtype.byte_len()) >= FROM_BYTE_LEN;
+        let data = Place::Output.span(0, count);
+        (self.algorithm.reads_windows() && count > 0 && is_long && self.layout.size() > 1).then(|| Lending {
+            room: (self.in_place || !gives).then_some(data),
+            slice: Slices::even(data, self.layout.size()).of(rank),
+            source,
+        })
     }
 
     fn team(&self) -> Team {

@@ -1,6 +1,6 @@
 //! A schedule in the making: steps are added in order, empty ones are left out, scratch is handed out in spans.
 
-use super::{Algorithm, Part, Place, Recv, Schedule, Send, Span, Step, Then};
+use super::{Algorithm, Lending, Part, Place, Recv, Schedule, Send, Span, Step, Then};
 use crate::link::Lease;
 use crate::reduce::ReduceOp;
 
@@ -20,8 +20,8 @@ impl Draft {
     }
 
     /// The finished schedule.
-    pub(super) fn finish(self, algorithm: Algorithm) -> Schedule {
-        Schedule { algorithm, steps: self.steps, scratch: self.scratch }
+    pub(super) fn finish(self, algorithm: Algorithm, lending: Option<Lending>) -> Schedule {
+        Schedule { algorithm, steps: self.steps, scratch: self.scratch, lending }
     }
 
     /// A new span of scratch memory.

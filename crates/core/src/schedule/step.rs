@@ -1,6 +1,6 @@
 //! The vocabulary of schedules: places, spans and steps.
 
-use super::Algorithm;
+use super::{Algorithm, Lending};
 use crate::link::Lease;
 
 /// One rank's whole part in one operation.
@@ -12,6 +12,8 @@ pub struct Schedule {
     pub steps: Vec<Step>,
     /// Elements of scratch memory needed.
     pub scratch: usize,
+    /// What is done in the place of the steps where all ranks can lend their memory. It is an offer more, before all others.
+    pub lending: Option<Lending>,
 }
 
 /// The memory that a span lies in.
@@ -167,7 +169,8 @@ impl Schedule {
 
     /// How many offers this rank makes.
     pub fn offers(&self) -> usize {
-        self.steps.iter().filter(|step| matches!(step, Step::Offer { .. })).count()
+        let offers = self.steps.iter().filter(|step| matches!(step, Step::Offer { .. })).count();
+        offers + usize::from(self.lending.is_some())
     }
 }
 
@@ -187,6 +190,11 @@ impl Span {
     /// Whether no element is in both.
     pub fn is_apart_from(self, other: Span) -> bool {
         self.place != other.place || self.end() <= other.start || other.end() <= self.start || self.len * other.len == 0
+    }
+
+    /// Its elements in order, `len` at a time.
+    pub(crate) fn blocks(self, len: usize) -> impl Iterator<Item = Span> {
+        (0..self.len).step_by(len).map(move |at| self.place.span(self.start + at, len.min(self.len - at)))
     }
 
     /// The `index`-th of `pieces` parts, which differ by at most one element and follow each other without a gap.

@@ -202,7 +202,32 @@ impl Scene {
     fn run(&self, stage: &mut Stage, case: &Case<'_>) {
         case.play(&self.inputs, &[], stage);
         case.compare(stage, &self.inputs, &self.expected);
+        if case.lend(&self.inputs, stage) {
+            case.compare(stage, &self.inputs, &self.expected);
+        }
     }
+}
+
+#[test]
+fn long_data_is_lent_where_it_is_in_place_and_joined_without_factors() {
+    let lends = |op: &Op, in_place, algorithm, segments| {
+        let op_of = |_| op.clone();
+        let case = Case { in_place, ..case(op, &op_of, &[0; 3], algorithm, segments) };
+        let schedules = case.schedules().unwrap();
+        schedules.into_iter().map(|schedule| schedule.lending.map(|lending| lending.room.is_some())).collect::<Vec<_>>()
+    };
+    let (reduce, root) = (ReduceOp::Sum, 1);
+    let of = |count| [Op::AllReduce { count, reduce }, Op::Broadcast { count, root }];
+    let [short, long] = [of(100), of(10_000)];
+    assert_eq!(lends(&short[0], true, Algorithm::AtOnce, 1), [None; 3]);
+    assert_eq!(lends(&short[0], true, Algorithm::AtOnce, 2), [Some(true); 3]);
+    assert_eq!(lends(&long[0], true, Algorithm::AtOnce, 1), [Some(true); 3]);
+    assert_eq!(lends(&long[0], false, Algorithm::Direct, 1), [Some(false); 3]);
+    assert_eq!(lends(&long[0], true, Algorithm::Ring, 2), [None; 3], "over links");
+    assert_eq!(lends(&long[1], true, Algorithm::Direct, 1), [Some(true); 3]);
+    assert_eq!(lends(&long[1], false, Algorithm::Direct, 1), [Some(true), Some(false), Some(true)]);
+    let scaled = Op::AllReduce { count: 10_000, reduce: ReduceOp::PreMulSum };
+    assert_eq!(lends(&scaled, true, Algorithm::AtOnce, 2), [None; 3]);
 }
 
 /// Numbers that differ by rank and place, small enough that sums are exact.

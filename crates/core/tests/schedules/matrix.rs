@@ -129,6 +129,9 @@ impl Scene {
                 };
                 case.play(&self.inputs, &self.factors, stage);
                 case.compare(stage, &self.inputs, &self.expected);
+                if case.lend(&self.inputs, stage) {
+                    case.compare(stage, &self.inputs, &self.expected);
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 use phalanx_core::link::Lease;
 use phalanx_core::reduce::{Factor, combine, combine_in_place, finish_avg, fold, scale};
 use phalanx_core::schedule::{
-    Algorithm, Event, Part, Place, Plan, Recv, Schedule, Send, Span, Step, Then, build, walk,
+    Algorithm, Event, Lending, Part, Place, Plan, Recv, Schedule, Send, Source, Span, Step, Then, build, walk,
 };
 use phalanx_core::{DType, Layout, Op, ReduceOp};
 
@@ -83,6 +83,34 @@ impl Case<'_> {
         let mut play = Play { case: self, inputs, factors, reduce: self.op.reduce().unwrap_or(ReduceOp::Sum), stage };
         let walked = walk(&schedules, self.hosts, len_of, |event| play.take(event));
         walked.unwrap_or_else(|fault| panic!("{self:?}: {fault}"));
+    }
+
+    /// Does what is done in the place of the schedules where all ranks lend their memory; false where they cannot. One slice after the other:
+    /// if any two had an element in common, it would be joined twice.
+    pub(crate) fn lend(&self, inputs: &[Vec<u8>], stage: &mut Stage) -> bool {
+        let schedules = self.schedules().unwrap_or_else(|| panic!("{self:?}: cannot be built"));
+        let lendings: Vec<&Lending> = schedules.iter().filter_map(|schedule| schedule.lending.as_ref()).collect();
+        assert!(lendings.is_empty() || lendings.len() == self.size(), "{self:?}: the ranks do not all meet");
+        let Some(room) = lendings.first().and_then(|lending| lending.room) else { return false };
+        if lendings.iter().any(|lending| lending.room.is_none()) {
+            return false;
+        }
+        assert!(lendings.iter().all(|lending| lending.room == Some(room)), "{self:?}: the ranks lend different memory");
+        stage.set(self, &schedules, inputs);
+        let (dtype, own) = (self.dtype, &mut stage.own[..self.size()]);
+        for Lending { slice, source, .. } in lendings {
+            let parts: Vec<Vec<u8>> = own.iter().map(|own| own.read(&[], *slice, dtype).to_vec()).collect();
+            let mut part = vec![0; slice.len * dtype.byte_len()];
+            match *source {
+                Source::All => {
+                    let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+                    combine(self.op.reduce().unwrap(), dtype, &mut part, &parts).unwrap();
+                }
+                Source::Rank(root) => part.copy_from_slice(&parts[root]),
+            }
+            own.iter_mut().for_each(|own| own.write(*slice, dtype).copy_from_slice(&part));
+        }
+        true
     }
 
     /// A rank's result within its output buffer.

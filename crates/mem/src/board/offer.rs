@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::shape::HEAD;
 use super::view::{Place, View, place};
 use super::{AWAY, BoardError, LOOKBACK, REFERS, SLOTS, Seat};
+use crate::region::Region;
 use crate::sync::Ordering;
 
 /// What may become of the parts of an offer besides being copied.
@@ -119,8 +120,16 @@ impl Seat {
 
     /// Where the parts are in this member's heap; none unless all are there.
     fn places(&self, parts: &[&[u8]]) -> Option<SmallVec<[Place; 8]>> {
-        let heap = self.heaps.get(self.member)?;
+        let heap = self.shared_heap()?;
         parts.iter().map(|part| heap.offset_of(part).map(|start| place(start, part.len()))).collect()
+    }
+
+    /// This member's heap, if the peers see what is in it.
+    pub(super) fn shared_heap(&self) -> Option<&Region> {
+        let heap = self.heaps.get(self.member);
+        #[cfg(not(loom))]
+        let heap = heap.filter(|heap| heap.is_shared());
+        heap
     }
 
     /// Whether an offer of so many bytes can be made now.

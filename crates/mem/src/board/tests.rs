@@ -229,6 +229,10 @@ mod in_segment {
         assert_eq!(seat.whole(0, 1), Err(BoardError::Corrupt { member: 0 }));
     }
 
+    fn settled(seat: &mut Seat) -> bool {
+        seat.try_settle().expect("nobody left")
+    }
+
     /// Two members, each with its own mapping and a heap of a few pages.
     fn two_with_heaps() -> [(Seat, Arc<crate::Heap>); 2] {
         const HEAP: usize = 4 * 4096;
@@ -261,9 +265,9 @@ mod in_segment {
         assert_eq!(view.part(6899..6901), None);
         assert_eq!(giver.whole(0, 1), Err(BoardError::Corrupt { member: 0 }), "its own is lent to the buffer");
         assert!(reader.take_borrowed() && !reader.take_borrowed());
-        assert_eq!((giver.try_settle(), giver.readers()), (false, vec![1]));
-        assert!(reader.try_settle());
-        assert_eq!((giver.try_settle(), giver.readers()), (true, vec![]));
+        assert_eq!((settled(&mut giver), giver.readers()), (false, vec![1]));
+        assert!(settled(&mut reader));
+        assert_eq!((settled(&mut giver), giver.readers()), (true, vec![]));
     }
 
     #[test]
@@ -271,9 +275,9 @@ mod in_segment {
         let [(mut giver, heap), (reader, _)] = two_with_heaps();
         let buffer = heap.allocate(4096).expect("room");
         assert_eq!(giver.try_offer(&[0; HEAD], &[buffer.as_bytes()], (Lease::View, false)), Ok(true));
-        assert!(!giver.try_settle());
+        assert!(!settled(&mut giver));
         drop(reader);
-        assert!(giver.try_settle());
+        assert!(settled(&mut giver));
     }
 
     #[test]
@@ -289,7 +293,7 @@ mod in_segment {
             assert_eq!(reader.whole(0, phase).map(|whole| whole.map(|bytes| bytes.len())), Ok(Some(HEAD + byte_len)));
         }
         assert!(!reader.take_borrowed());
-        assert!(giver.try_settle());
+        assert!(settled(&mut giver));
     }
 
     #[test]
@@ -304,7 +308,7 @@ mod in_segment {
         assert_eq!(view.part(5..20_000), Some(Seen::Away(address + 5)));
         assert_eq!(view.part(20_001..30_000), Some(Seen::Away(address + 30_001)));
         assert_eq!((view.part(7..7), view.part(19_999..20_001)), (Some(Seen::Here(&[])), None));
-        assert!(reader.take_borrowed() && !giver.try_settle() && reader.try_settle() && giver.try_settle());
+        assert!(reader.take_borrowed() && !settled(&mut giver) && settled(&mut reader) && settled(&mut giver));
         assert_eq!(giver.whole(0, 1), Err(BoardError::Corrupt { member: 0 }), "nobody fetches from itself");
         // What is short, or in a heap, or not to be fetched.
         assert_eq!(giver.try_offer(&[0; HEAD], &[&given[..1000]], fetched), Ok(true));
@@ -331,6 +335,89 @@ mod in_segment {
             assert!(!giver.try_offer_beside(&[0; HEAD], part, lease, (1, 1), &mut |_, _| true), "{lease:?}");
             assert_eq!(giver.try_offer(&[0; HEAD], &[part], lease), Ok(true));
         }
+    }
+
+    #[test]
+    fn what_is_lent_is_read_and_written_where_it_is() {
+        let [(mut first, heap), (mut second, other_heap)] = two_with_heaps();
+        let mut rooms = [&heap, &other_heap].map(|heap| heap.allocate(2 * 4096).expect("room"));
+        rooms[0].as_bytes_mut().fill(1);
+        rooms[1].as_bytes_mut().fill(2);
+        let [ours, theirs] = &mut rooms;
+        assert_eq!(first.try_lend(&[7; HEAD], &mut ours.as_bytes_mut()[100..6000]), Ok(Loan::Made));
+        assert_eq!(second.try_lend(&[7; HEAD], &mut theirs.as_bytes_mut()[..5900]), Ok(Loan::Made));
+        let view = second.view(0, 1).expect("made").expect("made");
+        assert_eq!((view.head(), view.part(0..5900)), ([7; HEAD].as_slice(), Some(Seen::Here(&[1; 5900]))));
+        second.lent(0, 1, 50..5900).expect("lent").fill(9);
+        for part in [0..5901, 5900..5901, usize::MAX - 1..usize::MAX, 5901..5901] {
+            assert_eq!(second.lent(0, 1, part), Err(BoardError::Corrupt { member: 0 }));
+        }
+        assert!(!settled(&mut first), "the other may still write");
+        assert!(settled(&mut second) && settled(&mut first));
+        let expected = [vec![1; 150], vec![9; 5850], vec![1; 8192 - 6000]].concat();
+        assert_eq!(ours.as_bytes(), expected);
+        // Nothing is lent any more.
+        first.take_back().expect("nothing");
+        second.lent(0, 1, 0..1).expect("whoever breaks the rules").fill(3);
+        assert_eq!(ours.as_bytes()[100], 3);
+    }
+
+    #[test]
+    fn what_is_taken_back_is_written_by_nobody_else_and_shown_to_nobody() {
+        let [(mut giver, heap), (mut taker, _)] = two_with_heaps();
+        let mut room = heap.allocate(3 * 4096).expect("room");
+        room.as_bytes_mut().fill(1);
+        assert_eq!(giver.try_lend(&[7; HEAD], &mut room.as_bytes_mut()[4000..9000]), Ok(Loan::Made));
+        assert_eq!(taker.offer(&[]), Ok(true));
+        taker.lent(0, 1, 0..100).expect("lent").fill(2);
+        giver.take_back().expect("memory");
+        taker.lent(0, 1, 0..5000).expect("a late one").fill(3);
+        let expected = [vec![1; 4000], vec![2; 100], vec![1; 3 * 4096 - 4100]].concat();
+        assert_eq!(room.as_bytes(), expected);
+        room.as_bytes_mut()[4000] = 4;
+        let seen = taker.view(0, 1).expect("made").expect("made").part(0..1);
+        assert_eq!(seen, Some(Seen::Here(&[3])), "what is written here stays here");
+        // So it must not be shown as if the peers saw it.
+        assert_eq!(giver.try_lend(&[7; HEAD], room.as_bytes_mut()), Ok(Loan::Refused));
+        let long = giver.try_offer(&[0; HEAD], &[room.as_bytes()], (Lease::View, false));
+        assert!(matches!(long, Err(BoardError::TooLong { .. })), "{long:?}");
+    }
+
+    #[test]
+    fn whoever_leaves_before_it_is_done_with_what_was_lent_is_told_of() {
+        for settles in [true, false] {
+            let [(mut giver, heap), (mut taker, _)] = two_with_heaps();
+            let mut room = heap.allocate(4096).expect("room");
+            assert_eq!(giver.try_lend(&[7; HEAD], room.as_bytes_mut()), Ok(Loan::Made));
+            assert_eq!(taker.try_lend(&[7; HEAD], &mut [1; 4096]), Ok(Loan::Refused), "not of its heap");
+            if settles {
+                assert!(settled(&mut taker));
+            }
+            drop(taker);
+            let end = if settles { Ok(true) } else { Err(BoardError::Closed { member: 1 }) };
+            assert_eq!(giver.try_settle(), end);
+        }
+        // Unless nobody was to write it.
+        let [(mut giver, heap), (taker, _)] = two_with_heaps();
+        let mut room = heap.allocate(4096).expect("room");
+        assert_eq!(giver.try_lend(&[7; HEAD], room.as_bytes_mut()), Ok(Loan::Made));
+        drop(taker);
+        giver.forgo();
+        assert_eq!(giver.try_settle(), Ok(true));
+    }
+
+    #[test]
+    fn a_heap_is_of_one_member_of_a_process() {
+        let board = byte_len(2, 4096).expect("small").next_multiple_of(4096);
+        let segment = Arc::new(Segment::create_sparse(board + 2 * 4096, board).expect("memfd"));
+        let seat = |member| Seat::in_segment(Arc::clone(&segment), 0, member, 2, 4096).expect("free");
+        let with_heaps = |seat: Seat| seat.with_heaps(&segment, [board, board + 4096], 4096);
+        let first = with_heaps(seat(0)).expect("free");
+        assert!(matches!(with_heaps(seat(1)), Err(PlaceError::Segment(SegmentError::InUse { .. }))));
+        let heap = |member: usize| crate::Heap::in_segment(Arc::clone(&segment), board + member * 4096, 4096);
+        assert!(heap(0).is_ok() && heap(1).is_err());
+        drop(first);
+        assert!(heap(1).is_ok());
     }
 
     #[test]

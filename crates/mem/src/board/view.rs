@@ -57,7 +57,7 @@ impl<'a> View<'a> {
     }
 
     /// Where a part begins that lies in one of the places.
-    fn start(self, range: &Range<usize>) -> Option<usize> {
+    pub(super) fn start(self, range: &Range<usize>) -> Option<usize> {
         let mut before: usize = 0;
         for place in self.rest.chunks_exact(size_of::<Place>()) {
             let (start, byte_len) = start_and_len(place)?;
