@@ -30,6 +30,7 @@ pub mod ring;
 mod secret;
 #[cfg(not(loom))]
 mod segment;
+mod stream;
 mod sync;
 #[cfg(not(loom))]
 mod words;
@@ -46,3 +47,4 @@ pub use region::{LINE, PlaceError};
 pub use secret::Secret;
 #[cfg(not(loom))]
 pub use segment::{Segment, SegmentError};
+pub use stream::copy_past_caches;

@@ -1,7 +1,10 @@
 //! The three places of a schedule as bytes, and the access that steps need to several spans of them at once.
 
+use phalanx_mem::copy_past_caches;
 use smallvec::SmallVec;
 
+use super::Task;
+use crate::Op;
 use crate::schedule::{Place, Span};
 
 /// The caller's buffers, as the player sees them during one poll.
@@ -23,9 +26,17 @@ pub(super) struct Memory<'a, 'b> {
     pub(super) scratch: &'a mut [u8],
     /// Bytes of one element.
     pub(super) byte_len: usize,
+    /// How to copy to where the caller has it.
+    pub(super) copies: Copies,
 }
 
-impl Memory<'_, '_> {
+impl<'a, 'b> Memory<'a, 'b> {
+    /// What this task works in.
+    pub(super) fn of(task: &Task, data: &'a mut Data<'b>, scratch: &'a mut [u8]) -> Memory<'a, 'b> {
+        let copies = copies(&task.op, data.output.len());
+        Memory { data, scratch, byte_len: task.dtype.byte_len(), copies }
+    }
+
     pub(super) fn read(&self, span: Span) -> &[u8] {
         let place = match span.place {
             Place::Input => self.data.input,
@@ -46,7 +57,8 @@ impl Memory<'_, '_> {
         if from.place == into.place {
             return self.place_mut(into.place).copy_within(start..end, at);
         }
-        self.with_parts(into, &[from], |target, _, parts| target.copy_from_slice(parts[0]));
+        let copy = self.copies;
+        self.with_parts(into, &[from], |target, _, parts| copy(target, parts[0]));
     }
 
     /// Calls `join(target, position of the target among the parts, the other parts in order)`.
@@ -96,3 +108,15 @@ impl Memory<'_, '_> {
         span.end() * self.byte_len
     }
 }
+
+/// How an operation that only moves copies to where the caller has so much: past the caches what they could not hold.
+fn copies(op: &Op, output_byte_len: usize) -> Copies {
+    let only_moves = matches!(op, Op::AllGather { .. } | Op::AllToAll { .. });
+    if only_moves && output_byte_len >= PAST_CACHES { copy_past_caches } else { <[u8]>::copy_from_slice }
+}
+
+/// Copies from one slice to another of the same length.
+type Copies = fn(&mut [u8], &[u8]);
+
+/// By measurement: see docs/performance.md.
+const PAST_CACHES: usize = 32 << 20;

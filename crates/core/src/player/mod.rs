@@ -184,7 +184,7 @@ impl Hands {
         data: &mut Data<'_>,
         mesh: &mut Mesh,
     ) -> Result<Progress> {
-        let mut memory = Memory { data, scratch: &mut [], byte_len: self.task.dtype.byte_len() };
+        let mut memory = Memory::of(&self.task, data, &mut []);
         let progress = standing.poll(&self.task, self.size, lending, &mut memory, mesh)?;
         if let Standing::Finished { offer } = *standing {
             self.first_offer = Some(offer);
@@ -193,9 +193,9 @@ impl Hands {
     }
 
     fn take(&mut self, step: &Step, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
-        let (task, byte_len) = (&self.task, self.task.dtype.byte_len());
+        let task = &self.task;
         let (staged, scratch) = self.scratch.split_at_mut(self.staged);
-        let mut memory = Memory { data, scratch, byte_len };
+        let mut memory = Memory::of(task, data, scratch);
         match step {
             Step::Move { send, recv } => self.moving.poll(task, (*send, *recv), &mut memory, staged, mesh),
             Step::Offer { spans, lease } => {
@@ -226,7 +226,7 @@ impl Hands {
         let from = (from.as_slice(), first_offer + *offer as u64);
         let join = Join { from, own: (*own, *place), into: *into, whole: *whole };
         let (task, scratch) = (&self.task, &mut self.scratch[self.staged..]);
-        let mut memory = Memory { data, scratch, byte_len: task.dtype.byte_len() };
+        let mut memory = Memory::of(task, data, scratch);
         beside::offer_and_pull_all(task, (spans, *lease), &join, &mut memory, mesh)
     }
 

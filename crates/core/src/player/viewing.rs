@@ -36,7 +36,7 @@ pub(super) fn pull(
         return Ok(Progress::Idle);
     };
     match part {
-        Seen::Here(part) => memory.write(into).copy_from_slice(part),
+        Seen::Here(part) => (memory.copies)(memory.write(into), part),
         Seen::Away(address) => {
             windows.fetch(peer, address, memory.write(into)).map_err(|error| lost(peer, error))?;
         }
