@@ -24,10 +24,13 @@ pub fn copy_past_caches(into: &mut [u8], from: &[u8]) {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn stream(line: &mut [u8; PROCESSOR_LINE], from: &[u8; PROCESSOR_LINE]) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-    let (into, from) = (line.as_mut_ptr().cast::<__m128i>(), from.as_ptr().cast::<__m128i>());
-    for at in 0..PROCESSOR_LINE / size_of::<__m128i>() {
-        // SAFETY: both are lines, and what is written begins with one; `finish` comes before anybody else may look.
-        unsafe { _mm_stream_si128(into.add(at), _mm_loadu_si128(from.add(at))) };
+    let (into, _) = line.as_chunks_mut::<{ size_of::<__m128i>() }>();
+    let (from, _) = from.as_chunks::<{ size_of::<__m128i>() }>();
+    for (into, from) in into.iter_mut().zip(from) {
+        // SAFETY: as many bytes as are loaded.
+        let bytes = unsafe { _mm_loadu_si128(from.as_ptr().cast()) };
+        // SAFETY: as many as are stored, aligned as a part of a line; `finish` comes before anybody else may look.
+        unsafe { _mm_stream_si128(into.as_mut_ptr().cast(), bytes) };
     }
 }
 
