@@ -92,6 +92,8 @@ impl CudaCode {
     pub const LAUNCH_FAILED: CudaCode = CudaCode(719);
     /// Not possible with this driver or device.
     pub const NOT_SUPPORTED: CudaCode = CudaCode(801);
+    /// Not possible on a stream that is being captured into a graph.
+    pub const STREAM_CAPTURE_UNSUPPORTED: CudaCode = CudaCode(900);
 
     /// Whether every later call on the device fails in the same way until the process ends.
     pub fn is_sticky(self) -> bool {
@@ -111,6 +113,7 @@ impl CudaCode {
             CudaCode::ILLEGAL_ADDRESS => "CUDA_ERROR_ILLEGAL_ADDRESS",
             CudaCode::LAUNCH_FAILED => "CUDA_ERROR_LAUNCH_FAILED",
             CudaCode::NOT_SUPPORTED => "CUDA_ERROR_NOT_SUPPORTED",
+            CudaCode::STREAM_CAPTURE_UNSUPPORTED => "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
             _ => "a CUDA error that is not known",
         }
     }

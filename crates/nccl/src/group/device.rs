@@ -88,7 +88,8 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
     ///
     /// # Errors
     ///
-    /// [`Usage`](phalanx_core::ErrorKind::Usage) for what may not be called like this, or NCCL has not; of what the group failed.
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for what may not be called like this, or NCCL has not, and for a stream that is being captured
+    /// into a graph; of what the group failed.
     #[track_caller]
     pub fn submit(
         &self,
@@ -98,6 +99,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         (input, output): (Option<&DeviceBuffer<C>>, &DeviceBuffer<C>),
         stream: Stream,
     ) -> Result<DeviceWork<N, C, P>> {
+        self.refuse_capture(op.kind(), stream)?;
         let (call, mut steps, check) = self.call(op, dtype, factor, (input, output))?;
         let device: Vec<DeviceBuffer<C>> = input.into_iter().chain([output]).cloned().collect();
         let mut held = Held { checks: check.into_iter().collect(), ..Held::device(device) };
@@ -113,6 +115,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
     /// Waits, on its own stream alone, until all ranks have come to their calls of this.
     #[track_caller]
     pub fn barrier(&self, stream: Stream) -> Result<DeviceWork<N, C, P>> {
+        self.refuse_capture(OpKind::Barrier, stream)?;
         let hall = &self.backend.hall;
         let one = DeviceBuffer::new(hall.stack.cuda(), hall.stack.device, BARRIER)?;
         let call = self.group.call_elsewhere(Op::Barrier, DType::F32, None, Some(0), 0)?;
@@ -134,11 +137,25 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
             calls.iter().for_each(|(call, _)| drop(self.dropped(call, error.clone())));
             return Err(error);
         }
-        if calls.is_empty() {
+        let Some((first, _)) = calls.first() else {
             return Err(Error::usage(OpKind::Barrier, "batch", "empty", "must have operations"));
+        };
+        if let Err(error) = self.refuse_capture(first.op.kind(), stream) {
+            calls.iter().for_each(|(call, _)| drop(self.dropped(call, error.clone())));
+            return Err(error);
         }
         let held = Held { checks, ..Held::device(buffers) };
         self.begin(Line::Whole, together(calls), held, stream)
+    }
+
+    /// A graph would run the operation again and again, but nobody would number it, compare it with the other ranks' or see that it hangs.
+    fn refuse_capture(&self, op: OpKind, stream: Stream) -> Result<()> {
+        let hall = &self.backend.hall;
+        if hall.cuda("is_capturing", hall.stack.cuda.is_capturing(stream))? {
+            let expected = "must run what it is given: operations cannot be captured into graphs";
+            return Err(Error::usage(op, "stream", "being captured", expected));
+        }
+        Ok(())
     }
 
     #[track_caller]

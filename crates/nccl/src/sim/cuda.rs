@@ -15,7 +15,7 @@ use crate::api::{
 
 /// The simulated CUDA driver, as one rank sees it: any number of equal devices.
 ///
-/// What it does not do: functions of the host on streams, and captures.
+/// What it does not do: functions of the host on streams, and graphs. A stream can be [captured](SimCuda::capture), and then takes nothing.
 pub struct SimCuda {
     pub(super) stage: Arc<Stage>,
     pub(super) rank: usize,
@@ -38,9 +38,24 @@ impl SimCuda {
         known.map(|_| index).ok_or(CudaCode::INVALID_HANDLE)
     }
 
-    fn submit(&self, stream: Stream, work: Work, site: &'static Location<'static>) -> Result<(), CudaCode> {
+    /// A stream that runs what it is given.
+    fn running(&self, state: &Guard<'_>, stream: Stream) -> Result<usize, CudaCode> {
+        let index = self.stream(state, stream)?;
+        let is_captured = state.engine.streams[index].is_captured;
+        if is_captured { Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(index) }
+    }
+
+    /// Begins to capture a stream into a graph, or ends it. Nothing can be done on the stream meanwhile: graphs are not simulated.
+    pub fn capture(&self, stream: Stream, begins: bool) -> Result<(), CudaCode> {
         let mut state = self.call()?;
         let index = self.stream(&state, stream)?;
+        state.engine.streams[index].is_captured = begins;
+        Ok(())
+    }
+
+    fn submit(&self, stream: Stream, work: Work, site: &'static Location<'static>) -> Result<(), CudaCode> {
+        let mut state = self.call()?;
+        let index = self.running(&state, stream)?;
         state.submit(index, work, site);
         Ok(())
     }
@@ -195,7 +210,8 @@ impl Cuda for SimCuda {
         let weight = state.draw.weight() * if is_high { 4 } else { 1 };
         let (queue, order) = Default::default();
         let (rank, device) = (self.rank, device.0);
-        state.engine.streams.push(StreamState { rank, device, queue, order, actor, weight, is_open: true });
+        let (is_open, is_captured) = (true, false);
+        state.engine.streams.push(StreamState { rank, device, queue, order, actor, weight, is_open, is_captured });
         Ok(Stream::new(state.engine.streams.len() as u64))
     }
 
@@ -213,7 +229,7 @@ impl Cuda for SimCuda {
 
     fn query_stream(&self, stream: Stream) -> Result<bool, CudaCode> {
         let mut state = self.call()?;
-        let index = self.stream(&state, stream)?;
+        let index = self.running(&state, stream)?;
         let is_idle = state.engine.is_idle(index);
         if is_idle {
             let order = state.engine.streams[index].order.clone();
@@ -224,7 +240,7 @@ impl Cuda for SimCuda {
 
     fn synchronize_stream(&self, stream: Stream) -> Result<(), CudaCode> {
         let state = self.call()?;
-        let index = self.stream(&state, stream)?;
+        let index = self.running(&state, stream)?;
         let mut state = self.stage.hold(state, Standing::Stream(index));
         if let Some(code) = state.engine.sticky(self.rank) {
             return Err(code);
@@ -236,7 +252,7 @@ impl Cuda for SimCuda {
 
     fn wait_event(&self, stream: Stream, event: Event) -> Result<(), CudaCode> {
         let mut state = self.call()?;
-        let index = self.stream(&state, stream)?;
+        let index = self.running(&state, stream)?;
         if state.is_planted(Plant::LaneWaits, false) || state.is_planted(Plant::Fences, true) {
             return Ok(());
         }
@@ -248,7 +264,7 @@ impl Cuda for SimCuda {
 
     fn is_capturing(&self, stream: Stream) -> Result<bool, CudaCode> {
         let state = self.call()?;
-        self.stream(&state, stream).map(|_| false)
+        self.stream(&state, stream).map(|index| state.engine.streams[index].is_captured)
     }
 
     fn call_host(&self, _: Stream, _: HostCall) -> Result<(), CudaCode> {
@@ -276,7 +292,7 @@ impl Cuda for SimCuda {
 
     fn record_event(&self, event: Event, stream: Stream) -> Result<(), CudaCode> {
         let mut state = self.call()?;
-        let index = self.stream(&state, stream)?;
+        let index = self.running(&state, stream)?;
         self.mark_of(&state, event)?;
         let mark = state.engine.marks.len();
         state.engine.marks.push(None);

@@ -45,6 +45,8 @@ pub(super) struct StreamState {
     pub(super) actor: Actor,
     pub(super) weight: u32,
     pub(super) is_open: bool,
+    /// Whether it is being captured into a graph.
+    pub(super) is_captured: bool,
 }
 
 /// An event: which mark it stands for now.

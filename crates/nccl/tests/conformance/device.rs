@@ -49,6 +49,30 @@ fn memory_lives_as_long_as_its_operation() {
 }
 
 #[test]
+fn a_stream_that_is_captured_is_refused_and_the_group_goes_on() {
+    for seed in seeds(10) {
+        run(2, seed, |member| {
+            let (group, stream) = (&member.group, member.stream);
+            let op = Op::AllReduce { count: 2, reduce: ReduceOp::Sum };
+            let data = member.upload(&elements(DType::F32, &[1, 2]));
+            member.cuda.capture(stream, true).expect("a stream");
+            let single = group.submit(op.clone(), DType::F32, None, (None, &data), stream).err();
+            let batch = group.coalesce(stream, |batch| batch.add(op.clone(), DType::F32, None, (None, &data))).err();
+            for (name, error) in
+                [("all_reduce", single), ("all_reduce", batch), ("barrier", group.barrier(stream).err())]
+            {
+                let expected = "must run what it is given: operations cannot be captured into graphs";
+                assert_eq!(error, Some(Error::usage(name, "stream", "being captured", expected)));
+            }
+            member.cuda.capture(stream, false).expect("a stream");
+            let work = group.submit(op, DType::F32, None, (None, &data), stream).expect("submitted");
+            work.fence(stream).expect("on its stream");
+            assert_eq!(member.download(&data), elements(DType::F32, &[2, 4]));
+        });
+    }
+}
+
+#[test]
 fn a_batch_is_one_piece_of_work() {
     for seed in seeds(10) {
         run(2, seed, |member| {

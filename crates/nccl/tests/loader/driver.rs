@@ -104,7 +104,8 @@ fn streams_and_events_are_known_until_they_are_given_back() {
     let (cuda, stub) = open();
     let (low, high) = (cuda.create_stream(FIRST, false), cuda.create_stream(Device(1), true));
     let (low, high) = (low.expect("a stream"), high.expect("a stream"));
-    // The stub has streams of high priority captured.
+    // The stub has streams of high priority captured then.
+    stub.tell("stub_capture", 1);
     assert_eq!((cuda.is_capturing(low), cuda.is_capturing(high)), (Ok(false), Ok(true)));
     assert_eq!((cuda.stream_device(low), cuda.stream_device(high)), (Ok(FIRST), Ok(Device(1))));
     let event = cuda.create_event(FIRST, EventKind::Timing).expect("an event");

@@ -29,6 +29,7 @@ static Block blocks[MANY];
 static _Thread_local Thing *stack[16];
 static _Thread_local int depth;
 static int answer_next, busy_polls;
+static int captures_high;
 /* Over both tables. */
 static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
 
@@ -38,6 +39,7 @@ static struct { unsigned blocks, threads; uint64_t first; float second; int coun
 
 void stub_answer(int code) { answer_next = code; }
 void stub_busy(int polls) { busy_polls = polls; }
+void stub_capture(int high) { captures_high = high; }
 int stub_depth(void) { return depth; }
 void stub_launched(unsigned *grid, unsigned *threads, uint64_t *first, float *second) {
   *grid = launched.blocks;
@@ -222,7 +224,9 @@ int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
   return known(stream) == SUCCESS && flags == 0 && ((Thing *)event)->alive ? SUCCESS : INVALID_HANDLE;
 }
 #ifndef WITHOUT_CAPTURE
-int cuStreamIsCapturing(void *stream, int *state) { return *state = ((Thing *)stream)->priority < 0, known(stream); }
+int cuStreamIsCapturing(void *stream, int *state) {
+  return *state = captures_high && ((Thing *)stream)->priority < 0, known(stream);
+}
 #endif
 int cuLaunchHostFunc(void *stream, void (*run)(void *), void *with) {
   int code = known(stream);
