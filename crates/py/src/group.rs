@@ -11,6 +11,7 @@ use pyo3::{Bound, FromPyObject, Py, PyAny, PyResult, Python, pyclass, pymethods}
 use crate::failure::raised;
 use crate::memory::{Loan, Span};
 use crate::operation::{Op, known};
+use crate::shared::Memory;
 use crate::work::Work;
 
 /// A group of ranks and this process's place in it. It is left when [`leave`](Group::leave) was called and nothing is under way any more.
@@ -146,6 +147,12 @@ impl Group {
             ranks.submit_bytes(op.clone(), dtype, factor.map(Factor::from), buffers)
         });
         submitted.map(|pending| Work::new(pending, self.epoch)).map_err(|error| raised(py, &error, self.epoch))
+    }
+
+    /// Zeroed bytes for this group's operations, of the fastest kind there is.
+    fn buffer(&self, py: Python<'_>, byte_len: usize) -> PyResult<Memory> {
+        let made = py.detach(|| self.handle(None)?.buffer(byte_len));
+        made.map(Memory::new).map_err(|error| raised(py, &error, self.epoch))
     }
 
     /// Waits for every rank, and says who does not come, all of them if so asked.

@@ -12,6 +12,7 @@ mod module;
 mod operation;
 mod presence;
 mod served;
+mod shared;
 mod store;
 mod work;
 mod world;

@@ -16,6 +16,8 @@ mod _native {
     #[pymodule_export]
     use crate::presence::Presence;
     #[pymodule_export]
+    use crate::shared::Memory;
+    #[pymodule_export]
     use crate::store::{Store, StoreHost};
     #[pymodule_export]
     use crate::work::Work;

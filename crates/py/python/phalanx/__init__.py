@@ -28,7 +28,7 @@ if find_spec("torch") is not None:
     import torch  # noqa: F401
 
     from . import rendezvous
-    from .backend import ProcessGroup, init_process_group, monitored_barrier, register
+    from .backend import ProcessGroup, empty, init_process_group, monitored_barrier, register
     from .failures import BackendError
     from .joining import Options
     from .store import StoreFailure, TCPStore, WorldStore
@@ -36,4 +36,4 @@ if find_spec("torch") is not None:
     register()
     rendezvous.register()
     __all__ += ["BackendError", "Options", "ProcessGroup", "StoreFailure", "TCPStore", "WorldStore"]
-    __all__ += ["init_process_group", "monitored_barrier"]
+    __all__ += ["empty", "init_process_group", "monitored_barrier"]

@@ -20,6 +20,7 @@ from .failures import translated
 from .joining import Options, meet, next_of, underneath
 from .presence import shown
 from .reductions import reduction
+from .shared import Pool
 from .store import WorldStore
 from .tensors import DTYPES, apart, contiguous, copy_into, dtype_number, is_plain, joined, part_into, room_for
 from .works import ENDED, IS_BEFORE_2_7, Work, milliseconds
@@ -41,6 +42,7 @@ class ProcessGroup(dist.ProcessGroup):
         # PyTorch keeps the C++ half of a store alone, which can do nothing once the Python half is gone.
         self._store = store
         self._name = self._description = ""
+        self._pool = Pool(group)
 
     # Collectives of every rank's data.
 
@@ -243,6 +245,26 @@ class ProcessGroup(dist.ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
 
+    # Memory.
+
+    def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """A tensor of one dimension with any content, in memory that ranks of one host read and write where it is."""
+        if torch.device(device).type != "cpu":
+            raise ValueError(f"phalanx: allocate_tensor: device is {device}, must be cpu")
+        if size == 0:
+            return torch.empty(0, dtype=dtype)
+        return torch.frombuffer(self._pool.take(size * dtype.itemsize), dtype=dtype)
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return torch.device(device).type == "cpu"
+
+    def _get_backend(self, device: torch.device) -> dist.ProcessGroup:
+        """Whoever serves a device is asked for memory, by FSDP2."""
+        return self if torch.device(device).type == "cpu" else super()._get_backend(device)
+
+    # Asked of whoever serves a device.
+    supports_shrinking = supports_splitting = supports_time_estimate = False
+
     # Identity and lifecycle.
 
     def getBackendName(self) -> str:
@@ -412,6 +434,17 @@ def register() -> None:
     """Makes the backend "phalanx" known to torch.distributed; a second time changes nothing."""
     if "phalanx" not in dist.Backend.backend_list:
         dist.Backend.register_backend("phalanx", create, extended_api=True, devices=["cpu"])
+
+
+def empty(*size: int, dtype: torch.dtype | None = None, group: dist.ProcessGroup | None = None) -> Tensor:
+    """A tensor with any content whose large collectives over `group` take a third of the time, because ranks of one host read and write it
+    where it is. Keep it from one operation to the next."""
+    group = group or dist.distributed_c10d._get_default_group()
+    if not isinstance(group, ProcessGroup):
+        raise TypeError(f"phalanx: empty: group is a {type(group).__name__}, must be of the backend phalanx")
+    dtype = dtype or torch.get_default_dtype()
+    shape = torch.Size(*size) if len(size) == 1 and not isinstance(size[0], int) else torch.Size(size)
+    return group.allocate_tensor(shape.numel(), dtype=dtype, device=torch.device("cpu")).view(shape)
 
 
 def init_process_group(world: World, timeout: timedelta = timedelta(minutes=30)) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import _native, dlpack
 from ._native import Op
+from .shared import Pool
 
 
 def init(url: str | None = None, timeout: float | None = None) -> World:
@@ -47,6 +48,12 @@ class Group:
     def __init__(self, native: _native.Group) -> None:
         self._native = native
         self.rank, self.size = native.rank, native.size
+        self._pool = Pool(native)
+
+    def buffer(self, byte_len: int) -> Any:
+        """Bytes of any content for this group's operations, which ranks of one host read and write where they are: a third of the time for
+        large operations. `numpy.frombuffer(group.buffer(4 * count), numpy.float32)` is an array in them."""
+        return self._pool.take(byte_len)
 
     def all_reduce(self, array: Any, op: str = "sum") -> None:
         dtype, count, span = _lent("all_reduce", array)
