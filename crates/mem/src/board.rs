@@ -99,7 +99,7 @@ pub struct Seat {
     left: bool,
     /// The heaps of all members, or none.
     heaps: Vec<Region>,
-    /// The phase of the last offer that refers to this member's heap.
+    /// The phase of the last offer that refers to this member's memory and may still be read there; zero if there is none.
     referred: u64,
     /// Whether a peer's memory was viewed, or told where it is.
     has_borrowed: Cell<bool>,
@@ -190,7 +190,7 @@ impl Seat {
         }
         let settled = !(0..self.shape.members).any(|member| self.is_read_by(member));
         if settled {
-            self.lent = None;
+            (self.referred, self.lent) = (0, None);
         }
         Ok(settled)
     }

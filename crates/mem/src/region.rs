@@ -6,6 +6,7 @@ use std::ptr::{self, NonNull};
 use std::slice;
 
 use crate::allocation::{Allocation, OutOfMemory};
+use crate::expect::{copy_expecting, expect_lines};
 use crate::sync::{Arc, AtomicU64, Shadow};
 #[cfg(not(loom))]
 use crate::{
@@ -119,11 +120,16 @@ impl Region {
     /// No thread of this process touches the range meanwhile, and no word is in it.
     #[inline]
     pub(crate) unsafe fn write(&self, offset: usize, bytes: &[u8]) {
-        let range = offset..offset + bytes.len();
-        let target = self.at(range.clone());
-        self.shadow().writes(range);
-        // SAFETY: the range is inside the region and the caller's alone, so it does not overlap `bytes` either.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target.as_ptr(), bytes.len()) }
+        // SAFETY: as the caller promises.
+        let target = unsafe { self.lend_mut(offset..offset + bytes.len()) };
+        copy_expecting(target, bytes);
+    }
+
+    /// Says that a range, whoever has it now, is written by this thread soon.
+    #[inline]
+    pub(crate) fn expect_writes(&self, range: Range<usize>) {
+        let byte_len = range.len();
+        expect_lines(self.at(range).as_ptr(), byte_len);
     }
 
     /// Reads payload.

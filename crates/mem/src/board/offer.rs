@@ -99,6 +99,17 @@ impl Seat {
         if kind != 0 {
             self.referred = next;
         }
+        self.expect_another(byte_len);
+    }
+
+    /// Says which lines the next offer is written to if it is as long as the last: they come back from whoever has read them while
+    /// the peers look at the last one. A long offer fetches its own as it is copied, and so many at once are in the way of what the peers
+    /// offer.
+    fn expect_another(&self, byte_len: usize) {
+        let next = self.phase + 1;
+        let byte_len = if byte_len <= SHORT_OFFER { byte_len } else { HEAD };
+        let (start, offer) = (self.shape.rest(self.member, next, 0), self.shape.offer(self.member, next));
+        self.region.expect_writes(start..offer + byte_len);
     }
 
     /// Where the parts are that stay where they are, and of which kind such an offer is; none if they are to be copied.
@@ -169,6 +180,8 @@ fn length_of(parts: &[&[u8]]) -> usize {
     parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.len()))
 }
 
+/// The longest offer after which room for another is fetched whole. By measurement: see docs/performance.md.
+const SHORT_OFFER: usize = 16 << 10;
 /// Shorter ones are copied: to have said that they were read costs the peers more.
 const WORTH_REFERRING: usize = 4 << 10;
 /// The same for what is fetched, which takes a call of the system for each part. By measurement: see docs/performance.md.

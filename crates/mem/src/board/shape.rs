@@ -3,8 +3,8 @@
 use super::SLOTS;
 use crate::region::{LINE, PlaceError, whole_lines};
 
-/// Where everything of a board is. For each member: a line for its word, then its slots in whole lines, so that nobody's
-/// offer slows another's.
+/// Where everything of a board is. For each member: a line for each of its two words, of which the one is looked at often and the
+/// other stored often, then its slots in whole lines, so that nobody's offer slows another's.
 ///
 /// A slot begins with the number of the offer in it, its length and kind, and the first [`HEAD`] bytes of the offer follow on
 /// the same line: whoever learns of an offer has fetched what it needs to know of it. What follows starts with
@@ -29,7 +29,7 @@ impl Shape {
 
     fn measured(members: usize, slot_byte_len: usize) -> Option<Shape> {
         let slot_stride = whole_lines(slot_byte_len.checked_add(LEAD)?)?;
-        let member_stride = slot_stride.checked_mul(SLOTS)?.checked_add(LINE)?;
+        let member_stride = slot_stride.checked_mul(SLOTS)?.checked_add(WORDS)?;
         let byte_len = member_stride.checked_mul(members)?;
         Some(Shape { members, slot_byte_len, slot_stride, member_stride, byte_len })
     }
@@ -40,7 +40,7 @@ impl Shape {
 
     /// The word that says up to which phase a member has read all that it will.
     pub(super) fn done(&self, member: usize) -> usize {
-        self.left(member) + WORD
+        self.left(member) + LINE
     }
 
     /// The word that says which offer is in the slot where this one goes.
@@ -64,7 +64,7 @@ impl Shape {
     /// Where the bytes of an offer begin.
     pub(super) fn offer(&self, member: usize, phase: u64) -> usize {
         let slot = ((phase - 1) % SLOTS as u64) as usize;
-        self.left(member) + LINE + slot * self.slot_stride + LEAD
+        self.left(member) + WORDS + slot * self.slot_stride + LEAD
     }
 }
 
@@ -74,6 +74,7 @@ pub const HEAD: usize = if cfg!(loom) { 0 } else { 32 };
 /// What is in front of an offer: unused up to the short ones and the words.
 const LEAD: usize = LINE - HEAD;
 const WORD: usize = size_of::<u64>();
+const WORDS: usize = 2 * LINE;
 /// The most bytes that fit the line of the words together with the head, where a processor's line is half of ours.
 const SHORT: usize = if cfg!(loom) { 0 } else { LINE / 2 - HEAD - 2 * WORD };
 const _: () = assert!(LEAD >= 2 * WORD + SHORT && LEAD.is_multiple_of(WORD) && SHORT.is_multiple_of(WORD));

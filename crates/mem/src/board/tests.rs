@@ -59,7 +59,7 @@ fn bad_calls_are_refused() {
     assert!(matches!(super::seats(1 << 40, 1 << 40), Err(PlaceError::TooLong)));
     assert!(matches!(super::seats(1, isize::MAX as usize / 4), Err(PlaceError::OutOfMemory(_))));
     assert_eq!(byte_len(0, 1), None);
-    assert_eq!(byte_len(2, 0), Some(2 * (1 + SLOTS) * LINE));
+    assert_eq!(byte_len(2, 0), Some(2 * (2 + SLOTS) * LINE));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The writing side of a ring.
 
 use super::{CONSUMER_CLOSED, HEAD, PAYLOAD, PRODUCER_CLOSED, RingError, TAIL, between, is_set, position, set, unused};
-use crate::region::{PlaceError, Region};
+use crate::region::{LINE, PlaceError, Region};
 use crate::sync::Ordering;
 
 /// The writing side. Dropping it closes the ring.
@@ -21,18 +21,51 @@ impl Producer {
     /// [`Closed`](RingError::Closed) when either side closed the ring, [`Corrupt`](RingError::Corrupt) when the
     /// consumer's index is nonsense.
     pub fn try_write(&mut self, bytes: &[u8]) -> Result<usize, RingError> {
+        self.try_write_parts([bytes, &[]])
+    }
+
+    /// The same for two parts, one after the other, which the consumer sees at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_write`](Producer::try_write).
+    pub fn try_write_parts(&mut self, parts: [&[u8]; 2]) -> Result<usize, RingError> {
         if self.closed || self.is_closed() {
             return Err(RingError::Closed);
         }
-        let written = bytes.len().min(self.room(bytes.len())?);
-        let (first, second) = bytes[..written].split_at(written.min(self.capacity - self.position()));
+        let wanted = parts[0].len() + parts[1].len();
+        let mut room = self.room(wanted)?;
+        let written = wanted.min(room);
+        for part in parts {
+            let part = &part[..part.len().min(room)];
+            self.put(part);
+            room -= part.len();
+        }
+        if written > 0 {
+            self.region.word(TAIL).store(self.tail, Ordering::Release);
+        }
+        Ok(written)
+    }
+
+    /// Says that the next message is probably as long as the last, of so many bytes: its lines come back from the consumer, who has
+    /// read them, while it looks at the last one.
+    pub fn expect_another(&self, byte_len: usize) {
+        // Not the line that the consumer reads now.
+        let start = self.position().next_multiple_of(LINE);
+        let end = self.capacity.min(start + byte_len);
+        if start < end {
+            self.region.expect_writes(PAYLOAD + start..PAYLOAD + end);
+        }
+    }
+
+    /// Writes bytes that there is room for, without showing them.
+    fn put(&mut self, bytes: &[u8]) {
+        let (first, second) = bytes.split_at(bytes.len().min(self.capacity - self.position()));
         // SAFETY: these bytes lie from the tail up to the head plus the capacity, where the consumer does not read.
         unsafe { self.region.write(PAYLOAD + self.position(), first) };
         // SAFETY: as above; the rest wraps around to the start.
         unsafe { self.region.write(PAYLOAD, second) };
-        self.tail = self.tail.wrapping_add(written as u64);
-        self.region.word(TAIL).store(self.tail, Ordering::Release);
-        Ok(written)
+        self.tail = self.tail.wrapping_add(bytes.len() as u64);
     }
 
     /// Whether the consumer is gone, so that nothing written will be read any more.

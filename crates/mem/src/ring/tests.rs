@@ -21,6 +21,18 @@ fn partial_writes_and_reads_wrap_around() {
 }
 
 #[test]
+fn two_parts_go_as_far_as_there_is_room() {
+    let (mut producer, mut consumer) = pair(8).expect("memory");
+    let mut bytes = [0; 8];
+    assert_eq!(producer.try_write_parts([b"abc", b"de"]), Ok(5));
+    assert_eq!(producer.try_write_parts([b"f", b"ghij"]), Ok(3));
+    assert_eq!(producer.try_write_parts([b"ij", b""]), Ok(0));
+    assert_eq!((consumer.try_read(&mut bytes[..6]), &bytes[..6]), (Ok(6), &b"abcdef"[..]));
+    assert_eq!(producer.try_write_parts([b"ijklmnop", b"q"]), Ok(6));
+    assert_eq!((consumer.try_read(&mut bytes), &bytes), (Ok(8), b"ghijklmn"));
+}
+
+#[test]
 fn advance_releases_only_what_was_seen() {
     let (mut producer, mut consumer) = pair(4).expect("memory");
     producer.try_write(b"abc").expect("room");
