@@ -1,4 +1,4 @@
-//! Links and windows of ranks that share memory: rings and a board, with a bell rung after every move.
+//! Links and windows of ranks that share memory: rings and a board, with a bell rung once after what moved in a poll.
 //!
 //! A closed ring or seat means that its rank left: one that fails or panics seals the group's fate before its links close,
 //! and one whose process dies closes nothing.
@@ -17,6 +17,8 @@ pub(crate) struct MemoryLink {
     pub(crate) out: Producer,
     pub(crate) into: Consumer,
     pub(crate) peer: Arc<Bell>,
+    /// Whether anything moved that the peer's bell was not rung for yet.
+    has_news: bool,
 }
 
 /// Windows on a board that all ranks share.
@@ -43,6 +45,13 @@ pub(crate) trait Neighbours: Send {
     fn confirm(&mut self) -> Result<(), LinkError>;
 }
 
+impl MemoryLink {
+    /// The link of these two rings to whoever has this bell.
+    pub(crate) fn new(out: Producer, into: Consumer, peer: Arc<Bell>) -> MemoryLink {
+        MemoryLink { out, into, peer, has_news: false }
+    }
+}
+
 impl BoardWindows {
     /// The windows of whoever has this seat, among ranks with these bells.
     pub(crate) fn new(seat: Seat, bells: Vec<Arc<Bell>>) -> BoardWindows {
@@ -64,10 +73,17 @@ impl BoardWindows {
 
 impl Link for MemoryLink {
     fn try_send(&mut self, bytes: &[u8]) -> Result<usize, LinkError> {
-        let piece = piece(self.out.capacity()).min(bytes.len());
-        let sent = self.out.try_write(&bytes[..piece]).map_err(ring_error)?;
-        if sent > 0 {
-            self.peer.ring();
+        self.try_send_parts([bytes, &[]])
+    }
+
+    fn try_send_parts(&mut self, [first, second]: [&[u8]; 2]) -> Result<usize, LinkError> {
+        let piece = piece(self.out.capacity());
+        let of_first = first.len().min(piece);
+        let of_second = second.len().min(piece - of_first);
+        let sent = self.out.try_write_parts([&first[..of_first], &second[..of_second]]).map_err(ring_error)?;
+        self.has_news |= sent > 0;
+        if first.len() + second.len() <= SHORT_BYTE_LEN {
+            self.out.expect_another(sent);
         }
         Ok(sent)
     }
@@ -75,10 +91,14 @@ impl Link for MemoryLink {
     fn try_recv(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
         let piece = piece(self.into.capacity()).min(into.len());
         let came = self.into.try_read(&mut into[..piece]).map_err(ring_error)?;
-        if came > 0 {
+        self.has_news |= came > 0;
+        Ok(came)
+    }
+
+    fn announce(&mut self) {
+        if std::mem::take(&mut self.has_news) {
             self.peer.ring();
         }
-        Ok(came)
     }
 }
 
@@ -217,3 +237,45 @@ fn board_error(error: BoardError) -> LinkError {
 }
 
 const PIECE_BYTE_LEN: usize = 32 << 10;
+/// Of what is left of longer messages, the lines of the pieces that follow come as they are copied. By measurement: see
+/// docs/performance.md.
+const SHORT_BYTE_LEN: usize = 4 * PIECE_BYTE_LEN;
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use phalanx_core::link::Mesh;
+    use phalanx_mem::ring;
+
+    use super::*;
+
+    #[test]
+    fn whoever_sleeps_hears_of_what_moved_once_it_is_announced() {
+        let bell = Arc::new(Bell::new().expect("memory"));
+        let (out, mut theirs) = ring::pair(64).expect("memory");
+        let (mut back, into) = ring::pair(64).expect("memory");
+        let mut mesh = Mesh::new(vec![None, Some(Box::new(MemoryLink::new(out, into, Arc::clone(&bell))))]);
+        let hears = |armed| {
+            let began = Instant::now();
+            bell.sleep(armed, LONG);
+            began.elapsed() < LONG
+        };
+        let armed = bell.arm();
+        assert_eq!(mesh.link(1).expect("linked").try_send_parts([b"head", b"body"]), Ok(8));
+        mesh.announce();
+        assert!(hears(armed));
+        let (mut bytes, armed) = ([0; 8], bell.arm());
+        assert_eq!((theirs.try_read(&mut bytes), &bytes), (Ok(8), b"headbody"));
+        back.try_write(b"back").expect("room");
+        assert_eq!(mesh.link(1).expect("linked").try_recv(&mut bytes), Ok(4));
+        assert_eq!(bell.arm(), armed, "rung before");
+        mesh.announce();
+        assert!(hears(armed));
+        let armed = bell.arm();
+        mesh.announce();
+        assert_eq!(bell.arm(), armed, "rung for nothing");
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+}

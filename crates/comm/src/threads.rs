@@ -167,6 +167,6 @@ fn links(bells: &[Arc<Bell>]) -> Result<Vec<Links>> {
 fn pair([first, second]: [&Arc<Bell>; 2]) -> Result<[MemoryLink; 2]> {
     let pipe = || ring::pair(RING_BYTE_LEN).map_err(|error| Error::setup("link", error));
     let ((out_first, into_second), (out_second, into_first)) = (pipe()?, pipe()?);
-    let link = |out, into, peer: &Arc<Bell>| MemoryLink { out, into, peer: Arc::clone(peer) };
+    let link = |out, into, peer: &Arc<Bell>| MemoryLink::new(out, into, Arc::clone(peer));
     Ok([link(out_second, into_second, first), link(out_first, into_first, second)])
 }

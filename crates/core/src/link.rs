@@ -20,6 +20,9 @@ pub trait Link: Send {
 
     /// Fills the front of `into`; 0 means "not now". What the peer sent before it closed still comes.
     fn try_recv(&mut self, into: &mut [u8]) -> Result<usize, LinkError>;
+
+    /// Wakes a peer that sleeps until something comes, or until there is room. Called once after however much has moved.
+    fn announce(&mut self) {}
 }
 
 /// Memory of the peers of this host that this rank may read.
@@ -149,12 +152,14 @@ pub struct Mesh {
     links: Vec<Option<Box<dyn Link>>>,
     windows: Option<Box<dyn Windows>>,
     checksum: bool,
+    /// Whether anything may have moved over links since that was announced last.
+    has_moved: bool,
 }
 
 impl Mesh {
     /// A mesh of links by rank; there is none to this rank itself.
     pub fn new(links: Vec<Option<Box<dyn Link>>>) -> Mesh {
-        Mesh { links, windows: None, checksum: false }
+        Mesh { links, windows: None, checksum: false, has_moved: false }
     }
 
     /// Adds windows to all ranks.
@@ -188,7 +193,10 @@ impl Mesh {
     /// The link to `peer`.
     pub fn link(&mut self, peer: usize) -> Result<&mut dyn Link, LinkError> {
         match self.links.get_mut(peer) {
-            Some(Some(link)) => Ok(&mut **link),
+            Some(Some(link)) => {
+                self.has_moved = true;
+                Ok(&mut **link)
+            }
             _ => Err(LinkError::Failed(format!("there is no link to rank {peer}"))),
         }
     }
@@ -205,8 +213,11 @@ impl Mesh {
         }
     }
 
-    /// Wakes the peers that sleep until they see what this rank did in its windows.
+    /// Wakes the peers that sleep until they see what this rank did.
     pub fn announce(&mut self) {
+        if std::mem::take(&mut self.has_moved) {
+            self.links.iter_mut().flatten().for_each(|link| link.announce());
+        }
         if let Some(windows) = &mut self.windows {
             windows.announce();
         }

@@ -99,7 +99,7 @@ fn links(
         let (out, into) = (map.ring(traffic, rank, peer), map.ring(traffic, peer, rank));
         let out = ring::producer_in(Arc::clone(segment), out, map.ring_byte_len)?;
         let into = ring::consumer_in(Arc::clone(segment), into, map.ring_byte_len)?;
-        Ok(Box::new(MemoryLink { out, into, peer: Arc::clone(&bells[peer]) }) as _)
+        Ok(Box::new(MemoryLink::new(out, into, Arc::clone(&bells[peer]))) as _)
     };
     (0..map.size).map(|peer| if peer == rank { Ok(None) } else { link(peer).map(Some) }).collect()
 }

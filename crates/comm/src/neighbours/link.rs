@@ -32,8 +32,17 @@ impl Link for NeighbourLink {
         self.judged(sent)
     }
 
+    fn try_send_parts(&mut self, parts: [&[u8]; 2]) -> Result<usize, LinkError> {
+        let sent = self.ring.try_send_parts(parts);
+        self.judged(sent)
+    }
+
     fn try_recv(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
         let came = self.ring.try_recv(into);
         self.judged(came)
+    }
+
+    fn announce(&mut self) {
+        self.ring.announce();
     }
 }

@@ -112,6 +112,7 @@ impl Mail {
                 }
             }
         }
+        mesh.announce();
         if moved {
             self.settle();
         }
