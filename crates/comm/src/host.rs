@@ -1,6 +1,7 @@
 //! One round of a rank whose bytes this process moves itself: blocking calls on the caller's thread, others on a driver
 //! thread that starts with the first of them. What comes after a disagreement is the next round's: see `lasting`.
 
+mod messages;
 mod reunion;
 mod waiting;
 
@@ -13,9 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use phalanx_core::backend::{Buffers, Finished, Numbers, Pending};
-use phalanx_core::mail::{Shown, Ticket};
 use phalanx_core::player::{Data, Player, Progress};
-use phalanx_core::{Call, Error, Op, PeerReason, Result};
+use phalanx_core::{Call, Error, PeerReason, Result};
 use phalanx_mem::{Buffer, Heap, Origin};
 
 pub(crate) use reunion::Quarrel;
@@ -241,14 +241,6 @@ impl Inner {
         self.fate.check_at(call.sequence).inspect_err(|_| self.has_told.store(true, Ordering::Release))
     }
 
-    /// That messages may go on: they are not what ranks disagree about.
-    fn check_message(&self) -> Result<()> {
-        match self.fate.check() {
-            Err(error) if !matches!(error, Error::Desync(_)) => Err(error),
-            _ => Ok(()),
-        }
-    }
-
     fn run_collective(&self, call: &Call, data: &mut Data<'_>) -> Result<()> {
         if !self.lane.is_turn_of(call.sequence) {
             self.open(call);
@@ -343,50 +335,6 @@ impl Inner {
         }
     }
 
-    fn run_message(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
-        call.start(self.now());
-        let ticket = self.post().post(call, data);
-        let mut patience = Patience::until(&self.bell, self.crowd, self.deadline(call));
-        let (mut vigil, mut pulse) = (self.kinship.vigil(), Pulse::default());
-        let mut disagreed = None;
-        loop {
-            let mut post = self.post();
-            let moved = post.poll(self.now(), Some(Shown { ticket, data }));
-            let end = post.take(ticket);
-            self.wake_others(&mut post);
-            if let Some(end) = end {
-                drop(post);
-                let delivery = end.map_err(|error| self.fail_unless_call(error))?;
-                if let Some(buffer) = delivery.buffer {
-                    data.output.copy_from_slice(buffer.as_bytes());
-                }
-                return Ok(Some(delivery.peer).filter(|_| matches!(call.op, Op::Recv { .. })));
-            }
-            drop(post);
-            self.check_message()?;
-            if moved {
-                patience.renew();
-                vigil.end();
-            } else if let Some(quarrel) = self.fate.quarrel() {
-                // A peer that was told of it may never come to this message.
-                if disagreed.get_or_insert_with(Instant::now).elapsed() >= PATIENCE_WITH_QUARRELS {
-                    self.has_told.store(true, Ordering::Release);
-                    return Err(quarrel.into());
-                }
-                thread::yield_now();
-            } else if !patience.wait() {
-                let error = self.post().timed_out(call, ticket);
-                vigil.give_up();
-                return Err(self.fail(self.kinship.traced(error)));
-            } else if patience.is_long() {
-                self.check_keeper(&mut pulse).map_err(|error| self.fail(error))?;
-                if !vigil.is_told() {
-                    vigil.tell(&self.post().stuck(ticket));
-                }
-            }
-        }
-    }
-
     /// Plays what is queued and moves asynchronous messages, until the host is dropped and nothing is left that anybody
     /// counts on.
     fn drive(&self) {
@@ -419,52 +367,6 @@ impl Inner {
         slot.fill(played.map(|()| Finished { buffers, source: None }));
     }
 
-    /// Moves asynchronous messages, with a wait when nothing moved; false when there are none.
-    fn drive_post(&self, patience: &mut Patience<'_>) -> bool {
-        let mut post = self.post();
-        let moved = post.poll(self.now(), None);
-        let (is_busy, overdue) = (post.is_busy(), post.overdue());
-        self.wake_others(&mut post);
-        drop(post);
-        if let Some((ticket, error)) = overdue {
-            self.fail_late(ticket, error);
-        } else if let Err(error) = self.check_message() {
-            self.post().close(&error, self.now());
-        } else if is_busy && !moved {
-            patience.wait();
-        } else {
-            patience.renew();
-        }
-        is_busy
-    }
-
-    /// Moves asynchronous messages while a collective waits, unless another thread does.
-    fn drive_post_in_passing(&self) {
-        let Ok(mut post) = self.post.try_lock() else {
-            return;
-        };
-        if post.is_busy() {
-            post.poll(self.now(), None);
-            self.wake_others(&mut post);
-        }
-        if let Some((ticket, error)) = post.overdue() {
-            drop(post);
-            self.fail_late(ticket, error);
-        }
-    }
-
-    /// Wakes the threads whose messages came to their end while this one moved all that could be moved, or have to be moved
-    /// by them.
-    fn wake_others(&self, post: &mut Post) {
-        if post.has_news() {
-            self.bell.ring();
-        }
-    }
-
-    fn fail_unless_call(&self, error: Error) -> Error {
-        if error.is_private() { error } else { self.fail(error) }
-    }
-
     /// Ends the group: seals its fate, ends every message, lets nobody in any more. Returns what the caller reports.
     fn fail(&self, error: Error) -> Error {
         let reported = self.fate.seal(self.rank, error);
@@ -476,13 +378,6 @@ impl Inner {
         reported
     }
 
-    /// The same for an asynchronous message that took too long, which reports that itself.
-    fn fail_late(&self, ticket: Ticket, error: Error) {
-        let reported = self.fate.seal(self.rank, self.kinship.traced(error));
-        self.post().end(ticket, &reported, self.now());
-        self.fail(reported);
-    }
-
     fn post(&self) -> MutexGuard<'_, Post> {
         self.post.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -490,7 +385,5 @@ impl Inner {
 
 /// How long the driver sleeps when there is nothing to do; whatever comes wakes it earlier.
 const IDLE: Duration = Duration::from_secs(3600);
-/// How long a message goes on without moving once ranks disagree about something else.
-const PATIENCE_WITH_QUARRELS: Duration = Duration::from_millis(100);
 /// How long a process that leaves stays for what it has queued.
 const LINGER: Duration = Duration::from_secs(5);

@@ -73,13 +73,13 @@ impl Post {
     }
 
     /// Moves what can be moved and ends what has ended; true when anything moved. A caller that has lent something shows it.
-    pub(crate) fn poll(&mut self, now: Duration, shown: Option<Shown<'_, '_>>) -> bool {
+    pub(crate) fn poll(&mut self, now: impl Fn() -> Duration, shown: Option<Shown<'_, '_>>) -> bool {
         let moved = self.mail.poll(&mut self.mesh, shown);
         let Post { mail, outstanding, fate, .. } = self;
         outstanding.retain(|waiting| match mail.take(waiting.ticket) {
             Some(end) => {
                 let end = end.map_err(|error| first_failure(fate, error));
-                waiting.end(now, end.map(|delivery| finished(&waiting.call, delivery)));
+                waiting.end(&now, end.map(|delivery| finished(&waiting.call, delivery)));
                 false
             }
             None => true,
@@ -121,21 +121,21 @@ impl Post {
     pub(crate) fn end(&mut self, ticket: Ticket, error: &Error, now: Duration) {
         let ended = |waiting: &mut Outstanding| waiting.ticket == ticket;
         for late in self.outstanding.extract_if(.., ended) {
-            late.end(now, Err(error.clone()));
+            late.end(|| now, Err(error.clone()));
         }
     }
 
     /// Ends every message with `error` and closes the links.
     pub(crate) fn close(&mut self, error: &Error, now: Duration) {
         self.mail.abort(error);
-        self.poll(now, None);
+        self.poll(|| now, None);
         self.mesh.close();
     }
 }
 
 impl Outstanding {
-    fn end(&self, now: Duration, end: Result<Finished>) {
-        self.call.end(|| now, end.as_ref().err());
+    fn end(&self, now: impl FnOnce() -> Duration, end: Result<Finished>) {
+        self.call.end(now, end.as_ref().err());
         self.slot.fill(end);
     }
 }

@@ -1,0 +1,133 @@
+//! Messages of one rank: whoever waits for one moves all, and so does whoever waits for anything else.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use phalanx_core::mail::{Shown, Ticket};
+use phalanx_core::player::Data;
+use phalanx_core::{Call, Error, Op, Result};
+
+use super::Inner;
+use crate::patience::Patience;
+use crate::post::Post;
+use crate::pulse::Pulse;
+
+impl Inner {
+    pub(super) fn run_message(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
+        let mut post = self.post();
+        let ticket = post.post(call, data);
+        let mut patience = Patience::until(&self.bell, self.crowd, self.deadline(call));
+        let (mut vigil, mut pulse) = (self.kinship.vigil(), Pulse::default());
+        let (mut disagreed, mut is_first) = (None, true);
+        loop {
+            let moved = post.poll(|| self.now(), Some(Shown { ticket, data }));
+            let end = post.take(ticket);
+            self.wake_others(&mut post);
+            if let Some(end) = end {
+                drop(post);
+                let delivery = end.map_err(|error| self.fail_unless_call(error))?;
+                if let Some(buffer) = delivery.buffer {
+                    data.output.copy_from_slice(buffer.as_bytes());
+                }
+                return Ok(Some(delivery.peer).filter(|_| matches!(call.op, Op::Recv { .. })));
+            }
+            if std::mem::take(&mut is_first) {
+                patience.bound(self.open(call));
+                call.start_when_called();
+            }
+            if !moved && patience.is_fresh() {
+                // What is waited for mostly comes at once, before it is worth while to let other threads in.
+                patience.wait();
+                continue;
+            }
+            drop(post);
+            self.check_message()?;
+            if moved {
+                patience.renew();
+                vigil.end();
+            } else if let Some(quarrel) = self.fate.quarrel() {
+                // A peer that was told of it may never come to this message.
+                if disagreed.get_or_insert_with(Instant::now).elapsed() >= PATIENCE_WITH_QUARRELS {
+                    self.has_told.store(true, Ordering::Release);
+                    return Err(quarrel.into());
+                }
+                thread::yield_now();
+            } else if !patience.wait() {
+                let error = self.post().timed_out(call, ticket);
+                vigil.give_up();
+                return Err(self.fail(self.kinship.traced(error)));
+            } else if patience.is_long() {
+                self.check_keeper(&mut pulse).map_err(|error| self.fail(error))?;
+                if !vigil.is_told() {
+                    vigil.tell(&self.post().stuck(ticket));
+                }
+            }
+            post = self.post();
+        }
+    }
+
+    /// Moves asynchronous messages, with a wait when nothing moved; false when there are none.
+    pub(super) fn drive_post(&self, patience: &mut Patience<'_>) -> bool {
+        let mut post = self.post();
+        let moved = post.poll(|| self.now(), None);
+        let (is_busy, overdue) = (post.is_busy(), post.overdue());
+        self.wake_others(&mut post);
+        drop(post);
+        if let Some((ticket, error)) = overdue {
+            self.fail_late(ticket, error);
+        } else if let Err(error) = self.check_message() {
+            self.post().close(&error, self.now());
+        } else if is_busy && !moved {
+            patience.wait();
+        } else {
+            patience.renew();
+        }
+        is_busy
+    }
+
+    /// Moves asynchronous messages while a collective waits, unless another thread does.
+    pub(super) fn drive_post_in_passing(&self) {
+        let Ok(mut post) = self.post.try_lock() else {
+            return;
+        };
+        if post.is_busy() {
+            post.poll(|| self.now(), None);
+            self.wake_others(&mut post);
+        }
+        if let Some((ticket, error)) = post.overdue() {
+            drop(post);
+            self.fail_late(ticket, error);
+        }
+    }
+
+    /// Wakes the threads whose messages came to their end while this one moved all that could be moved, or have to be moved
+    /// by them.
+    fn wake_others(&self, post: &mut Post) {
+        if post.has_news() {
+            self.bell.ring();
+        }
+    }
+
+    /// That messages may go on: they are not what ranks disagree about.
+    pub(super) fn check_message(&self) -> Result<()> {
+        match self.fate.check() {
+            Err(error) if !matches!(error, Error::Desync(_)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn fail_unless_call(&self, error: Error) -> Error {
+        if error.is_private() { error } else { self.fail(error) }
+    }
+
+    /// Ends the group because an asynchronous message took too long, which reports that itself.
+    fn fail_late(&self, ticket: Ticket, error: Error) {
+        let reported = self.fate.seal(self.rank, self.kinship.traced(error));
+        self.post().end(ticket, &reported, self.now());
+        self.fail(reported);
+    }
+}
+
+/// How long a message goes on without moving once ranks disagree about something else.
+const PATIENCE_WITH_QUARRELS: Duration = Duration::from_millis(100);
