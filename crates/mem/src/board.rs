@@ -62,6 +62,7 @@ use shape::Shape;
 use view::Kind;
 pub use view::{Seen, View};
 
+use crate::gauge::{Echo, Gauge};
 use crate::region::{PlaceError, Region};
 use crate::sync::Ordering;
 #[cfg(not(loom))]
@@ -105,6 +106,9 @@ pub struct Seat {
     has_borrowed: Cell<bool>,
     /// The phase in which a part of this member's heap was lent that peers may still write, and which.
     lent: Option<(u64, Range<usize>)>,
+    /// How far the next member is, which stands for all, and whoever asks this one the same.
+    gauge: Gauge,
+    echo: Echo,
 }
 
 impl Seat {
@@ -292,6 +296,8 @@ impl Seat {
             referred: 0,
             has_borrowed: Cell::new(false),
             lent: None,
+            gauge: Gauge::new(shape.gauge(member)),
+            echo: Echo::new(shape.gauge((member + shape.members - 1) % shape.members)),
         })
     }
 

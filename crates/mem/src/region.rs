@@ -6,7 +6,8 @@ use std::ptr::{self, NonNull};
 use std::slice;
 
 use crate::allocation::{Allocation, OutOfMemory};
-use crate::expect::{copy_expecting, expect_lines};
+use crate::expect::expect_lines;
+use crate::room::{Distance, Room};
 use crate::sync::{Arc, AtomicU64, Shadow};
 #[cfg(not(loom))]
 use crate::{
@@ -113,16 +114,16 @@ impl Region {
         }
     }
 
-    /// Writes payload.
+    /// Writes payload for a reader that is so far.
     ///
     /// # Safety
     ///
     /// No thread of this process touches the range meanwhile, and no word is in it.
     #[inline]
-    pub(crate) unsafe fn write(&self, offset: usize, bytes: &[u8]) {
+    pub(crate) unsafe fn write(&self, offset: usize, bytes: &[u8], distance: Distance) {
         // SAFETY: as the caller promises.
         let target = unsafe { self.lend_mut(offset..offset + bytes.len()) };
-        copy_expecting(target, bytes);
+        Room::new(target, distance).put_all(bytes);
     }
 
     /// Says that a range, whoever has it now, is written by this thread soon.

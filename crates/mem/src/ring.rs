@@ -22,6 +22,7 @@ mod producer;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+use crate::gauge::Gauge;
 use crate::region::{LINE, PlaceError, Region, whole_lines};
 use crate::sync::Ordering;
 #[cfg(not(loom))]
@@ -107,7 +108,14 @@ fn checked_byte_len(capacity: usize) -> Result<usize, PlaceError> {
     if !capacity.is_power_of_two() {
         return Err(PlaceError::NotPowerOfTwo { capacity });
     }
-    capacity.checked_add(PAYLOAD).and_then(whole_lines).ok_or(PlaceError::TooLong)
+    let rings = capacity.checked_add(PAYLOAD).and_then(whole_lines);
+    let gauge = if capacity >= MEASURED { Gauge::BYTE_LEN } else { 0 };
+    rings.and_then(|rings| rings.checked_add(gauge)).ok_or(PlaceError::TooLong)
+}
+
+/// Where it is measured how far the consumer of a ring of this capacity is, if it is.
+fn gauge(capacity: usize) -> Option<usize> {
+    (capacity >= MEASURED).then(|| PAYLOAD + capacity)
 }
 
 /// A side that stored anything before is not joined anew: its index and what it meant are unknown.
@@ -140,6 +148,8 @@ const HEAD: usize = LINE;
 const PRODUCER_CLOSED: usize = 2 * LINE;
 const CONSUMER_CLOSED: usize = 2 * LINE + 8;
 const PAYLOAD: usize = 3 * LINE;
+/// Rings of less are those of many ranks, of which each has many: to measure with all of them would take more memory than they do.
+const MEASURED: usize = 128 << 10;
 
 #[cfg(not(loom))]
 const PRODUCER: usize = 0;

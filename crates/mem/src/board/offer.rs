@@ -6,6 +6,7 @@ use super::shape::HEAD;
 use super::view::{Place, View, place};
 use super::{AWAY, BoardError, LOOKBACK, REFERS, SLOTS, Seat};
 use crate::region::Region;
+use crate::room::{Distance, Room};
 use crate::sync::Ordering;
 
 /// What may become of the parts of an offer besides being copied.
@@ -22,7 +23,8 @@ pub enum Lease {
 impl Seat {
     /// Offers a copy of `head` and `parts`, one after the other, to all members as the next phase; false while a peer may
     /// still view what it overwrites. `head` has [`HEAD`] bytes. Parts that the `lease` lets be viewed and that lie in this member's heap are
-    /// referred to instead, if they are long enough for that to pay; others that may be fetched, where `fetched` says that the peers can.
+    /// referred to instead, if they are long enough for that to pay; others that may be fetched, where `fetched` says that the peers can and
+    /// the way through a slot is no shorter, or closed to them.
     ///
     /// # Errors
     ///
@@ -30,7 +32,13 @@ impl Seat {
     /// or one that it would wait for was left, and [`Corrupt`](BoardError::Corrupt) when a peer's number is nonsense.
     pub fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], lease: (Lease, bool)) -> Result<bool, BoardError> {
         match self.reference(parts, lease) {
-            Some((places, kind)) => self.publish(head, &[places.as_flattened()], kind),
+            Some((places, kind)) => {
+                let made = self.publish(head, &[places.as_flattened()], kind)?;
+                if made && kind == AWAY {
+                    self.gauge.passed(length_of(parts), &self.region);
+                }
+                Ok(made)
+            }
             None => self.publish(head, parts, 0),
         }
     }
@@ -44,7 +52,7 @@ impl Seat {
         part: &[u8],
         lease: (Lease, bool),
         (member, phase): (usize, u64),
-        fill: &mut dyn FnMut(&mut [u8], View<'_>) -> bool,
+        fill: &mut dyn FnMut(Room<'_>, View<'_>) -> bool,
     ) -> bool {
         let (byte_len, next) = (part.len(), self.phase + 1);
         if self.reference(&[part], lease).is_some() || self.has_room(head.len() + byte_len) != Ok(true) {
@@ -55,11 +63,11 @@ impl Seat {
         // SAFETY: no seat may view the offer in this slot any more, and none has a view of the next one before it is made; only this
         // seat writes it, which is borrowed: *Why a view stays*.
         let room = unsafe { self.region.lend_mut(start..start + byte_len) };
-        if !fill(room, view) {
+        if !fill(Room::new(room, self.gauge.distance(byte_len)), view) {
             return false;
         }
         // SAFETY: as above, and the head is not in the room.
-        unsafe { self.region.write(self.shape.offer(self.member, next), head) };
+        unsafe { self.region.write(self.shape.offer(self.member, next), head, Distance::Near) };
         self.show(head.len() + byte_len, 0);
         true
     }
@@ -79,11 +87,11 @@ impl Seat {
         }
         let next = self.phase + 1;
         // SAFETY: no seat may view the offer in this slot any more, and only this seat writes it: *Why a view stays*.
-        unsafe { self.region.write(self.shape.offer(self.member, next), head) };
+        unsafe { self.region.write(self.shape.offer(self.member, next), head, Distance::Near) };
         let mut at = self.shape.rest(self.member, next, rest);
         for part in parts {
             // SAFETY: as above.
-            unsafe { self.region.write(at, part) };
+            unsafe { self.region.write(at, part, self.gauge.distance(part.len())) };
             at += part.len();
         }
         self.show(byte_len, kind);
@@ -100,14 +108,17 @@ impl Seat {
             self.referred = next;
         }
         self.expect_another(byte_len);
+        self.gauge.passed(byte_len, &self.region);
+        self.echo.answer(&self.region);
     }
 
     /// Says which lines the next offer is written to if it is as long as the last: they come back from whoever has read them while
     /// the peers look at the last one. A long offer fetches its own as it is copied, and so many at once are in the way of what the peers
-    /// offer.
+    /// offer; what goes past the caches needs none.
     fn expect_another(&self, byte_len: usize) {
         let next = self.phase + 1;
-        let byte_len = if byte_len <= SHORT_OFFER { byte_len } else { HEAD };
+        let is_short = byte_len <= SHORT_OFFER && self.gauge.distance(byte_len) == Distance::Near;
+        let byte_len = if is_short { byte_len } else { HEAD };
         let (start, offer) = (self.shape.rest(self.member, next, 0), self.shape.offer(self.member, next));
         self.region.expect_writes(start..offer + byte_len);
     }
@@ -121,7 +132,8 @@ impl Seat {
         {
             return Some((places, REFERS));
         }
-        if lease == Lease::Fetch && fetched && byte_len >= WORTH_FETCHING {
+        let is_shorter = self.gauge.is_near() || byte_len > self.shape.slot_byte_len;
+        if lease == Lease::Fetch && fetched && byte_len >= WORTH_FETCHING && is_shorter {
             // Exposed: the peers see what is there although no code of this process shows it to them.
             let address = |part: &&[u8]| place(part.as_ptr().expose_provenance(), part.len());
             return Some((parts.iter().map(address).collect(), AWAY));

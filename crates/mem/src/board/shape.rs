@@ -1,10 +1,11 @@
 //! Where the words and slots of a board are. Offsets only: it touches no memory.
 
 use super::SLOTS;
+use crate::gauge::Gauge;
 use crate::region::{LINE, PlaceError, whole_lines};
 
 /// Where everything of a board is. For each member: a line for each of its two words, of which the one is looked at often and the
-/// other stored often, then its slots in whole lines, so that nobody's offer slows another's.
+/// other stored often, its gauge, then its slots in whole lines, so that nobody's offer slows another's.
 ///
 /// A slot begins with the number of the offer in it, its length and kind, and the first [`HEAD`] bytes of the offer follow on
 /// the same line: whoever learns of an offer has fetched what it needs to know of it. What follows starts with
@@ -29,7 +30,7 @@ impl Shape {
 
     fn measured(members: usize, slot_byte_len: usize) -> Option<Shape> {
         let slot_stride = whole_lines(slot_byte_len.checked_add(LEAD)?)?;
-        let member_stride = slot_stride.checked_mul(SLOTS)?.checked_add(WORDS)?;
+        let member_stride = slot_stride.checked_mul(SLOTS)?.checked_add(WORDS + Gauge::BYTE_LEN)?;
         let byte_len = member_stride.checked_mul(members)?;
         Some(Shape { members, slot_byte_len, slot_stride, member_stride, byte_len })
     }
@@ -41,6 +42,11 @@ impl Shape {
     /// The word that says up to which phase a member has read all that it will.
     pub(super) fn done(&self, member: usize) -> usize {
         self.left(member) + LINE
+    }
+
+    /// Where it is measured how far a member's successor is.
+    pub(super) fn gauge(&self, member: usize) -> usize {
+        self.left(member) + WORDS
     }
 
     /// The word that says which offer is in the slot where this one goes.
@@ -64,7 +70,7 @@ impl Shape {
     /// Where the bytes of an offer begin.
     pub(super) fn offer(&self, member: usize, phase: u64) -> usize {
         let slot = ((phase - 1) % SLOTS as u64) as usize;
-        self.left(member) + WORDS + slot * self.slot_stride + LEAD
+        self.gauge(member) + Gauge::BYTE_LEN + slot * self.slot_stride + LEAD
     }
 }
 

@@ -3,7 +3,8 @@
 use std::thread;
 
 use super::*;
-use crate::LINE;
+use crate::gauge::{Gauge, Reach};
+use crate::{LINE, Room};
 
 #[test]
 fn offers_are_seen_by_all_at_their_phase() {
@@ -59,7 +60,7 @@ fn bad_calls_are_refused() {
     assert!(matches!(super::seats(1 << 40, 1 << 40), Err(PlaceError::TooLong)));
     assert!(matches!(super::seats(1, isize::MAX as usize / 4), Err(PlaceError::OutOfMemory(_))));
     assert_eq!(byte_len(0, 1), None);
-    assert_eq!(byte_len(2, 0), Some(2 * (2 + SLOTS) * LINE));
+    assert_eq!(byte_len(2, 0), Some(2 * ((2 + SLOTS) * LINE + Gauge::BYTE_LEN)));
 }
 
 #[test]
@@ -68,8 +69,8 @@ fn an_offer_beside_a_view_is_made_where_nothing_is_missing() {
     let (mut giver, mut peer) = (seats.next().expect("two"), seats.next().expect("two"));
     let (head, part, copied) = ([7; HEAD], [3; 300], (Lease::None, false));
     let mut seen = vec![];
-    let mut fill = |room: &mut [u8], view: View<'_>| {
-        room.copy_from_slice(&part);
+    let mut fill = |mut room: Room<'_>, view: View<'_>| {
+        room.put_all(&part);
         seen.push(view.rest.to_vec());
         true
     };
@@ -87,6 +88,31 @@ fn an_offer_beside_a_view_is_made_where_nothing_is_missing() {
     assert_eq!(peer.try_offer(&head, &[], copied), Ok(true));
     let view = peer.view(0, 2).expect("no error").expect("made");
     assert_eq!((view.head(), view.part(0..300)), (&head[..], Some(Seen::Here(&part[..]))));
+}
+
+#[test]
+fn whatever_the_distance_offers_are_seen_whole() {
+    let seats = seats(2, HEAD + 9000).expect("memory");
+    thread::scope(|scope| {
+        for (member, mut seat) in seats.into_iter().enumerate() {
+            scope.spawn(move || {
+                for phase in 1..=500_u64 {
+                    let part = |member: usize| vec![(phase as usize + member) as u8; 9000 - phase as usize];
+                    seat.gauge.find(if phase.is_multiple_of(3) { Reach::Far } else { Reach::Near });
+                    while !seat.try_offer(&[0; HEAD], &[&part(member)], (Lease::None, false)).expect("nobody left") {
+                        thread::yield_now();
+                    }
+                    let seen = loop {
+                        match seat.whole(1 - member, phase).expect("nobody left") {
+                            Some(seen) => break seen,
+                            None => thread::yield_now(),
+                        }
+                    };
+                    assert!(seen[HEAD..] == part(1 - member), "phase {phase} of {}", 1 - member);
+                }
+            });
+        }
+    });
 }
 
 #[test]
@@ -235,13 +261,17 @@ mod in_segment {
 
     /// Two members, each with its own mapping and a heap of a few pages.
     fn two_with_heaps() -> [(Seat, Arc<crate::Heap>); 2] {
+        two_with_slots(4096)
+    }
+
+    fn two_with_slots(slot_byte_len: usize) -> [(Seat, Arc<crate::Heap>); 2] {
         const HEAP: usize = 4 * 4096;
-        let board = byte_len(2, 4096).expect("small").next_multiple_of(4096);
+        let board = byte_len(2, slot_byte_len).expect("small").next_multiple_of(4096);
         let first = Segment::create_sparse(board + 2 * HEAP, board).expect("memfd");
         let second = Segment::open(first.fd().try_clone_to_owned().expect("free")).expect("sealed");
         let join = |(member, segment): (usize, Segment)| {
             let segment = Arc::new(segment);
-            let seat = Seat::in_segment(Arc::clone(&segment), 0, member, 2, 4096).expect("free");
+            let seat = Seat::in_segment(Arc::clone(&segment), 0, member, 2, slot_byte_len).expect("free");
             let seat = seat.with_heaps(&segment, [board, board + HEAP], HEAP).expect("free");
             (seat, crate::Heap::in_segment(segment, board + member * HEAP, HEAP).expect("free"))
         };
@@ -298,7 +328,7 @@ mod in_segment {
 
     #[test]
     fn what_may_be_fetched_stays_where_it_is_and_is_named_by_its_address() {
-        let [(mut giver, heap), (mut reader, _)] = two_with_heaps();
+        let [(mut giver, heap), (mut reader, _)] = two_with_slots(18_000);
         let (given, fetched) = (vec![1; 40_000], (Lease::Fetch, true));
         let address = given.as_ptr().addr();
         // Longer than a slot, in two parts.
@@ -310,12 +340,16 @@ mod in_segment {
         assert_eq!((view.part(7..7), view.part(19_999..20_001)), (Some(Seen::Here(&[])), None));
         assert!(reader.take_borrowed() && !settled(&mut giver) && settled(&mut reader) && settled(&mut giver));
         assert_eq!(giver.whole(0, 1), Err(BoardError::Corrupt { member: 0 }), "nobody fetches from itself");
-        // What is short, or in a heap, or not to be fetched.
+        // What is short, or shorter through a slot, or in a heap, or not to be fetched.
         assert_eq!(giver.try_offer(&[0; HEAD], &[&given[..1000]], fetched), Ok(true));
         let buffer = heap.allocate(2 * 4096).expect("room");
         assert_eq!(giver.try_offer(&[0; HEAD], &[buffer.as_bytes()], fetched), Ok(true));
-        assert_eq!((reader.offer(&[]), reader.offer(&[])), (Ok(true), Ok(true)));
-        for (phase, byte_len) in [(2, 1000), (3, 2 * 4096)] {
+        giver.gauge.find(Reach::Middle);
+        assert_eq!(giver.try_offer(&[0; HEAD], &[&given[..17_000]], fetched), Ok(true));
+        for _ in 0..3 {
+            assert_eq!(reader.offer(&[]), Ok(true));
+        }
+        for (phase, byte_len) in [(2, 1000), (3, 2 * 4096), (4, 17_000)] {
             let view = reader.view(0, phase).expect("made").expect("made");
             assert!(matches!(view.part(0..byte_len), Some(Seen::Here(_))), "offer {phase}");
         }

@@ -1,6 +1,9 @@
 //! The reading side of a ring.
 
-use super::{CONSUMER_CLOSED, HEAD, PAYLOAD, PRODUCER_CLOSED, RingError, TAIL, between, is_set, position, set, unused};
+use super::{
+    CONSUMER_CLOSED, HEAD, PAYLOAD, PRODUCER_CLOSED, RingError, TAIL, between, gauge, is_set, position, set, unused,
+};
+use crate::gauge::Echo;
 use crate::region::{PlaceError, Region};
 use crate::sync::Ordering;
 
@@ -10,6 +13,8 @@ pub struct Consumer {
     capacity: usize,
     head: u64,
     seen_tail: u64,
+    /// Answers how far it is, where that is asked.
+    echo: Option<Echo>,
 }
 
 impl Consumer {
@@ -27,6 +32,11 @@ impl Consumer {
         // SAFETY: as above; the rest wraps around to the start.
         unsafe { self.region.read(PAYLOAD, second) };
         self.release(read);
+        if let Some(echo) = &mut self.echo
+            && read > 0
+        {
+            echo.answer(&self.region);
+        }
         Ok(read)
     }
 
@@ -76,7 +86,7 @@ impl Consumer {
 
     pub(super) fn new(region: Region, capacity: usize) -> Result<Consumer, PlaceError> {
         unused(&region, HEAD, CONSUMER_CLOSED)?;
-        Ok(Consumer { region, capacity, head: 0, seen_tail: 0 })
+        Ok(Consumer { region, capacity, head: 0, seen_tail: 0, echo: gauge(capacity).map(Echo::new) })
     }
 
     /// How many bytes there are. Looks at the producer's index only when fewer than `wanted` are known.

@@ -1,7 +1,11 @@
 //! The writing side of a ring.
 
-use super::{CONSUMER_CLOSED, HEAD, PAYLOAD, PRODUCER_CLOSED, RingError, TAIL, between, is_set, position, set, unused};
+use super::{
+    CONSUMER_CLOSED, HEAD, PAYLOAD, PRODUCER_CLOSED, RingError, TAIL, between, gauge, is_set, position, set, unused,
+};
+use crate::gauge::Gauge;
 use crate::region::{LINE, PlaceError, Region};
+use crate::room::Distance;
 use crate::sync::Ordering;
 
 /// The writing side. Dropping it closes the ring.
@@ -11,6 +15,8 @@ pub struct Producer {
     tail: u64,
     seen_head: u64,
     closed: bool,
+    /// How far the consumer is, where that is measured.
+    pub(super) gauge: Option<Gauge>,
 }
 
 impl Producer {
@@ -43,6 +49,9 @@ impl Producer {
         }
         if written > 0 {
             self.region.word(TAIL).store(self.tail, Ordering::Release);
+            if let Some(gauge) = &mut self.gauge {
+                gauge.passed(written, &self.region);
+            }
         }
         Ok(written)
     }
@@ -53,18 +62,19 @@ impl Producer {
         // Not the line that the consumer reads now.
         let start = self.position().next_multiple_of(LINE);
         let end = self.capacity.min(start + byte_len);
-        if start < end {
+        if start < end && self.distance(byte_len) == Distance::Near {
             self.region.expect_writes(PAYLOAD + start..PAYLOAD + end);
         }
     }
 
     /// Writes bytes that there is room for, without showing them.
     fn put(&mut self, bytes: &[u8]) {
+        let distance = self.distance(bytes.len());
         let (first, second) = bytes.split_at(bytes.len().min(self.capacity - self.position()));
         // SAFETY: these bytes lie from the tail up to the head plus the capacity, where the consumer does not read.
-        unsafe { self.region.write(PAYLOAD + self.position(), first) };
+        unsafe { self.region.write(PAYLOAD + self.position(), first, distance) };
         // SAFETY: as above; the rest wraps around to the start.
-        unsafe { self.region.write(PAYLOAD, second) };
+        unsafe { self.region.write(PAYLOAD, second, distance) };
         self.tail = self.tail.wrapping_add(bytes.len() as u64);
     }
 
@@ -86,7 +96,7 @@ impl Producer {
 
     pub(super) fn new(region: Region, capacity: usize) -> Result<Producer, PlaceError> {
         unused(&region, TAIL, PRODUCER_CLOSED)?;
-        Ok(Producer { region, capacity, tail: 0, seen_head: 0, closed: false })
+        Ok(Producer { region, capacity, tail: 0, seen_head: 0, closed: false, gauge: gauge(capacity).map(Gauge::new) })
     }
 
     /// How many bytes fit. Looks at the consumer's index only when fewer than `wanted` are known to.
@@ -102,6 +112,11 @@ impl Producer {
         }
         self.seen_head = head;
         Ok(self.capacity - between(head, self.tail))
+    }
+
+    /// How far so many bytes go.
+    fn distance(&self, byte_len: usize) -> Distance {
+        self.gauge.as_ref().map_or(Distance::Near, |gauge| gauge.distance(byte_len))
     }
 
     fn position(&self) -> usize {

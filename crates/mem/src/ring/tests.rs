@@ -3,6 +3,7 @@
 use std::thread;
 
 use super::*;
+use crate::gauge::Reach;
 
 #[test]
 fn partial_writes_and_reads_wrap_around() {
@@ -30,6 +31,36 @@ fn two_parts_go_as_far_as_there_is_room() {
     assert_eq!((consumer.try_read(&mut bytes[..6]), &bytes[..6]), (Ok(6), &b"abcdef"[..]));
     assert_eq!(producer.try_write_parts([b"ijklmnop", b"q"]), Ok(6));
     assert_eq!((consumer.try_read(&mut bytes), &bytes), (Ok(8), b"ghijklmn"));
+}
+
+#[test]
+fn whatever_the_distance_bytes_arrive_in_order() {
+    const TOTAL: usize = 4 << 20;
+    let byte = |at: usize| (at % 251) as u8;
+    let (mut producer, mut consumer) = pair(MEASURED).expect("memory");
+    let writer = thread::spawn(move || {
+        let (bytes, mut rng): (Vec<u8>, _) = ((0..TOTAL).map(byte).collect(), fastrand::Rng::with_seed(3));
+        let mut sent = 0;
+        while sent < TOTAL {
+            let reach = rng.choice([Reach::Near, Reach::Far]).expect("two");
+            producer.gauge.as_mut().expect("measured").find(reach);
+            let (first, second) = bytes[sent..].split_at(rng.usize(..20_000).min(TOTAL - sent));
+            let second = &second[..rng.usize(..5_000).min(second.len())];
+            match producer.try_write_parts([first, second]).expect("open") {
+                0 => thread::yield_now(),
+                some => sent += some,
+            }
+        }
+        // What is asked to the end is answered to the end.
+        producer
+    });
+    let (mut bytes, mut came) = (vec![0; 30_000], 0);
+    while came < TOTAL {
+        let now = consumer.try_read(&mut bytes).expect("open");
+        assert!(bytes[..now].iter().enumerate().all(|(at, value)| *value == byte(came + at)), "behind {came}");
+        came += now;
+    }
+    drop(writer.join().expect("no panic"));
 }
 
 #[test]
