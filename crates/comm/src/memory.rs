@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use phalanx_core::link::{Lease, Link, LinkError, Loan, Room, View, Wanted, Windows};
+use phalanx_core::link::{Lease, Link, LinkError, Loan, View, Wanted, Windows};
 use phalanx_mem::board::{self, BoardError, Seat};
 use phalanx_mem::ring::{Consumer, Producer, RingError};
 
@@ -124,7 +124,7 @@ impl Windows for BoardWindows {
         part: &[u8],
         lease: Lease,
         wanted: Wanted,
-        fill: &mut dyn FnMut(Room<'_>, View<'_>) -> bool,
+        fill: &mut dyn FnMut(&mut [u8], View<'_>) -> bool,
     ) -> bool {
         let (lease, viewed) = (self.with_reach(lease), (wanted.rank, wanted.offer + 1));
         let made = self

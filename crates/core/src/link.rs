@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 pub use phalanx_mem::board::{Lease, Loan, Seen};
-pub use phalanx_mem::{Distance, Room};
 
 /// A full-duplex, ordered, reliable byte pipe to one peer. It never blocks and never calls back.
 pub trait Link: Send {
@@ -46,7 +45,7 @@ pub trait Windows: Send {
         part: &[u8],
         lease: Lease,
         wanted: Wanted,
-        fill: &mut dyn FnMut(Room<'_>, View<'_>) -> bool,
+        fill: &mut dyn FnMut(&mut [u8], View<'_>) -> bool,
     ) -> bool;
 
     /// Wakes the peers that sleep until they see an offer, or that their memory is their own again. Called once after

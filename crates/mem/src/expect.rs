@@ -3,7 +3,7 @@
 
 /// Has the processor fetch what is about to be written.
 #[inline]
-pub(crate) fn expect_writes(bytes: &mut [u8]) {
+pub fn expect_writes(bytes: &mut [u8]) {
     expect_lines(bytes.as_ptr(), bytes.len());
 }
 
@@ -11,6 +11,20 @@ pub(crate) fn expect_writes(bytes: &mut [u8]) {
 #[inline]
 pub(crate) fn expect_lines(start: *const u8, byte_len: usize) {
     (0..byte_len).step_by(PROCESSOR_LINE).for_each(|at| fetch_to_write(start.wrapping_add(at)));
+}
+
+/// Copies a block at a time, and has the processor fetch the lines of the next one meanwhile. Both are equally long.
+#[inline]
+pub(crate) fn copy_expecting(mut target: &mut [u8], source: &[u8]) {
+    let first = target.len().min(BLOCK);
+    expect_writes(&mut target[..first]);
+    for block in source.chunks(BLOCK) {
+        let (here, later) = target.split_at_mut(block.len());
+        let next = later.len().min(BLOCK);
+        expect_writes(&mut later[..next]);
+        here.copy_from_slice(block);
+        target = later;
+    }
 }
 
 /// Hints that the line at this address is written soon.
@@ -30,5 +44,7 @@ fn fetch_to_write(address: *const u8) {
     let _ = address;
 }
 
+/// Bytes of a block: enough that the next one's lines come while it is copied, and few enough that these do not get in the way.
+const BLOCK: usize = 1024;
 /// The bytes that a processor fetches at a time.
 const PROCESSOR_LINE: usize = 64;

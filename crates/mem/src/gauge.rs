@@ -18,8 +18,16 @@ use std::ops::RangeInclusive;
 use std::time::Instant;
 
 use crate::region::{LINE, Region};
-use crate::room::Distance;
 use crate::sync::Ordering;
+
+/// How far whoever reads memory is from whoever writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Distance {
+    /// Lines are handed over from cache to cache.
+    Near,
+    /// That takes longer than through the memory: what is written goes past the caches.
+    Far,
+}
 
 /// The writer's side.
 pub(crate) struct Gauge {

@@ -29,7 +29,6 @@ mod page;
 pub mod record;
 mod region;
 pub mod ring;
-mod room;
 mod secret;
 #[cfg(not(loom))]
 mod segment;
@@ -42,11 +41,11 @@ pub use allocation::OutOfMemory;
 pub use buffer::{Buffer, CastError, SplitError};
 #[cfg(not(loom))]
 pub use cells::{Cells, Word};
+pub use expect::expect_writes;
 #[cfg(not(loom))]
 pub use heap::Heap;
 pub use origin::Origin;
 pub use region::{LINE, PlaceError};
-pub use room::{Distance, Room};
 pub use secret::Secret;
 #[cfg(not(loom))]
 pub use segment::{Segment, SegmentError};

@@ -6,8 +6,9 @@ use std::ptr::{self, NonNull};
 use std::slice;
 
 use crate::allocation::{Allocation, OutOfMemory};
-use crate::expect::expect_lines;
-use crate::room::{Distance, Room};
+use crate::expect::{copy_expecting, expect_lines};
+use crate::gauge::Distance;
+use crate::stream::copy_past_caches;
 use crate::sync::{Arc, AtomicU64, Shadow};
 #[cfg(not(loom))]
 use crate::{
@@ -123,7 +124,10 @@ impl Region {
     pub(crate) unsafe fn write(&self, offset: usize, bytes: &[u8], distance: Distance) {
         // SAFETY: as the caller promises.
         let target = unsafe { self.lend_mut(offset..offset + bytes.len()) };
-        Room::new(target, distance).put_all(bytes);
+        match distance {
+            Distance::Near => copy_expecting(target, bytes),
+            Distance::Far => copy_past_caches(target, bytes),
+        }
     }
 
     /// Says that a range, whoever has it now, is written by this thread soon.

@@ -7,13 +7,6 @@
 ///
 /// Unless both are equally long.
 pub fn copy_past_caches(into: &mut [u8], from: &[u8]) {
-    stream_all(into, from);
-    finish();
-}
-
-/// The same, in no order with what is written after as long as nobody has called [`finish`].
-#[inline(always)]
-pub(crate) fn stream_all(into: &mut [u8], from: &[u8]) {
     assert_eq!(into.len(), from.len());
     let head = into.as_ptr().align_offset(PROCESSOR_LINE).min(into.len());
     let (into_head, into) = into.split_at_mut(head);
@@ -23,6 +16,7 @@ pub(crate) fn stream_all(into: &mut [u8], from: &[u8]) {
     let (sources, from_tail) = from.as_chunks();
     lines.iter_mut().zip(sources).for_each(|(line, from)| stream(line, from));
     into_tail.copy_from_slice(from_tail);
+    finish();
 }
 
 /// Copies a line, which begins as one.
@@ -47,8 +41,7 @@ fn stream(line: &mut [u8; PROCESSOR_LINE], from: &[u8; PROCESSOR_LINE]) {
 }
 
 /// Orders what was written past the caches before whatever is written after.
-#[inline]
-pub(crate) fn finish() {
+fn finish() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a fence of the instruction set that every processor of this architecture has.
     unsafe {

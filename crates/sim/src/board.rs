@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use phalanx_core::link::{Distance, Lease, LinkError, Room, Seen, View, Wanted, Windows};
+use phalanx_core::link::{Lease, LinkError, Seen, View, Wanted, Windows};
 
 use crate::network::{Shared, lock};
 
@@ -99,12 +99,11 @@ impl Windows for Seat {
         part: &[u8],
         _lease: Lease,
         wanted: Wanted,
-        fill: &mut dyn FnMut(Room<'_>, View<'_>) -> bool,
+        fill: &mut dyn FnMut(&mut [u8], View<'_>) -> bool,
     ) -> bool {
         let Ok(Some(view)) = self.view(wanted.rank, wanted.offer, wanted.part) else { return false };
         let mut room = vec![0; part.len()];
-        let made =
-            self.has_room(head.len() + room.len()) == Ok(true) && fill(Room::new(&mut room, Distance::Near), view);
+        let made = self.has_room(head.len() + room.len()) == Ok(true) && fill(&mut room, view);
         if made {
             assert_eq!(room, part, "the room is filled with what is offered");
             self.show(head.to_vec(), room);

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use phalanx_core::link::{Lease, LinkError, Room, View, Wanted, Windows};
+use phalanx_core::link::{Lease, LinkError, View, Wanted, Windows};
 
 use super::ending::Ending;
 use crate::memory::BoardWindows;
@@ -54,7 +54,7 @@ impl Windows for NeighbourWindows {
         part: &[u8],
         lease: Lease,
         wanted: Wanted,
-        fill: &mut dyn FnMut(Room<'_>, View<'_>) -> bool,
+        fill: &mut dyn FnMut(&mut [u8], View<'_>) -> bool,
     ) -> bool {
         let seat = self.seat_of(wanted.rank);
         seat.is_ok_and(|seat| self.board.try_offer_beside(head, part, lease, Wanted { rank: seat, ..wanted }, fill))

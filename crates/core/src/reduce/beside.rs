@@ -6,7 +6,7 @@
 use std::hint::black_box;
 
 use bytemuck::Pod;
-use phalanx_mem::Room;
+use phalanx_mem::expect_writes;
 use pulp::Arch;
 
 use super::combine::{combine, combine_in_place};
@@ -18,10 +18,10 @@ use super::resolve::{Job, resolve};
 use super::{ReduceError, ReduceOp};
 use crate::DType;
 
-/// What is copied, and the room for it.
+/// What is copied, and the room for it, which is as long.
 pub(crate) struct Beside<'a> {
     pub(crate) from: &'a [u8],
-    pub(crate) room: Room<'a>,
+    pub(crate) room: &'a mut [u8],
 }
 
 /// Combines two operands as [`combine`](super::combine) does, the first of which is in `into` already if it is none, and copies
@@ -31,7 +31,7 @@ pub(crate) fn combine_beside(
     dtype: DType,
     into: &mut [u8],
     (first, second): (Option<&[u8]>, &[u8]),
-    mut beside: Beside<'_>,
+    beside: Beside<'_>,
 ) -> Result<(), ReduceError> {
     check_whole(dtype, into)?;
     first.iter().chain([&second]).try_for_each(|operand| check_length(into.len(), operand))?;
@@ -41,8 +41,9 @@ pub(crate) fn combine_beside(
     let (first, first_rest) = first.map(|first| first.split_at(common)).unzip();
     let (second, second_rest) = second.split_at(common);
     let (from, from_rest) = beside.from.split_at(common);
-    resolve(reduce, dtype, CombineBeside { into, first, second, from, room: &mut beside.room })?;
-    beside.room.put_all(from_rest);
+    let (room, room_rest) = beside.room.split_at_mut(common);
+    resolve(reduce, dtype, CombineBeside { into, first, second, from, room })?;
+    room_rest.copy_from_slice(from_rest);
     match first_rest {
         None => combine_in_place(reduce, dtype, into_rest, 0, &[second_rest]),
         Some(first) => combine(reduce, dtype, into_rest, &[first, second_rest]),
@@ -50,21 +51,21 @@ pub(crate) fn combine_beside(
 }
 
 /// All slices are equally long.
-struct CombineBeside<'a, 'r> {
+struct CombineBeside<'a> {
     into: &'a mut [u8],
     first: Option<&'a [u8]>,
     second: &'a [u8],
     from: &'a [u8],
-    room: &'a mut Room<'r>,
+    room: &'a mut [u8],
 }
 
-impl Job for CombineBeside<'_, '_> {
+impl Job for CombineBeside<'_> {
     fn run<L, W>(self, join: impl Fn(W, W) -> W + Copy, settle: impl Fn(W, usize) -> W + Copy)
     where
         L: Lane<W>,
         W: Pod,
     {
-        let CombineBeside { into, first, second, from, room } = self;
+        let CombineBeside { into, first, second, from, mut room } = self;
         let joined = |a, b| settle(join(a, b), 2);
         // Unknown to the compiler, which would unroll the loop over a block in full: prefetchers know a row of accesses by the
         // instruction that makes them. The loop is the kernel's, so that nothing is done in another instruction set between blocks.
@@ -76,7 +77,11 @@ impl Job for CombineBeside<'_, '_> {
             |isa: Isa| {
                 let blocks = into.chunks_mut(block_len).zip(second.chunks(block_len)).zip(from.chunks(block_len));
                 for ((block, second), from) in blocks {
-                    room.put(from);
+                    let (here, later) = room.split_at_mut(from.len());
+                    here.copy_from_slice(from);
+                    let next = later.len().min(block_len);
+                    expect_writes(&mut later[..next]);
+                    room = later;
                     if let Some(first) = firsts.next() {
                         block.copy_from_slice(first);
                     }

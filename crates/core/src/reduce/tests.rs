@@ -3,7 +3,6 @@
 use bytemuck::bytes_of;
 use half::{bf16, f16};
 use num_complex::Complex;
-use phalanx_mem::{Distance, Room};
 use pulp::Arch;
 
 use super::combine::{Operands, combine_on};
@@ -222,13 +221,9 @@ fn what_is_copied_beside_changes_nothing() {
         for given in [0, 1, len * dtype.byte_len(), len * dtype.byte_len() + 3000] {
             let from: Vec<u8> = std::iter::repeat_with(|| rng.u8(..)).take(given).collect();
             let elsewhere = vec![0xa5; first.len()];
-            let ways = [
-                (None, Shifted::new(first, 3), Distance::Near),
-                (Some(first), Shifted::new(&elsewhere, 2), Distance::Far),
-            ];
-            for (first, mut into, distance) in ways {
+            for (first, mut into) in [(None, Shifted::new(first, 3)), (Some(first), Shifted::new(&elsewhere, 2))] {
                 let mut room = vec![0; given];
-                let beside = Beside { from: &from, room: Room::new(&mut room, distance) };
+                let beside = Beside { from: &from, room: &mut room };
                 combine_beside(reduce, dtype, into.bytes_mut(), (first, second), beside).unwrap();
                 assert_eq!(into.bytes(), expected, "{reduce} {dtype} {len} beside {given}");
                 assert!(room == from, "{reduce} {dtype} {given} bytes beside {len}");

@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 use super::shape::HEAD;
 use super::view::{Place, View, place};
 use super::{AWAY, BoardError, LOOKBACK, REFERS, SLOTS, Seat};
+use crate::gauge::Distance;
 use crate::region::Region;
-use crate::room::{Distance, Room};
 use crate::sync::Ordering;
 
 /// What may become of the parts of an offer besides being copied.
@@ -45,17 +45,21 @@ impl Seat {
 
     /// Makes the next offer of this part if nothing is missing for it now and this phase of a member is there to be viewed: `fill` copies the
     /// part to the room for it while it reads the view. False, and nothing is offered, where anything is missing or wrong, where the
-    /// part would not be copied, and when `fill` says so; [`try_offer`](Seat::try_offer) and [`view`](Seat::view) tell what it is.
+    /// part would not be copied, or past the caches, which is faster by itself, and when `fill` says so;
+    /// [`try_offer`](Seat::try_offer) and [`view`](Seat::view) tell what it is.
     pub fn try_offer_beside(
         &mut self,
         head: &[u8],
         part: &[u8],
         lease: (Lease, bool),
         (member, phase): (usize, u64),
-        fill: &mut dyn FnMut(Room<'_>, View<'_>) -> bool,
+        fill: &mut dyn FnMut(&mut [u8], View<'_>) -> bool,
     ) -> bool {
         let (byte_len, next) = (part.len(), self.phase + 1);
-        if self.reference(&[part], lease).is_some() || self.has_room(head.len() + byte_len) != Ok(true) {
+        if self.gauge.distance(byte_len) == Distance::Far
+            || self.reference(&[part], lease).is_some()
+            || self.has_room(head.len() + byte_len) != Ok(true)
+        {
             return false;
         }
         let Ok(Some(view)) = self.view(member, phase) else { return false };
@@ -63,7 +67,7 @@ impl Seat {
         // SAFETY: no seat may view the offer in this slot any more, and none has a view of the next one before it is made; only this
         // seat writes it, which is borrowed: *Why a view stays*.
         let room = unsafe { self.region.lend_mut(start..start + byte_len) };
-        if !fill(Room::new(room, self.gauge.distance(byte_len)), view) {
+        if !fill(room, view) {
             return false;
         }
         // SAFETY: as above, and the head is not in the room.

@@ -3,8 +3,8 @@
 use std::thread;
 
 use super::*;
+use crate::LINE;
 use crate::gauge::{Gauge, Reach};
-use crate::{LINE, Room};
 
 #[test]
 fn offers_are_seen_by_all_at_their_phase() {
@@ -69,8 +69,8 @@ fn an_offer_beside_a_view_is_made_where_nothing_is_missing() {
     let (mut giver, mut peer) = (seats.next().expect("two"), seats.next().expect("two"));
     let (head, part, copied) = ([7; HEAD], [3; 300], (Lease::None, false));
     let mut seen = vec![];
-    let mut fill = |mut room: Room<'_>, view: View<'_>| {
-        room.put_all(&part);
+    let mut fill = |room: &mut [u8], view: View<'_>| {
+        room.copy_from_slice(&part);
         seen.push(view.rest.to_vec());
         true
     };
@@ -369,6 +369,9 @@ mod in_segment {
             assert!(!giver.try_offer_beside(&[0; HEAD], part, lease, (1, 1), &mut |_, _| true), "{lease:?}");
             assert_eq!(giver.try_offer(&[0; HEAD], &[part], lease), Ok(true));
         }
+        let (copied, lease) = (&elsewhere[..3000], (Lease::None, false));
+        giver.gauge.find(Reach::Far);
+        assert!(!giver.try_offer_beside(&[0; HEAD], copied, lease, (1, 1), &mut |_, _| true), "past the caches");
     }
 
     #[test]

@@ -3,9 +3,8 @@
 use super::{
     CONSUMER_CLOSED, HEAD, PAYLOAD, PRODUCER_CLOSED, RingError, TAIL, between, gauge, is_set, position, set, unused,
 };
-use crate::gauge::Gauge;
+use crate::gauge::{Distance, Gauge};
 use crate::region::{LINE, PlaceError, Region};
-use crate::room::Distance;
 use crate::sync::Ordering;
 
 /// The writing side. Dropping it closes the ring.
