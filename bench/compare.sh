@@ -100,7 +100,9 @@ prepare() {
   # Its compiler wrapper asks where it is.
   from_pypi impi impi-rt impi-devel && I_MPI_ROOT=$work/v_impi compile "$work/v_impi/bin/mpicc" mb_impi
   [[ -n $python ]] || from_pypi torch torch numpy || true
-  try "build proto" cc -O3 -march=native -w "$shared/proto.c" -o "$work/proto" || rm -f -- "$work/proto"
+  local with=()
+  grep -qw avx512f /proc/cpuinfo || with=(-D_GNU_SOURCE -include "$here/avx512.h")
+  try "build proto" cc "${with[@]}" -O3 -march=native -w "$shared/proto.c" -o "$work/proto" || rm -f -- "$work/proto"
 }
 
 # has FLAVOUR: whether it can be measured.
