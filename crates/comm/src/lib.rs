@@ -7,6 +7,7 @@
 
 mod backends;
 mod bell;
+mod caches;
 mod equipment;
 mod fate;
 #[cfg_attr(not(target_os = "linux"), path = "no_futex.rs")]
@@ -34,6 +35,7 @@ mod processes;
 mod pulse;
 pub mod rendezvous;
 mod roll;
+mod scales;
 pub mod secure;
 mod slot;
 mod stage;

@@ -3,14 +3,17 @@
 //! A closed ring or seat means that its rank left: one that fails or panics seals the group's fate before its links close,
 //! and one whose process dies closes nothing.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
-use phalanx_core::link::{Lease, Link, LinkError, Loan, View, Wanted, Windows};
+use phalanx_core::link::{Copies, Lease, Link, LinkError, Loan, View, Wanted, Windows};
 use phalanx_mem::board::{self, BoardError, Seat};
 use phalanx_mem::ring::{Consumer, Producer, RingError};
 
 use crate::bell::Bell;
+use crate::scales::{Move, Scales, Way};
 
 /// A link of two rings to a peer that shares memory.
 pub(crate) struct MemoryLink {
@@ -31,6 +34,9 @@ pub(crate) struct BoardWindows {
     /// Whether there is anything that the bells were not rung for yet.
     has_news: bool,
     neighbours: Option<Box<dyn Neighbours>>,
+    scales: Cell<Scales>,
+    /// Whether the operation is one of those for which the scales are asked.
+    is_weighing: bool,
 }
 
 /// The peers' processes, where the system fetches from one for another.
@@ -55,7 +61,8 @@ impl MemoryLink {
 impl BoardWindows {
     /// The windows of whoever has this seat, among ranks with these bells.
     pub(crate) fn new(seat: Seat, bells: Vec<Arc<Bell>>) -> BoardWindows {
-        BoardWindows { seat, bells, has_borrowed: false, has_news: false, neighbours: None }
+        let scales = Cell::new(Scales::new(bells.len().saturating_sub(1)));
+        BoardWindows { seat, bells, has_borrowed: false, has_news: false, neighbours: None, scales, is_weighing: false }
     }
 
     /// Lets offers stay in ordinary memory that peers can fetch from.
@@ -64,10 +71,23 @@ impl BoardWindows {
         self
     }
 
-    /// The lease, and whether the peers can fetch what it lets them.
-    fn with_reach(&mut self, lease: Lease) -> (Lease, bool) {
+    /// Whether the peers can fetch what this lease lets them.
+    fn reaches(&mut self, lease: Lease) -> bool {
         let reaches = |peers: &mut Box<dyn Neighbours>| peers.can_fetch();
-        (lease, lease == Lease::Fetch && self.neighbours.as_mut().is_some_and(reaches))
+        lease == Lease::Fetch && self.neighbours.as_mut().is_some_and(reaches)
+    }
+
+    /// Takes what a peer offers, and weighs that if it is something for the scales and worth a look at the clock.
+    fn weighed<R>(&self, what: Move, byte_len: usize, take: impl FnOnce() -> R) -> R {
+        if !self.is_weighing || byte_len < board::WORTH_FETCHING {
+            return take();
+        }
+        let began = Instant::now();
+        let taken = take();
+        let mut scales = self.scales.get();
+        scales.weigh(what, byte_len, began.elapsed());
+        self.scales.set(scales);
+        taken
     }
 }
 
@@ -112,8 +132,16 @@ impl Drop for MemoryLink {
 
 impl Windows for BoardWindows {
     fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], lease: Lease) -> Result<bool, LinkError> {
-        let lease = self.with_reach(lease);
-        let made = self.seat.try_offer(head, parts, lease).map_err(board_error)?;
+        let byte_len = parts.iter().map(|part| part.len()).sum();
+        self.is_weighing = self.reaches(lease) && byte_len >= board::WORTH_FETCHING && !self.seat.shows(parts);
+        let is_fetched = self.is_weighing && self.scales.get().way() == Way::Fetch;
+        let began = (self.is_weighing && !is_fetched).then(Instant::now);
+        let made = self.seat.try_offer(head, parts, (lease, is_fetched)).map_err(board_error)?;
+        if made && self.is_weighing {
+            let scales = self.scales.get_mut();
+            began.into_iter().for_each(|began| scales.weigh(Move::In, byte_len, began.elapsed()));
+            scales.count();
+        }
         self.has_news |= made;
         Ok(made)
     }
@@ -126,7 +154,7 @@ impl Windows for BoardWindows {
         wanted: Wanted,
         fill: &mut dyn FnMut(&mut [u8], View<'_>) -> bool,
     ) -> bool {
-        let (lease, viewed) = (self.with_reach(lease), (wanted.rank, wanted.offer + 1));
+        let (lease, viewed) = ((lease, self.reaches(lease)), (wanted.rank, wanted.offer + 1));
         let made = self
             .seat
             .try_offer_beside(head, part, lease, viewed, &mut |room, view| fill(room, seen(view, wanted.part.clone())));
@@ -153,11 +181,17 @@ impl Windows for BoardWindows {
         Ok(view.map(|view| seen(view, part)))
     }
 
+    fn copy(&self, copies: Copies, into: &mut [u8], seen: &[u8]) {
+        self.weighed(Move::Out, seen.len(), || copies(into, seen));
+    }
+
     fn fetch(&mut self, rank: usize, address: usize, into: &mut [u8]) -> Result<(), LinkError> {
-        match &mut self.neighbours {
-            Some(neighbours) => neighbours.fetch(rank, address, into),
-            None => Err(LinkError::Corrupt("an offer in a process that cannot be read".to_owned())),
-        }
+        let Some(mut neighbours) = self.neighbours.take() else {
+            return Err(LinkError::Corrupt("an offer in a process that cannot be read".to_owned()));
+        };
+        let fetched = self.weighed(Move::Fetched, into.len(), || neighbours.fetch(rank, address, into));
+        self.neighbours = Some(neighbours);
+        fetched
     }
 
     fn try_settle(&mut self) -> Result<bool, LinkError> {

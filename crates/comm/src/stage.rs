@@ -8,6 +8,8 @@ use phalanx_core::schedule::{Algorithm, Ground, Plan, Schedule, build, choose};
 use phalanx_core::{Call, DType, Error, Layout, Op, Result};
 use rustc_hash::FxHashMap;
 
+use crate::caches;
+
 /// The links of the collectives, and what is worth keeping from one to the next.
 #[derive(Debug)]
 pub(crate) struct Stage {
@@ -16,13 +18,15 @@ pub(crate) struct Stage {
     ground: Ground,
     /// The algorithm to use wherever it can play the operation.
     wish: Option<Algorithm>,
+    past_caches: usize,
     schedules: FxHashMap<(Op, DType, bool), Arc<Schedule>>,
     scratch: Vec<u8>,
 }
 
 impl Stage {
     pub(crate) fn new(mesh: Mesh, layout: Layout, ground: Ground, wish: Option<Algorithm>) -> Stage {
-        Stage { mesh, layout, ground, wish, schedules: FxHashMap::default(), scratch: vec![] }
+        let past_caches = caches::past(layout.host_mates(layout.rank()).len());
+        Stage { mesh, layout, ground, wish, past_caches, schedules: FxHashMap::default(), scratch: vec![] }
     }
 
     /// A player for this call.
@@ -34,6 +38,7 @@ impl Stage {
             factor: call.factor,
             fingerprint: call.fingerprint,
             rank: self.layout.rank(),
+            past_caches: self.past_caches,
         };
         let scratch = std::mem::take(&mut self.scratch);
         Ok(Player::new(schedule, task, self.layout.size(), scratch))

@@ -61,6 +61,11 @@ pub trait Windows: Send {
     /// A part of a rank's offer with this number, once it is made.
     fn view(&self, rank: usize, offer: u64, part: Range<usize>) -> Result<Option<View<'_>>, LinkError>;
 
+    /// Copies what a view shows. Windows that can choose between this and [`fetch`](Windows::fetch) learn here what it takes.
+    fn copy(&self, copies: Copies, into: &mut [u8], seen: &[u8]) {
+        copies(into, seen);
+    }
+
     /// Fills `into` from this address of a rank's process, which a view of its offer has told.
     fn fetch(&mut self, rank: usize, address: usize, into: &mut [u8]) -> Result<(), LinkError>;
 
@@ -96,6 +101,9 @@ pub trait Windows: Send {
     /// The most bytes that fit one offer, its head included.
     fn slot_byte_len(&self) -> usize;
 }
+
+/// Copies from one slice to another of the same length.
+pub type Copies = fn(&mut [u8], &[u8]);
 
 /// A part of a rank's offer with this number.
 #[derive(Clone, Debug, PartialEq, Eq)]

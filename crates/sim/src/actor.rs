@@ -55,6 +55,8 @@ impl Actor {
             factor: call.factor,
             fingerprint: Fingerprint::of(&call.op, call.dtype, size, EPOCH, self.done as u32),
             rank: self.rank,
+            // Each rank decides for itself.
+            past_caches: if self.rank.is_multiple_of(2) { usize::MAX } else { 64 },
         };
         let (input, output) = call.buffers(self.rank, size, given);
         // What an operation before this one left in scratch must not matter.

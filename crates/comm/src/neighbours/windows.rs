@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use phalanx_core::link::{Lease, LinkError, View, Wanted, Windows};
+use phalanx_core::link::{Copies, Lease, LinkError, View, Wanted, Windows};
 
 use super::ending::Ending;
 use crate::memory::BoardWindows;
@@ -74,6 +74,10 @@ impl Windows for NeighbourWindows {
 
     fn view(&self, rank: usize, offer: u64, part: Range<usize>) -> Result<Option<View<'_>>, LinkError> {
         self.judged(self.board.view(self.seat_of(rank)?, offer, part), None)
+    }
+
+    fn copy(&self, copies: Copies, into: &mut [u8], seen: &[u8]) {
+        self.board.copy(copies, into, seen);
     }
 
     fn fetch(&mut self, rank: usize, address: usize, into: &mut [u8]) -> Result<(), LinkError> {

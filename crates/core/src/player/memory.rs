@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::Task;
 use crate::Op;
+use crate::link::Copies;
 use crate::schedule::{Place, Span};
 
 /// The caller's buffers, as the player sees them during one poll.
@@ -33,7 +34,7 @@ pub(super) struct Memory<'a, 'b> {
 impl<'a, 'b> Memory<'a, 'b> {
     /// What this task works in.
     pub(super) fn of(task: &Task, data: &'a mut Data<'b>, scratch: &'a mut [u8]) -> Memory<'a, 'b> {
-        let copies = copies(&task.op, data.output.len());
+        let copies = copies(task, data.output.len());
         Memory { data, scratch, byte_len: task.dtype.byte_len(), copies }
     }
 
@@ -110,13 +111,7 @@ impl<'a, 'b> Memory<'a, 'b> {
 }
 
 /// How an operation that only moves copies to where the caller has so much: past the caches what they could not hold.
-fn copies(op: &Op, output_byte_len: usize) -> Copies {
-    let only_moves = matches!(op, Op::AllGather { .. } | Op::AllToAll { .. });
-    if only_moves && output_byte_len >= PAST_CACHES { copy_past_caches } else { <[u8]>::copy_from_slice }
+fn copies(task: &Task, output_byte_len: usize) -> Copies {
+    let only_moves = matches!(task.op, Op::AllGather { .. } | Op::AllToAll { .. });
+    if only_moves && output_byte_len >= task.past_caches { copy_past_caches } else { <[u8]>::copy_from_slice }
 }
-
-/// Copies from one slice to another of the same length.
-type Copies = fn(&mut [u8], &[u8]);
-
-/// By measurement: see docs/performance.md.
-const PAST_CACHES: usize = 32 << 20;

@@ -37,6 +37,8 @@ pub struct Task {
     pub fingerprint: Fingerprint,
     /// This rank.
     pub rank: usize,
+    /// From how many bytes of output on an operation that only moves is copied past the processor's caches.
+    pub past_caches: usize,
 }
 
 /// One operation being played.

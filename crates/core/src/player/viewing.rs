@@ -36,7 +36,7 @@ pub(super) fn pull(
         return Ok(Progress::Idle);
     };
     match part {
-        Seen::Here(part) => (memory.copies)(memory.write(into), part),
+        Seen::Here(part) => windows.copy(memory.copies, memory.write(into), part),
         Seen::Away(address) => {
             windows.fetch(peer, address, memory.write(into)).map_err(|error| lost(peer, error))?;
         }

@@ -145,6 +145,11 @@ impl Seat {
         None
     }
 
+    /// Whether the peers see these parts where they are, in this member's heap.
+    pub fn shows(&self, parts: &[&[u8]]) -> bool {
+        self.places(parts).is_some()
+    }
+
     /// Where the parts are in this member's heap; none unless all are there.
     fn places(&self, parts: &[&[u8]]) -> Option<SmallVec<[Place; 8]>> {
         let heap = self.shared_heap()?;
@@ -200,5 +205,6 @@ fn length_of(parts: &[&[u8]]) -> usize {
 const SHORT_OFFER: usize = 16 << 10;
 /// Shorter ones are copied: to have said that they were read costs the peers more.
 const WORTH_REFERRING: usize = 4 << 10;
-/// The same for what is fetched, which takes a call of the system for each part. By measurement: see docs/performance.md.
-const WORTH_FETCHING: usize = 16 << 10;
+/// Shorter offers than this are copied rather than fetched, which takes a call of the system for each part. By measurement: see
+/// docs/performance.md.
+pub const WORTH_FETCHING: usize = 16 << 10;
