@@ -6,8 +6,8 @@ use std::any::Any;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, ThreadId};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread, ThreadId};
 use std::time::Duration;
 
 use super::comm::Part;
@@ -74,7 +74,8 @@ pub(super) struct Task {
     /// Whether it is a rank's program rather than a thread of its own making.
     pub(super) is_program: bool,
     weight: u32,
-    wake: Arc<Condvar>,
+    /// Whom to wake when its turn has come; none before it was started.
+    thread: Option<Thread>,
 }
 
 /// What a thread waits for.
@@ -167,12 +168,16 @@ impl Stage {
 
     fn hand_over<'a>(&'a self, mut state: Guard<'a>, task: usize) -> Guard<'a> {
         state.dispatch();
-        let wake = Arc::clone(&state.tasks[task].wake);
+        let mut next = state.next_thread();
         while state.running != Some(task) {
             if state.is_over {
                 return leave(state);
             }
-            state = wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            // Woken before it is free, the next one would wait for the state at once.
+            drop(state);
+            next.take().iter().for_each(Thread::unpark);
+            thread::park();
+            state = self.look();
         }
         state
     }
@@ -217,29 +222,32 @@ impl Stage {
         let (weight, actor) = (state.draw.weight(), state.actor());
         let mut order = state.own_order().unwrap_or_default();
         order.tick(actor);
-        let (wake, standing) = (Arc::default(), Standing::Ready);
+        let (thread, standing) = (None, Standing::Ready);
         let task = state.tasks.len();
-        state.tasks.push(Task { rank, name, order, actor, standing, is_program, weight, wake });
+        state.tasks.push(Task { rank, name, order, actor, standing, is_program, weight, thread });
         let stage = Arc::clone(self);
         let thread = thread::spawn(move || {
             stage.core.into_iter().for_each(Core::enter);
             stage.play(task, body);
         });
+        state.tasks[task].thread = Some(thread.thread().clone());
         state.threads.push(thread);
     }
 
     fn play(self: Arc<Stage>, task: usize, body: Box<dyn FnOnce() + Send>) {
         TASK.set(Some(task));
         let ended = panic::catch_unwind(AssertUnwindSafe(|| {
-            let mut state = self.look();
-            let wake = Arc::clone(&state.tasks[task].wake);
-            while state.running != Some(task) {
+            loop {
+                let state = self.look();
                 if state.is_over {
                     return;
                 }
-                state = wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                if state.running == Some(task) {
+                    break;
+                }
+                drop(state);
+                thread::park();
             }
-            drop(state);
             body();
         }));
         drop(ended);
@@ -248,12 +256,19 @@ impl Stage {
         state.note_end();
         if state.running == Some(task) && !state.is_over {
             state.dispatch();
+            let next = state.next_thread();
+            drop(state);
+            next.iter().for_each(Thread::unpark);
         }
     }
 
     /// Raises the curtain, and waits until all programs have ended.
     pub(super) fn run(&self) {
-        self.look().dispatch();
+        let mut state = self.look();
+        state.dispatch();
+        let first = state.next_thread();
+        drop(state);
+        first.iter().for_each(Thread::unpark);
         loop {
             let threads = std::mem::take(&mut self.look().threads);
             if threads.is_empty() {
@@ -319,7 +334,12 @@ impl State {
         }
     }
 
-    /// Lets streams play until it is a thread's turn, and gives it the turn.
+    /// The thread whose turn it is.
+    fn next_thread(&self) -> Option<Thread> {
+        self.running.and_then(|task| self.tasks[task].thread.clone())
+    }
+
+    /// Lets streams play until it is a thread's turn, and gives it the turn. Whoever calls this wakes the thread.
     fn dispatch(&mut self) {
         self.running = None;
         loop {
@@ -331,7 +351,6 @@ impl State {
                 Some(Turn::Thread(task)) => {
                     self.tasks[task].standing = Standing::Ready;
                     self.running = Some(task);
-                    self.tasks[task].wake.notify_one();
                     return;
                 }
                 Some(Turn::Stream(stream)) => {
@@ -401,7 +420,7 @@ impl State {
         let left = self.tasks.iter().filter(is_left);
         self.left_over = left.map(|task| format!("{} of rank {}", task.name, task.rank)).collect();
         self.is_over = true;
-        self.tasks.iter().for_each(|task| task.wake.notify_all());
+        self.tasks.iter().flat_map(|task| &task.thread).for_each(Thread::unpark);
     }
 }
 
