@@ -29,7 +29,10 @@ fn move_all(group: &Group, round: usize) {
         assert!(all.iter().enumerate().all(|(at, got)| *got == value(at / LEN, 0, at % LEN)), "gathered, turn {turn}");
         let given: Vec<u64> = (0..RANKS * LEN).map(|at| value(rank, at / LEN, at % LEN)).collect();
         group.all_to_all(&given, &mut all).expect("a group");
-        assert!(all.iter().enumerate().all(|(at, got)| *got == value(at / LEN, rank, at % LEN)), "changed, turn {turn}");
+        assert!(
+            all.iter().enumerate().all(|(at, got)| *got == value(at / LEN, rank, at % LEN)),
+            "changed, turn {turn}"
+        );
     }
 }
 

@@ -1,5 +1,7 @@
 //! The list that a card goes through too, on the simulator: in worlds of 1 to 8.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use phalanx_core::Layout;
@@ -9,23 +11,40 @@ use phalanx_nccl::sim::Simulation;
 
 use crate::seats::{DEVICE, clean, seeds};
 
+/// Each seed in a world of its own size, one after the other; simulations have a core each.
 #[test]
 fn every_trial_is_passed_in_every_world() {
-    for (seed, size) in seeds(1).flat_map(|seed| (1..=8).map(move |size| (seed, size))) {
-        let outcome = Simulation::new(size, seed).run(|rank| {
-            let stack = Stack::new(rank.nccl, rank.cuda, rank.process, DEVICE);
-            let layout = Layout::one_host(rank.rank, rank.size).expect("a layout");
-            let candidate = Candidate::new(stack, layout, rank.store, Duration::from_secs(5)).expect("a group");
-            let candidate = candidate.knowing_nan_check();
-            trials().iter().map(|trial| (trial.name(), trial.run(&candidate))).collect::<Vec<_>>()
-        });
-        for (rank, verdicts) in outcome.results.iter().enumerate() {
-            for (name, verdict) in verdicts.as_ref().expect("an end") {
-                let is_alone = size == 1 && ["messages", "batches"].contains(name);
-                let is_right = verdict.as_ref().is_ok_and(|skipped| skipped.is_some() == is_alone);
-                assert!(is_right, "seed {seed}: {name} on rank {rank} of {size}: {verdict:?}");
+    let seeds = seeds(WORLDS);
+    let (next, cores) = (AtomicU64::new(seeds.start), thread::available_parallelism().map_or(1, usize::from));
+    let go_through = || {
+        loop {
+            match next.fetch_add(1, Ordering::Relaxed) {
+                seed if seeds.contains(&seed) => pass(seed, 1 + (seed % WORLDS) as usize),
+                _ => return,
             }
         }
-        clean(&outcome, seed);
-    }
+    };
+    thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(go_through))));
 }
+
+/// Has a world go through the list under the order of a seed.
+fn pass(seed: u64, size: usize) {
+    let outcome = Simulation::new(size, seed).run(|rank| {
+        let stack = Stack::new(rank.nccl, rank.cuda, rank.process, DEVICE);
+        let layout = Layout::one_host(rank.rank, rank.size).expect("a layout");
+        let candidate = Candidate::new(stack, layout, rank.store, Duration::from_secs(5)).expect("a group");
+        let candidate = candidate.knowing_nan_check();
+        trials().iter().map(|trial| (trial.name(), trial.run(&candidate))).collect::<Vec<_>>()
+    });
+    for (rank, verdicts) in outcome.results.iter().enumerate() {
+        for (name, verdict) in verdicts.as_ref().expect("an end") {
+            let is_alone = size == 1 && ["messages", "batches"].contains(name);
+            let is_right = verdict.as_ref().is_ok_and(|skipped| skipped.is_some() == is_alone);
+            assert!(is_right, "seed {seed}: {name} on rank {rank} of {size}: {verdict:?}");
+        }
+    }
+    clean(&outcome, seed);
+}
+
+/// Worlds of 1 to so many ranks.
+const WORLDS: u64 = 8;
