@@ -3,10 +3,8 @@
 //! A closed ring or seat means that its rank left: one that fails or panics seals the group's fate before its links close,
 //! and one whose process dies closes nothing.
 
-use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
 use phalanx_core::link::{Copies, Lease, Link, LinkError, Loan, View, Wanted, Windows};
 use phalanx_mem::board::{self, BoardError, Seat};
@@ -34,9 +32,8 @@ pub(crate) struct BoardWindows {
     /// Whether there is anything that the bells were not rung for yet.
     has_news: bool,
     neighbours: Option<Box<dyn Neighbours>>,
-    scales: Cell<Scales>,
-    /// Whether the operation is one of those for which the scales are asked.
-    is_weighing: bool,
+    /// Whether what all peers can fetch is better copied.
+    scales: Scales,
 }
 
 /// The peers' processes, where the system fetches from one for another.
@@ -61,8 +58,8 @@ impl MemoryLink {
 impl BoardWindows {
     /// The windows of whoever has this seat, among ranks with these bells.
     pub(crate) fn new(seat: Seat, bells: Vec<Arc<Bell>>) -> BoardWindows {
-        let scales = Cell::new(Scales::new(bells.len().saturating_sub(1)));
-        BoardWindows { seat, bells, has_borrowed: false, has_news: false, neighbours: None, scales, is_weighing: false }
+        let scales = Scales::new(bells.len().saturating_sub(1));
+        BoardWindows { seat, bells, has_borrowed: false, has_news: false, neighbours: None, scales }
     }
 
     /// Lets offers stay in ordinary memory that peers can fetch from.
@@ -75,19 +72,6 @@ impl BoardWindows {
     fn reaches(&mut self, lease: Lease) -> bool {
         let reaches = |peers: &mut Box<dyn Neighbours>| peers.can_fetch();
         lease == Lease::Fetch && self.neighbours.as_mut().is_some_and(reaches)
-    }
-
-    /// Takes what a peer offers, and weighs that if it is something for the scales and worth a look at the clock.
-    fn weighed<R>(&self, what: Move, byte_len: usize, take: impl FnOnce() -> R) -> R {
-        if !self.is_weighing || byte_len < board::WORTH_FETCHING {
-            return take();
-        }
-        let began = Instant::now();
-        let taken = take();
-        let mut scales = self.scales.get();
-        scales.weigh(what, byte_len, began.elapsed());
-        self.scales.set(scales);
-        taken
     }
 }
 
@@ -133,14 +117,13 @@ impl Drop for MemoryLink {
 impl Windows for BoardWindows {
     fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], lease: Lease) -> Result<bool, LinkError> {
         let byte_len = parts.iter().map(|part| part.len()).sum();
-        self.is_weighing = self.reaches(lease) && byte_len >= board::WORTH_FETCHING && !self.seat.shows(parts);
-        let is_fetched = self.is_weighing && self.scales.get().way() == Way::Fetch;
-        let began = (self.is_weighing && !is_fetched).then(Instant::now);
-        let made = self.seat.try_offer(head, parts, (lease, is_fetched)).map_err(board_error)?;
-        if made && self.is_weighing {
-            let scales = self.scales.get_mut();
-            began.into_iter().for_each(|began| scales.weigh(Move::In, byte_len, began.elapsed()));
-            scales.count();
+        let is_choice = byte_len >= board::WORTH_FETCHING && self.reaches(lease) && !self.seat.shows(parts);
+        let way = if is_choice { self.scales.choose() } else { self.scales.rest() };
+        let began = self.scales.start(byte_len);
+        let made = self.seat.try_offer(head, parts, (lease, way == Way::Fetch)).map_err(board_error)?;
+        if made {
+            self.scales.weigh(Move::In, byte_len, began.filter(|_| way == Way::Copy));
+            self.scales.count();
         }
         self.has_news |= made;
         Ok(made)
@@ -182,16 +165,19 @@ impl Windows for BoardWindows {
     }
 
     fn copy(&self, copies: Copies, into: &mut [u8], seen: &[u8]) {
-        self.weighed(Move::Out, seen.len(), || copies(into, seen));
+        let began = self.scales.start(seen.len());
+        copies(into, seen);
+        self.scales.weigh(Move::Out, seen.len(), began);
     }
 
     fn fetch(&mut self, rank: usize, address: usize, into: &mut [u8]) -> Result<(), LinkError> {
-        let Some(mut neighbours) = self.neighbours.take() else {
+        let Some(neighbours) = &mut self.neighbours else {
             return Err(LinkError::Corrupt("an offer in a process that cannot be read".to_owned()));
         };
-        let fetched = self.weighed(Move::Fetched, into.len(), || neighbours.fetch(rank, address, into));
-        self.neighbours = Some(neighbours);
-        fetched
+        let began = self.scales.start(into.len());
+        neighbours.fetch(rank, address, into)?;
+        self.scales.weigh(Move::Fetched, into.len(), began);
+        Ok(())
     }
 
     fn try_settle(&mut self) -> Result<bool, LinkError> {

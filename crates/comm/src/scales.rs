@@ -1,11 +1,20 @@
 //! Scales: whether what lies in ordinary memory reaches the peers of a host sooner through slots or fetched by the system. Which it is
 //! depends on the processor, on the system and on where the ranks run, so both are weighed while they work, each rank for itself.
 
-use std::time::Duration;
+use std::cell::Cell;
+use std::time::{Duration, Instant};
 
-/// What one rank has weighed.
-#[derive(Clone, Copy, Debug)]
+use phalanx_mem::board::WORTH_FETCHING;
+
+/// What one rank has weighed, and whether what it does now counts.
+#[derive(Debug)]
 pub(crate) struct Scales {
+    known: Cell<Known>,
+    counts: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
     /// How many ranks read what this one offers.
     peers: usize,
     copied_in: Rate,
@@ -46,28 +55,70 @@ struct Rate(Option<f64>);
 
 impl Scales {
     pub(crate) fn new(peers: usize) -> Scales {
-        let (copied_in, copied_out, fetched) = Default::default();
-        let (way, until_trial, pause, trial) = (Way::Fetch, FIRST_PAUSE, SHORTEST_PAUSE, 0);
-        Scales { peers, copied_in, copied_out, fetched, way, until_trial, pause, trial }
+        Scales { known: Cell::new(Known::nothing(peers)), counts: false }
     }
 
-    /// The way that the next offer goes. Ranks that offer alike try alike.
-    pub(crate) fn way(&self) -> Way {
-        if self.trial > 0 { self.way.other() } else { self.way }
+    /// The way that the next offer goes, one for which there is a choice. What is moved from now on counts.
+    pub(crate) fn choose(&mut self) -> Way {
+        self.counts = true;
+        self.known.get_mut().choice()
+    }
+
+    /// The way of one for which there is none. What is moved from now on does not count.
+    pub(crate) fn rest(&mut self) -> Way {
+        self.counts = false;
+        Way::Copy
     }
 
     /// An offer was made.
     pub(crate) fn count(&mut self) {
-        match (self.trial, self.until_trial) {
-            (0, 0) => self.trial = TRIAL,
-            (0, _) => self.until_trial -= 1,
-            (1, _) => (self.trial, _) = (0, self.judge()),
-            (_, _) => self.trial -= 1,
+        if self.counts {
+            self.known.get_mut().count();
+        }
+    }
+
+    /// The time, if it counts what moving so many bytes takes and they are worth a look at the clock.
+    pub(crate) fn start(&self, byte_len: usize) -> Option<Instant> {
+        (self.counts && byte_len >= WORTH_FETCHING).then(Instant::now)
+    }
+
+    /// Weighs what was done with so many bytes since then.
+    pub(crate) fn weigh(&self, what: Move, byte_len: usize, began: Option<Instant>) {
+        if let Some(began) = began {
+            let mut known = self.known.get();
+            known.weigh(what, byte_len, began.elapsed());
+            self.known.set(known);
+        }
+    }
+}
+
+impl Known {
+    fn nothing(peers: usize) -> Known {
+        let (copied_in, copied_out, fetched) = Default::default();
+        let (way, until_trial, pause, trial) = (Way::Fetch, FIRST_PAUSE, SHORTEST_PAUSE, 0);
+        Known { peers, copied_in, copied_out, fetched, way, until_trial, pause, trial }
+    }
+
+    /// The way that the next offer goes. Ranks that offer alike try alike.
+    fn choice(&self) -> Way {
+        if self.trial > 0 { self.way.other() } else { self.way }
+    }
+
+    fn count(&mut self) {
+        if self.trial > 0 {
+            self.trial -= 1;
+            if self.trial == 0 {
+                self.judge();
+            }
+        } else if self.until_trial > 0 {
+            self.until_trial -= 1;
+        } else {
+            self.trial = TRIAL;
         }
     }
 
     /// Takes note of what moving so many bytes took.
-    pub(crate) fn weigh(&mut self, what: Move, byte_len: usize, took: Duration) {
+    fn weigh(&mut self, what: Move, byte_len: usize, took: Duration) {
         let way = if what == Move::Fetched { Way::Fetch } else { Way::Copy };
         // A trial begins with lines that are not where they are in steady use.
         if byte_len == 0 || (way != self.way && self.trial > TRIAL - SETTLING) {
@@ -137,15 +188,15 @@ mod tests {
     use super::*;
 
     /// What so many offers go through where a KiB takes so many nanoseconds to be copied in or out, and to be fetched.
-    fn offered(scales: &mut Scales, offers: u32, copied: u64, fetched: u64) -> Vec<Way> {
+    fn offered(known: &mut Known, offers: u32, copied: u64, fetched: u64) -> Vec<Way> {
         let offer = |_| {
-            let way = scales.way();
-            let mut weigh = |what, took| scales.weigh(what, 1 << 10, Duration::from_nanos(took));
+            let way = known.choice();
+            let mut weigh = |what, took| known.weigh(what, 1 << 10, Duration::from_nanos(took));
             match way {
                 Way::Fetch => weigh(Move::Fetched, fetched),
                 Way::Copy => [Move::In, Move::Out].into_iter().for_each(|what| weigh(what, copied)),
             }
-            scales.count();
+            known.count();
             way
         };
         (0..offers).map(offer).collect()
@@ -157,41 +208,54 @@ mod tests {
 
     #[test]
     fn the_better_way_is_found_and_found_anew_when_it_changes() {
-        let mut scales = Scales::new(1);
-        offered(&mut scales, 100, 100, 150);
-        assert_eq!(scales.way, Way::Fetch, "two copies are longer than one");
-        offered(&mut scales, 1000, 100, 300);
-        assert_eq!(scales.way, Way::Copy);
-        offered(&mut scales, 20_000, 100, 300);
-        assert_eq!(scales.way, Way::Copy);
-        offered(&mut scales, 2 * LONGEST_PAUSE, 100, 100);
-        assert_eq!(scales.way, Way::Fetch);
+        let mut known = Known::nothing(1);
+        offered(&mut known, 100, 100, 150);
+        assert_eq!(known.way, Way::Fetch, "two copies are longer than one");
+        offered(&mut known, 1000, 100, 300);
+        assert_eq!(known.way, Way::Copy);
+        offered(&mut known, 20_000, 100, 300);
+        assert_eq!(known.way, Way::Copy);
+        offered(&mut known, 2 * LONGEST_PAUSE, 100, 100);
+        assert_eq!(known.way, Way::Fetch);
     }
 
     #[test]
     fn more_peers_share_what_was_copied_once() {
         for (peers, way) in [(1, Way::Fetch), (3, Way::Copy)] {
-            let mut scales = Scales::new(peers);
-            offered(&mut scales, 1000, 100, 160);
-            assert_eq!(scales.way, way, "{peers}");
+            let mut known = Known::nothing(peers);
+            offered(&mut known, 1000, 100, 160);
+            assert_eq!(known.way, way, "{peers}");
         }
     }
 
     #[test]
     fn trials_are_few_and_no_moment_counts_for_much() {
-        let mut scales = Scales::new(1);
-        let ways = offered(&mut scales, 100_000, 100, 150);
+        let mut known = Known::nothing(1);
+        let ways = offered(&mut known, 100_000, 100, 150);
         assert!((1..=ways.len() / 50).contains(&tried(&ways, Way::Copy)), "{}", tried(&ways, Way::Copy));
-        (0..5).for_each(|_| scales.weigh(Move::Fetched, 1 << 10, Duration::from_secs(1)));
-        offered(&mut scales, 2 * LONGEST_PAUSE, 100, 150);
-        assert_eq!(scales.way, Way::Fetch);
+        (0..5).for_each(|_| known.weigh(Move::Fetched, 1 << 10, Duration::from_secs(1)));
+        offered(&mut known, 2 * LONGEST_PAUSE, 100, 150);
+        assert_eq!(known.way, Way::Fetch);
+    }
+
+    #[test]
+    fn only_what_there_was_a_choice_for_counts() {
+        let mut scales = Scales::new(1);
+        assert_eq!(scales.start(WORTH_FETCHING), None);
+        assert_eq!((scales.choose(), scales.start(WORTH_FETCHING - 1)), (Way::Fetch, None));
+        scales.weigh(Move::Fetched, WORTH_FETCHING, scales.start(WORTH_FETCHING));
+        scales.count();
+        assert!(scales.known.get().fetched.0.is_some());
+        assert_eq!((scales.rest(), scales.start(WORTH_FETCHING)), (Way::Copy, None));
+        scales.count();
+        assert_eq!(scales.known.get().until_trial, FIRST_PAUSE - 1);
     }
 
     #[test]
     fn what_was_never_weighed_changes_nothing() {
-        let mut scales = Scales::new(1);
-        (0..100_000).for_each(|_| scales.count());
-        scales.weigh(Move::Fetched, 0, Duration::from_secs(1));
-        assert_eq!((scales.way, scales.fetched.0), (Way::Fetch, None));
+        let mut known = Known::nothing(1);
+        (0..100_000).for_each(|_| known.count());
+        known.weigh(Move::Fetched, 0, Duration::from_secs(1));
+        assert_eq!((known.way, known.fetched.0), (Way::Fetch, None));
     }
 }

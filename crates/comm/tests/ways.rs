@@ -21,7 +21,7 @@ fn long_moves_are_right_while_ranks_try_both_ways() {
 /// Every element says whose it is, whom it is for, and in which round.
 fn move_all(group: &Group, round: usize) {
     for turn in round * CALLS..(round + 1) * CALLS {
-        let value = |from: usize, to: usize, at: usize| (turn << 20 | from << 18 | to << 16 | at % 65_521) as u64;
+        let value = |from: usize, to: usize, at: usize| (turn << 20 | from << 18 | to << 16 | (at % 65_521)) as u64;
         let rank = group.rank();
         let given: Vec<u64> = (0..LEN).map(|at| value(rank, 0, at)).collect();
         let mut all = vec![0; RANKS * LEN];

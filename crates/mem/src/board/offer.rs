@@ -23,8 +23,8 @@ pub enum Lease {
 impl Seat {
     /// Offers a copy of `head` and `parts`, one after the other, to all members as the next phase; false while a peer may
     /// still view what it overwrites. `head` has [`HEAD`] bytes. Parts that the `lease` lets be viewed and that lie in this member's heap are
-    /// referred to instead, if they are long enough for that to pay; others that may be fetched, where `fetched` says that the peers can and
-    /// the way through a slot is no shorter, or closed to them.
+    /// referred to instead, if they are long enough for that to pay; others that may be fetched, where the caller says that the peers can and
+    /// had better, and the way through a slot is no shorter, or closed to them.
     ///
     /// # Errors
     ///
