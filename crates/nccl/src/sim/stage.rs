@@ -166,20 +166,22 @@ impl Stage {
         self.hand_over(state, task)
     }
 
-    fn hand_over<'a>(&'a self, mut state: Guard<'a>, task: usize) -> Guard<'a> {
-        state.dispatch();
-        let mut next = state.next_thread();
-        while state.running != Some(task) {
-            if state.is_over {
-                return leave(state);
+    fn hand_over<'a>(&'a self, state: Guard<'a>, task: usize) -> Guard<'a> {
+        pass_on(state);
+        let state = self.await_turn(task);
+        if state.is_over { leave(state) } else { state }
+    }
+
+    /// Waits until it is this thread's turn, or the run is over.
+    fn await_turn(&self, task: usize) -> Guard<'_> {
+        loop {
+            let state = self.look();
+            if state.running == Some(task) || state.is_over {
+                return state;
             }
-            // Woken before it is free, the next one would wait for the state at once.
             drop(state);
-            next.take().iter().for_each(Thread::unpark);
             thread::park();
-            state = self.look();
         }
-        state
     }
 
     /// The calls of the group that a thread has open.
@@ -237,38 +239,22 @@ impl Stage {
     fn play(self: Arc<Stage>, task: usize, body: Box<dyn FnOnce() + Send>) {
         TASK.set(Some(task));
         let ended = panic::catch_unwind(AssertUnwindSafe(|| {
-            loop {
-                let state = self.look();
-                if state.is_over {
-                    return;
-                }
-                if state.running == Some(task) {
-                    break;
-                }
-                drop(state);
-                thread::park();
+            if !self.await_turn(task).is_over {
+                body();
             }
-            body();
         }));
         drop(ended);
         let mut state = self.look();
         state.tasks[task].standing = Standing::Ended;
         state.note_end();
         if state.running == Some(task) && !state.is_over {
-            state.dispatch();
-            let next = state.next_thread();
-            drop(state);
-            next.iter().for_each(Thread::unpark);
+            pass_on(state);
         }
     }
 
     /// Raises the curtain, and waits until all programs have ended.
     pub(super) fn run(&self) {
-        let mut state = self.look();
-        state.dispatch();
-        let first = state.next_thread();
-        drop(state);
-        first.iter().for_each(Thread::unpark);
+        pass_on(self.look());
         loop {
             let threads = std::mem::take(&mut self.look().threads);
             if threads.is_empty() {
@@ -279,6 +265,14 @@ impl Stage {
             }
         }
     }
+}
+
+/// Gives the turn to whoever is next, and wakes it once the state is free, for which it would wait before.
+fn pass_on(mut state: Guard<'_>) {
+    state.dispatch();
+    let next = state.running.and_then(|task| state.tasks[task].thread.clone());
+    drop(state);
+    next.iter().for_each(Thread::unpark);
 }
 
 /// The end of a thread whose run is over. One that is already on its way out goes on, with calls that do nothing.
@@ -334,12 +328,7 @@ impl State {
         }
     }
 
-    /// The thread whose turn it is.
-    fn next_thread(&self) -> Option<Thread> {
-        self.running.and_then(|task| self.tasks[task].thread.clone())
-    }
-
-    /// Lets streams play until it is a thread's turn, and gives it the turn. Whoever calls this wakes the thread.
+    /// Lets streams play until it is a thread's turn, and gives it the turn, of which the thread is not told.
     fn dispatch(&mut self) {
         self.running = None;
         loop {
