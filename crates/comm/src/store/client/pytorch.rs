@@ -62,11 +62,14 @@ impl Talk<'_> {
 
     fn wait_for_values(&mut self, keys: &[Key]) -> Result<Reply, Trouble> {
         let mut pauses = Pauses::short();
+        self.wait(keys)?;
         loop {
-            self.wait(keys)?;
             if let Some(values) = self.fetch(keys)? {
                 return Ok(Reply::Values(values));
             }
+            // Who is answered by the change that ends this wait may be faster with the next one every time. So it is
+            // looked up at a moment of its own, rather than at once.
+            self.wait(keys)?;
             self.keep_trying(&mut pauses)?;
         }
     }

@@ -32,22 +32,23 @@ pub(super) fn instant_after(time: Duration) -> Instant {
 #[derive(Debug)]
 pub(super) struct Pauses {
     next: Duration,
+    longest: Duration,
 }
 
 impl Pauses {
     pub(super) fn new() -> Pauses {
-        Pauses { next: FIRST }
+        Pauses { next: FIRST, longest: LONGEST }
     }
 
-    /// Pauses that begin short, where it is others who were faster.
+    /// Pauses that begin and stay short, where it is others who were faster.
     pub(super) fn short() -> Pauses {
-        Pauses { next: SHORT }
+        Pauses { next: SHORT, longest: FIRST }
     }
 
     /// Sleeps a while, at the most until `until`; whether there is time left after it.
     pub(super) fn pause(&mut self, until: Instant) -> bool {
         let time = self.next.mul_f64(0.5 + fastrand::f64());
-        self.next = (self.next * 2).min(LONGEST);
+        self.next = (self.next * 2).min(self.longest);
         std::thread::sleep(time.min(left(until)));
         Instant::now() < until
     }
@@ -79,5 +80,14 @@ mod tests {
         }
         assert!((1..=10).contains(&count), "{count}");
         assert!(start.elapsed() >= Duration::from_millis(60));
+    }
+
+    #[test]
+    fn short_pauses_stay_short() {
+        let (mut pauses, now) = (Pauses::short(), Instant::now());
+        for _ in 0..20 {
+            pauses.pause(now);
+        }
+        assert_eq!(pauses.next, FIRST);
     }
 }
