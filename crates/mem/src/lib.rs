@@ -4,6 +4,7 @@
 //! host share; a [`ring`] passes bytes through it and a [`board`] shows them in place, both also between threads. Small
 //! facts stand in `Cells`, whole under a sequence lock ([`record`]), or once and for all ([`first`]). A [`Secret`] is memory
 //! for key material, kept out of core files and wiped in the end; an [`Origin`] tells a process from its forked children.
+//! `Halves` is the one stranger: conversions that a processor has, which take `unsafe` too.
 //!
 //! Under `--cfg loom` there are no segments: what is lock-free is model-checked on the heap.
 
@@ -18,6 +19,8 @@ mod expect;
 pub mod first;
 #[cfg_attr(loom, path = "no_gauge.rs")]
 mod gauge;
+#[cfg(target_arch = "x86_64")]
+mod halves;
 #[cfg(not(loom))]
 mod heap;
 #[cfg(not(loom))]
@@ -42,6 +45,8 @@ pub use buffer::{Buffer, CastError, SplitError};
 #[cfg(not(loom))]
 pub use cells::{Cells, Word};
 pub use expect::expect_writes;
+#[cfg(target_arch = "x86_64")]
+pub use halves::Halves;
 #[cfg(not(loom))]
 pub use heap::Heap;
 pub use origin::Origin;

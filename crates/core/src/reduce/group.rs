@@ -44,3 +44,38 @@ impl<W> Group<W> for NoGroup {
         match self {}
     }
 }
+
+/// Groups of two instruction sets, of which a machine has one. Which, the compiler knows: a kernel is compiled for each.
+#[derive(Clone, Copy)]
+pub(super) enum Either<A, B> {
+    A(A),
+    B(B),
+}
+
+impl<W, A: Group<W>, B: Group<W, Bytes = A::Bytes>> Group<W> for Either<A, B> {
+    type Bytes = A::Bytes;
+
+    #[inline(always)]
+    fn on(isa: Isa) -> Option<Either<A, B>> {
+        match A::on(isa) {
+            Some(group) => Some(Either::A(group)),
+            None => B::on(isa).map(Either::B),
+        }
+    }
+
+    #[inline(always)]
+    fn widen(self, bytes: &A::Bytes) -> [W; LANES] {
+        match self {
+            Either::A(group) => group.widen(bytes),
+            Either::B(group) => group.widen(bytes),
+        }
+    }
+
+    #[inline(always)]
+    fn narrow(self, wide: [W; LANES]) -> A::Bytes {
+        match self {
+            Either::A(group) => group.narrow(wide),
+            Either::B(group) => group.narrow(wide),
+        }
+    }
+}

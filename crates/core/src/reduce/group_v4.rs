@@ -28,7 +28,7 @@ impl Group<f32> for Singles {
     fn on(isa: Isa) -> Option<Singles> {
         match isa {
             Isa::V4(v4) => Some(Singles(v4)),
-            Isa::Portable => None,
+            _ => None,
         }
     }
 
@@ -51,7 +51,7 @@ impl Group<f32> for Halves {
     fn on(isa: Isa) -> Option<Halves> {
         match isa {
             Isa::V4(v4) => Some(Halves(v4)),
-            Isa::Portable => None,
+            _ => None,
         }
     }
 
@@ -80,7 +80,7 @@ impl Group<f32> for Brains {
     fn on(isa: Isa) -> Option<Brains> {
         match isa {
             Isa::V4(v4) => Some(Brains(v4)),
-            Isa::Portable => None,
+            _ => None,
         }
     }
 

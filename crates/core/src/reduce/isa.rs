@@ -1,5 +1,7 @@
 //! The instruction set a kernel runs on, chosen at run time.
 
+#[cfg(target_arch = "x86_64")]
+use phalanx_mem::Halves;
 use pulp::Arch;
 
 /// What a kernel may assume about the machine beyond what the compiler already knows.
@@ -7,6 +9,9 @@ use pulp::Arch;
 pub(super) enum Isa {
     /// Nothing: plain code, which the compiler may have vectorised for the set it is inlined into.
     Portable,
+    /// The AVX2 of the x86-64-v3 level, with its conversions of 16-bit floats.
+    #[cfg(target_arch = "x86_64")]
+    V3(pulp::x86::V3, Halves),
     /// The AVX-512 of the x86-64-v4 level.
     #[cfg(target_arch = "x86_64")]
     V4(pulp::x86::V4),
@@ -20,6 +25,11 @@ pub(super) fn run_on(arch: Arch, kernel: impl FnOnce(Isa)) {
         Arch::V4(v4) => v4.vectorize(
             #[inline(always)]
             || kernel(Isa::V4(v4)),
+        ),
+        #[cfg(target_arch = "x86_64")]
+        Arch::V3(v3) if let Some(halves) = Halves::detect() => halves.vectorize(
+            #[inline(always)]
+            || kernel(Isa::V3(v3, halves)),
         ),
         arch => arch.dispatch(
             #[inline(always)]

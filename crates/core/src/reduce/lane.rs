@@ -9,11 +9,27 @@ use num_complex::Complex;
 
 use super::float16;
 use super::group::{Group, NoGroup};
-#[cfg(not(target_arch = "x86_64"))]
-use super::group::{NoGroup as Brains, NoGroup as Halves, NoGroup as Singles};
-#[cfg(target_arch = "x86_64")]
-use super::group_v4::{Brains, Halves, Singles};
 use crate::Bool;
+
+/// The groups of floats.
+#[cfg(target_arch = "x86_64")]
+mod groups {
+    use crate::reduce::group::Either;
+    use crate::reduce::{group_v3, group_v4};
+
+    pub(super) type Singles = Either<group_v4::Singles, group_v3::Singles>;
+    pub(super) type Halves = Either<group_v4::Halves, group_v3::Halves>;
+    pub(super) type Brains = Either<group_v4::Brains, group_v3::Brains>;
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod groups {
+    use crate::reduce::group::NoGroup;
+
+    pub(super) type Singles = NoGroup;
+    pub(super) type Halves = NoGroup;
+    pub(super) type Brains = NoGroup;
+}
 
 /// An element that accumulates as a `W`.
 pub(super) trait Lane<W>: Pod {
@@ -77,7 +93,7 @@ macro_rules! integers {
     )*};
 }
 
-floats!(f32: Singles, f64: NoGroup);
+floats!(f32: groups::Singles, f64: NoGroup);
 integers!(i8 => i8, u8 => u8, i16 => i16, u16 => u16, i32 => i32, u32 => u32, i64 => i64, u64 => u64);
 integers!(i8 => i64, u8 => i64, i16 => i64, u16 => i64, i32 => i64, u32 => i64, i64 => i128, u64 => i128);
 
@@ -96,7 +112,7 @@ impl Lane<u8> for Bool {
 }
 
 impl Lane<f32> for f16 {
-    type Group = Halves;
+    type Group = groups::Halves;
 
     #[inline(always)]
     fn widen(self) -> f32 {
@@ -110,7 +126,7 @@ impl Lane<f32> for f16 {
 }
 
 impl Lane<f32> for bf16 {
-    type Group = Brains;
+    type Group = groups::Brains;
 
     #[inline(always)]
     fn widen(self) -> f32 {

@@ -18,6 +18,8 @@ mod float16;
 mod fold;
 mod group;
 #[cfg(target_arch = "x86_64")]
+mod group_v3;
+#[cfg(target_arch = "x86_64")]
 mod group_v4;
 mod isa;
 mod lane;
