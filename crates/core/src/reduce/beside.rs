@@ -82,10 +82,10 @@ impl Job for CombineBeside<'_> {
                     let next = later.len().min(block_len);
                     expect_writes(&mut later[..next]);
                     room = later;
-                    if let Some(first) = firsts.next() {
-                        block.copy_from_slice(first);
+                    match firsts.next() {
+                        Some(first) => loops::join_into::<L, W>(isa, block, (first, second), joined),
+                        None => loops::fold_all::<L, W>(isa, block, second, joined),
                     }
-                    loops::fold_all::<L, W>(isa, block, second, joined);
                 }
             },
         );

@@ -1,7 +1,5 @@
 //! Two operands that both become what they join to: this rank's memory and another's.
 
-use std::hint::black_box;
-
 use bytemuck::Pod;
 use pulp::Arch;
 
@@ -39,20 +37,10 @@ impl Job for CombineBoth<'_> {
     {
         let CombineBoth { ours, theirs } = self;
         let joined = |a, b| settle(join(a, b), 2);
-        // As beside a copy: the compiler must not unroll the loop over a block.
-        let block_len = black_box(BLOCK);
         run_on(
             Arch::new(),
             #[inline(always)]
-            |isa: Isa| {
-                for (ours, theirs) in ours.chunks_mut(block_len).zip(theirs.chunks_mut(block_len)) {
-                    loops::fold_all::<L, W>(isa, ours, theirs, joined);
-                    theirs.copy_from_slice(ours);
-                }
-            },
+            |isa: Isa| loops::join_both::<L, W>(isa, ours, theirs, joined),
         );
     }
 }
-
-/// Bytes of a block: few enough that the stores of one wait for their lines while the next one is loaded.
-const BLOCK: usize = 1024;

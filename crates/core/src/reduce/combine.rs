@@ -130,14 +130,15 @@ fn combine_few<L: Lane<W>, W: Pod>(
         None => (operands.parts.first(), &operands.parts[1..]),
     };
     let joined = |a, b| settle(join(a, b));
-    for (index, block) in into.chunks_mut(BLOCK).enumerate() {
-        let span = index * BLOCK..index * BLOCK + block.len();
-        if let Some(first) = first {
-            block.copy_from_slice(&first[span.clone()]);
-        }
-        match others.first() {
-            Some(other) => loops::fold_all::<L, W>(isa, block, &other[span], &joined),
-            None => loops::map_all::<L, W>(isa, block, &settle),
+    match (first, others.first()) {
+        (Some(first), Some(other)) => loops::join_into::<L, W>(isa, into, (first, other), joined),
+        (None, Some(other)) => loops::fold_all::<L, W>(isa, into, other, joined),
+        (None, None) => loops::map_all::<L, W>(isa, into, settle),
+        (Some(first), None) => {
+            for (block, first) in into.chunks_mut(BLOCK).zip(first.chunks(BLOCK)) {
+                block.copy_from_slice(first);
+                loops::map_all::<L, W>(isa, block, &settle);
+            }
         }
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Slices of one call hold equally many elements. Everything is inlined into the kernel, whose instruction set it takes.
 
+use std::hint::black_box;
+
 use bytemuck::Pod;
 
 use super::group::{Group, LANES};
@@ -21,6 +23,41 @@ pub(super) fn fold_all<L: Lane<W>, W: Copy>(isa: Isa, bytes: &mut [u8], incoming
         *place = group.narrow(join_lanes(a, b, &join));
     }
     fold_each::<L, W>(bytes, incoming, join);
+}
+
+/// Joins two operands in another place: at once where there are groups, else block by block there.
+#[inline(always)]
+pub(super) fn join_into<L: Lane<W>, W: Copy>(
+    isa: Isa,
+    into: &mut [u8],
+    (left, right): (&[u8], &[u8]),
+    join: impl Fn(W, W) -> W,
+) {
+    let Some(group) = L::Group::on(isa) else {
+        return join_into_blocks::<L, W>(into, (left, right), join);
+    };
+    let ((places, into), (lefts, left), (rights, right)) = (groups_mut(into), groups(left), groups(right));
+    for ((place, left), right) in places.iter_mut().zip(lefts).zip(rights) {
+        let (a, b) = (group.widen(left), group.widen(right));
+        *place = group.narrow(join_lanes(a, b, &join));
+    }
+    join_into_blocks::<L, W>(into, (left, right), join);
+}
+
+/// Joins two operands in the places of both: at once where there are groups, else block by block, because of a loop that stores to both
+/// the compiler makes no vectors.
+#[inline(always)]
+pub(super) fn join_both<L: Lane<W>, W: Copy>(isa: Isa, left: &mut [u8], right: &mut [u8], join: impl Fn(W, W) -> W) {
+    let Some(group) = L::Group::on(isa) else {
+        return join_both_blocks::<L, W>(left, right, join);
+    };
+    let ((lefts, left), (rights, right)) = (groups_mut(left), groups_mut(right));
+    for (left, right) in lefts.iter_mut().zip(rights) {
+        let (a, b) = (group.widen(left), group.widen(right));
+        *left = group.narrow(join_lanes(a, b, &join));
+        *right = *left;
+    }
+    join_both_blocks::<L, W>(left, right, join);
 }
 
 /// Changes every element.
@@ -125,6 +162,25 @@ fn fold_each<L: Lane<W>, W: Copy>(bytes: &mut [u8], incoming: &[u8], join: impl 
 }
 
 #[inline(always)]
+fn join_into_blocks<L: Lane<W>, W: Copy>(into: &mut [u8], (left, right): (&[u8], &[u8]), join: impl Fn(W, W) -> W) {
+    let block_len = black_box(BLOCK);
+    for ((into, left), right) in into.chunks_mut(block_len).zip(left.chunks(block_len)).zip(right.chunks(block_len)) {
+        into.copy_from_slice(left);
+        fold_each::<L, W>(into, right, &join);
+    }
+}
+
+#[inline(always)]
+fn join_both_blocks<L: Lane<W>, W: Copy>(left: &mut [u8], right: &mut [u8], join: impl Fn(W, W) -> W) {
+    // Unknown to the compiler, which would unroll the loop over a block in full.
+    let block_len = black_box(BLOCK);
+    for (left, right) in left.chunks_mut(block_len).zip(right.chunks_mut(block_len)) {
+        fold_each::<L, W>(left, right, &join);
+        right.copy_from_slice(left);
+    }
+}
+
+#[inline(always)]
 fn map_each<L: Lane<W>, W: Copy>(bytes: &mut [u8], change: impl Fn(W) -> W) {
     for place in bytes.chunks_exact_mut(size_of::<L>()) {
         store(place, L::narrow(change(load::<L>(place).widen())));
@@ -151,3 +207,6 @@ fn narrow_each<L: Lane<W>, W: Copy>(bytes: &mut [u8], totals: &[W], settle: impl
         store(place, L::narrow(settle(*total)));
     }
 }
+
+/// Bytes of a block: few enough that the stores of one wait for their lines while the next one is loaded.
+const BLOCK: usize = 1024;
