@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use phalanx_core::{Error, PeerReason};
 use rustix::event::epoll::EventFlags;
@@ -25,6 +25,8 @@ pub(super) struct Keeper {
     rank_bell: Arc<Bell>,
     has_ended: Arc<AtomicBool>,
     last_beat: Instant,
+    /// When the next one is due, unless there are news.
+    next_beat: Instant,
     last_look: Instant,
     /// The number of the last collective that was told, and one more.
     told: u64,
@@ -44,7 +46,7 @@ impl Keeper {
         let peers: Vec<Peer> =
             peers.into_iter().map(|(rank, line, data, standing)| Peer::new(rank, line, data, standing)).collect();
         let now = Instant::now();
-        let (last_beat, last_look) = (now, now);
+        let (last_beat, next_beat, last_look) = (now, now + until_all_beat(), now);
         let (told, has_told_verdict, has_told_return, asked, leaving) = (0, false, false, None, None);
         let mut keeper = Keeper {
             rank,
@@ -54,6 +56,7 @@ impl Keeper {
             rank_bell,
             has_ended,
             last_beat,
+            next_beat,
             last_look,
             told,
             told_wait: [0; waits::WORDS],
@@ -168,11 +171,10 @@ impl Keeper {
 
     /// Tells the peers that the rank lives and what it has begun: every now and then, and soon when somebody waits for long.
     fn beat_if_due(&mut self, now: Instant) {
-        let since = now.duration_since(self.last_beat);
-        if since >= BEAT || (since >= SOON && self.has_news()) {
+        if now >= self.when_to_beat() {
             let prints = self.fate.roll.begun(self.rank, self.told, Message::PRINTS);
             self.told = self.fate.roll.latest();
-            self.last_beat = now;
+            (self.last_beat, self.next_beat) = (now, now + until_all_beat());
             let beat = Message::Beat(prints);
             let wait = self.fate.roll.wait(self.rank).filter(|wait| *wait != self.told_wait);
             self.told_wait = wait.unwrap_or(self.told_wait);
@@ -182,6 +184,11 @@ impl Keeper {
                 wait.iter().for_each(|wait| peer.say(&Message::Wait(*wait)));
             }
         }
+    }
+
+    /// When the rank says next that it lives.
+    fn when_to_beat(&self) -> Instant {
+        if self.has_news() { self.next_beat.min(self.last_beat + SOON) } else { self.next_beat }
     }
 
     /// Whether the rank waits for long, and has begun something that the others do not know of, or for whom it waits.
@@ -244,12 +251,11 @@ impl Keeper {
 
     /// How long there is nothing to do unless something comes.
     fn rest(&self, now: Instant) -> Duration {
-        let beat = if self.has_news() { SOON } else { BEAT };
         let asked = self.asked.filter(|_| self.fate.proposal().is_some());
         let asked = asked.map(|(_, until)| [until - AGREEMENT + GATHERING, until].into_iter().find(|end| *end > now));
         let silent = self.peers.iter().filter(|peer| peer.is_expected()).map(|peer| peer.heard + SILENCE).min();
         let shine = self.peers.iter().filter(|peer| peer.is_quiet(now)).filter_map(|peer| peer.beacon.next()).min();
-        let ends = [Some(self.last_beat + beat), asked.flatten(), silent, shine, self.leaving];
+        let ends = [Some(self.when_to_beat()), asked.flatten(), silent, shine, self.leaving];
         ends.into_iter().flatten().min().map_or(BEAT, |end| end.saturating_duration_since(now))
     }
 
@@ -349,6 +355,13 @@ impl Keeper {
     fn say_to_all(&mut self, message: &Message) {
         self.peers.iter_mut().for_each(|peer| peer.say(message));
     }
+}
+
+/// How long it is until the ranks of a host beat, all at a time by the clock that they share: each wakes for what several say then,
+/// where it would wake for each of them.
+fn until_all_beat() -> Duration {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    BEAT - Duration::from_nanos((now.as_nanos() % BEAT.as_nanos()) as u64)
 }
 
 /// The sockets of a peer: control, two links, and the beacon.
