@@ -11,7 +11,7 @@ use phalanx_mem::board::{self, BoardError, Seat};
 use phalanx_mem::ring::{Consumer, Producer, RingError};
 
 use crate::bell::Bell;
-use crate::scales::{Move, Scales, Way};
+use crate::scales::{Move, OrderScale, Scales, Way};
 
 /// A link of two rings to a peer that shares memory.
 pub(crate) struct MemoryLink {
@@ -34,6 +34,8 @@ pub(crate) struct BoardWindows {
     neighbours: Option<Box<dyn Neighbours>>,
     /// Whether what all peers can fetch is better copied.
     scales: Scales,
+    /// In which order an offer and a join are better done.
+    order: OrderScale,
 }
 
 /// The peers' processes, where the system fetches from one for another.
@@ -59,7 +61,8 @@ impl BoardWindows {
     /// The windows of whoever has this seat, among ranks with these bells.
     pub(crate) fn new(seat: Seat, bells: Vec<Arc<Bell>>) -> BoardWindows {
         let scales = Scales::new(bells.len().saturating_sub(1));
-        BoardWindows { seat, bells, has_borrowed: false, has_news: false, neighbours: None, scales }
+        let order = OrderScale::new();
+        BoardWindows { seat, bells, has_borrowed: false, has_news: false, neighbours: None, scales, order }
     }
 
     /// Lets offers stay in ordinary memory that peers can fetch from.
@@ -137,10 +140,14 @@ impl Windows for BoardWindows {
         wanted: Wanted,
         fill: &mut dyn FnMut(&mut [u8], View<'_>) -> bool,
     ) -> bool {
-        let (lease, viewed) = ((lease, self.reaches(lease)), (wanted.rank, wanted.offer + 1));
+        let (lease, viewed) = ((lease, self.reaches(lease)), (wanted.rank, wanted.offer + 1, self.order.choice()));
+        let began = self.order.start(part.len());
         let made = self
             .seat
             .try_offer_beside(head, part, lease, viewed, &mut |room, view| fill(room, seen(view, wanted.part.clone())));
+        if made {
+            self.order.count(part.len(), began.map(|began| began.elapsed()));
+        }
         self.has_news |= made;
         made
     }

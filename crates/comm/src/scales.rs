@@ -1,10 +1,17 @@
 //! Scales: whether what lies in ordinary memory reaches the peers of a host sooner through slots or fetched by the system. Which it is
 //! depends on the processor, on the system and on where the ranks run, so both are weighed while they work, each rank for itself.
 
+mod order;
+mod rate;
+mod turns;
+
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+pub(crate) use order::OrderScale;
 use phalanx_mem::board::WORTH_FETCHING;
+use rate::{Rate, is_clearly_less};
+use turns::Turns;
 
 /// What one rank has weighed, and whether what it does now counts.
 #[derive(Debug)]
@@ -22,11 +29,7 @@ struct Known {
     fetched: Rate,
     /// What is better, as far as is known.
     way: Way,
-    /// How many offers go the better way before the other is tried for some, and before that is done again.
-    until_trial: u32,
-    pause: u32,
-    /// How many offers are left of a trial.
-    trial: u32,
+    turns: Turns,
 }
 
 /// How an offer reaches the peers.
@@ -48,10 +51,6 @@ pub(crate) enum Move {
     /// They were fetched from a peer's memory.
     Fetched,
 }
-
-/// Nanoseconds a byte, where they are known.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rate(Option<f64>);
 
 impl Scales {
     pub(crate) fn new(peers: usize) -> Scales {
@@ -95,33 +94,24 @@ impl Scales {
 impl Known {
     fn nothing(peers: usize) -> Known {
         let (copied_in, copied_out, fetched) = Default::default();
-        let (way, until_trial, pause, trial) = (Way::Fetch, FIRST_PAUSE, SHORTEST_PAUSE, 0);
-        Known { peers, copied_in, copied_out, fetched, way, until_trial, pause, trial }
+        Known { peers, copied_in, copied_out, fetched, way: Way::Fetch, turns: Turns::new() }
     }
 
     /// The way that the next offer goes. Ranks that offer alike try alike.
     fn choice(&self) -> Way {
-        if self.trial > 0 { self.way.other() } else { self.way }
+        if self.turns.is_trial() { self.way.other() } else { self.way }
     }
 
     fn count(&mut self) {
-        if self.trial > 0 {
-            self.trial -= 1;
-            if self.trial == 0 {
-                self.judge();
-            }
-        } else if self.until_trial > 0 {
-            self.until_trial -= 1;
-        } else {
-            self.trial = TRIAL;
+        if self.turns.count() {
+            self.judge();
         }
     }
 
     /// Takes note of what moving so many bytes took.
     fn weigh(&mut self, what: Move, byte_len: usize, took: Duration) {
         let way = if what == Move::Fetched { Way::Fetch } else { Way::Copy };
-        // A trial begins with lines that are not where they are in steady use.
-        if byte_len == 0 || (way != self.way && self.trial > TRIAL - SETTLING) {
+        if way != self.way && self.turns.is_settling() {
             return;
         }
         let rate = match what {
@@ -129,27 +119,24 @@ impl Known {
             Move::Out => &mut self.copied_out,
             Move::Fetched => &mut self.fetched,
         };
-        rate.weigh(took.as_nanos() as f64 / byte_len as f64);
+        rate.weigh(byte_len, took);
     }
 
     /// Changes the way where the other one has turned out to be better, and not by a hair.
     fn judge(&mut self) {
-        let better = |other: f64, way: f64| other < way * CLEARLY;
-        match (self.cost(self.way.other()), self.cost(self.way)) {
-            (Some(other), Some(way)) if better(other, way) => {
-                (self.way, self.pause) = (self.way.other(), SHORTEST_PAUSE)
-            }
-            _ => self.pause = (2 * self.pause).min(LONGEST_PAUSE),
+        let has_changed = is_clearly_less(self.cost(self.way.other()), self.cost(self.way)).unwrap_or(false);
+        if has_changed {
+            self.way = self.way.other();
         }
-        self.until_trial = self.pause;
+        self.turns.judged(has_changed);
     }
 
     /// Nanoseconds a byte that all ranks together spend on what one of them offers, where that is known.
     fn cost(&self, way: Way) -> Option<f64> {
         let peers = self.peers as f64;
         match way {
-            Way::Fetch => Some(peers * self.fetched.0?),
-            Way::Copy => Some(self.copied_in.0? + peers * self.copied_out.0.or(self.copied_in.0)?),
+            Way::Fetch => Some(peers * self.fetched.known()?),
+            Way::Copy => Some(self.copied_in.known()? + peers * self.copied_out.known().or(self.copied_in.known())?),
         }
     }
 }
@@ -163,28 +150,9 @@ impl Way {
     }
 }
 
-impl Rate {
-    /// Follows what is faster at once and what is slower step by step: a moment in which another program ran says nothing.
-    fn weigh(&mut self, new: f64) {
-        let followed = |old: f64| if new < old { (old + new) / 2.0 } else { new.min(old * STEP) };
-        self.0 = Some(self.0.map_or(new, followed));
-    }
-}
-
-/// How many offers are made before the first trial, and of how many a trial is.
-const FIRST_PAUSE: u32 = 16;
-const TRIAL: u32 = 24;
-/// How many of them do not count.
-const SETTLING: u32 = 8;
-/// How many offers come between trials. Twice as many come between the next as long as nothing changes, up to the longest pause: then
-/// trials cost a hundredth of what the worse way costs.
-const SHORTEST_PAUSE: u32 = 256;
-const LONGEST_PAUSE: u32 = 4096;
-const CLEARLY: f64 = 0.9;
-const STEP: f64 = 1.125;
-
 #[cfg(test)]
 mod tests {
+    use super::turns::LONGEST_PAUSE;
     use super::*;
 
     /// What so many offers go through where a KiB takes so many nanoseconds to be copied in or out, and to be fetched.
@@ -245,10 +213,10 @@ mod tests {
         assert_eq!((scales.choose(), scales.start(WORTH_FETCHING - 1)), (Way::Fetch, None));
         scales.weigh(Move::Fetched, WORTH_FETCHING, scales.start(WORTH_FETCHING));
         scales.count();
-        assert!(scales.known.get().fetched.0.is_some());
+        assert!(scales.known.get().fetched.known().is_some());
         assert_eq!((scales.rest(), scales.start(WORTH_FETCHING)), (Way::Copy, None));
         scales.count();
-        assert_eq!(scales.known.get().until_trial, FIRST_PAUSE - 1);
+        assert!(scales.known.get().turns.is_fresh_but_for(1));
     }
 
     #[test]
@@ -256,6 +224,6 @@ mod tests {
         let mut known = Known::nothing(1);
         (0..100_000).for_each(|_| known.count());
         known.weigh(Move::Fetched, 0, Duration::from_secs(1));
-        assert_eq!((known.way, known.fetched.0), (Way::Fetch, None));
+        assert_eq!((known.way, known.fetched.known()), (Way::Fetch, None));
     }
 }

@@ -56,7 +56,7 @@ use std::ops::Range;
 
 #[cfg(not(loom))]
 pub use lend::Loan;
-pub use offer::{Lease, WORTH_FETCHING};
+pub use offer::{Lease, Order, WORTH_FETCHING};
 pub use shape::HEAD;
 use shape::Shape;
 use view::Kind;

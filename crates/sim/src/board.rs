@@ -101,7 +101,19 @@ impl Windows for Seat {
         wanted: Wanted,
         fill: &mut dyn FnMut(&mut [u8], View<'_>) -> bool,
     ) -> bool {
-        let Ok(Some(view)) = self.view(wanted.rank, wanted.offer, wanted.part) else { return false };
+        let Wanted { rank, offer, part: wanted } = wanted;
+        let Ok(Some(view)) = self.view(rank, offer, wanted.clone()) else { return false };
+        if self.made.is_multiple_of(2) {
+            // In the other order, of which either may be taken at any time.
+            let may_view = self.made < offer + LOOKBACK;
+            if may_view && self.has_room(head.len() + part.len()) == Ok(true) {
+                self.show(head.to_vec(), part.to_vec());
+                let view = self.view(rank, offer, wanted).expect("as before").expect("as before");
+                fill(&mut [], view);
+                return true;
+            }
+            return false;
+        }
         let mut room = vec![0; part.len()];
         let made = self.has_room(head.len() + room.len()) == Ok(true) && fill(&mut room, view);
         if made {

@@ -33,7 +33,8 @@ pub(super) fn offer_and_pull_all(
         let made = windows.try_offer_beside(&head, given, lease, wanted, &mut |room, view| {
             let theirs = checked(task, from.rank, view, part.clone()).and_then(|seen| shown(from.rank, seen));
             joined = theirs.and_then(|theirs| {
-                let beside = Beside { from: given, room };
+                // Without room it was copied before.
+                let beside = Beside { from: &given[..room.len()], room };
                 combine_beside(task.join(join.whole), task.dtype, target, (mine, theirs), beside)
                     .map_err(|error| Error::setup("reduction", error))
             });

@@ -20,6 +20,25 @@ pub enum Lease {
     Fetch,
 }
 
+/// When what is viewed for an offer is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// While the offer is written.
+    Beside,
+    /// Once it is made.
+    After,
+}
+
+impl Order {
+    /// Not this one.
+    pub fn other(self) -> Order {
+        match self {
+            Order::Beside => Order::After,
+            Order::After => Order::Beside,
+        }
+    }
+}
+
 impl Seat {
     /// Offers a copy of `head` and `parts`, one after the other, to all members as the next phase; false while a peer may
     /// still view what it overwrites. `head` has [`HEAD`] bytes. Parts that the `lease` lets be viewed and that lie in this member's heap are
@@ -44,15 +63,16 @@ impl Seat {
     }
 
     /// Makes the next offer of this part if nothing is missing for it now and this phase of a member is there to be viewed: `fill` copies the
-    /// part to the room for it while it reads the view. False, and nothing is offered, where anything is missing or wrong, where the
-    /// part would not be copied, or past the caches, which is faster by itself, and when `fill` says so;
+    /// part to the room for it while it reads the view, or only reads the view, and has no room, where that comes [after](Order::After).
+    /// False, and nothing is offered, where anything is missing or wrong, where the
+    /// part would not be copied, or past the caches, which is faster by itself, and when `fill` does not copy it;
     /// [`try_offer`](Seat::try_offer) and [`view`](Seat::view) tell what it is.
     pub fn try_offer_beside(
         &mut self,
         head: &[u8],
         part: &[u8],
         lease: (Lease, bool),
-        (member, phase): (usize, u64),
+        (member, phase, order): (usize, u64, Order),
         fill: &mut dyn FnMut(&mut [u8], View<'_>) -> bool,
     ) -> bool {
         let (byte_len, next) = (part.len(), self.phase + 1);
@@ -63,6 +83,12 @@ impl Seat {
             return false;
         }
         let Ok(Some(view)) = self.view(member, phase) else { return false };
+        if order == Order::After {
+            // The offer must not make the view too old.
+            return next < phase + LOOKBACK as u64
+                && self.publish(head, &[part], 0) == Ok(true)
+                && self.view(member, phase).is_ok_and(|view| view.map(|view| fill(&mut [], view)).is_some());
+        }
         let start = self.shape.rest(self.member, next, byte_len);
         // SAFETY: no seat may view the offer in this slot any more, and none has a view of the next one before it is made; only this
         // seat writes it, which is borrowed: *Why a view stays*.

@@ -75,16 +75,40 @@ fn an_offer_beside_a_view_is_made_where_nothing_is_missing() {
         true
     };
     assert_eq!(giver.try_offer(&head, &[&[1; 2]], copied), Ok(true));
-    assert!(!giver.try_offer_beside(&head, &part, copied, (1, 1), &mut fill), "nothing is there yet");
+    assert!(!giver.try_offer_beside(&head, &part, copied, (1, 1, Order::Beside), &mut fill), "nothing is there yet");
     assert_eq!(peer.try_offer(&head, &[&[9; 100]], copied), Ok(true));
-    assert!(!giver.try_offer_beside(&head, &part, copied, (1, 2), &mut fill), "out of turn");
-    assert!(!giver.try_offer_beside(&head, &[3; 301], copied, (1, 1), &mut fill), "too long");
-    assert!(!giver.try_offer_beside(&head, &part, copied, (1, 1), &mut |_, _| false), "not filled");
+    assert!(!giver.try_offer_beside(&head, &part, copied, (1, 2, Order::Beside), &mut fill), "out of turn");
+    assert!(!giver.try_offer_beside(&head, &[3; 301], copied, (1, 1, Order::Beside), &mut fill), "too long");
+    assert!(!giver.try_offer_beside(&head, &part, copied, (1, 1, Order::Beside), &mut |_, _| false), "not filled");
     assert_eq!(giver.phase(), 1);
-    assert!(giver.try_offer_beside(&head, &part, copied, (1, 1), &mut fill));
-    while giver.try_offer_beside(&head, &part, copied, (1, 1), &mut fill) {}
+    assert!(giver.try_offer_beside(&head, &part, copied, (1, 1, Order::Beside), &mut fill));
+    while giver.try_offer_beside(&head, &part, copied, (1, 1, Order::Beside), &mut fill) {}
     assert_eq!(giver.phase(), 1 + RUN_AHEAD, "as far as it may look back, and run ahead");
     assert_eq!(seen, vec![vec![9; 100]; RUN_AHEAD as usize]);
+    assert_eq!(peer.try_offer(&head, &[], copied), Ok(true));
+    let view = peer.view(0, 2).expect("no error").expect("made");
+    assert_eq!((view.head(), view.part(0..300)), (&head[..], Some(Seen::Here(&part[..]))));
+}
+
+#[test]
+fn an_offer_before_a_view_is_made_where_nothing_is_missing() {
+    let mut seats = seats(2, HEAD + 300).expect("memory").into_iter();
+    let (mut giver, mut peer) = (seats.next().expect("two"), seats.next().expect("two"));
+    let (head, part, copied) = ([7; HEAD], [3; 300], (Lease::None, false));
+    let mut seen = vec![];
+    let mut fill = |room: &mut [u8], view: View<'_>| {
+        assert!(room.is_empty(), "it was copied before");
+        seen.push(view.rest.to_vec());
+        false
+    };
+    assert_eq!(giver.try_offer(&head, &[&[1; 2]], copied), Ok(true));
+    assert!(!giver.try_offer_beside(&head, &part, copied, (1, 1, Order::After), &mut fill), "nothing is there yet");
+    assert_eq!(peer.try_offer(&head, &[&[9; 100]], copied), Ok(true));
+    assert!(!giver.try_offer_beside(&head, &[3; 301], copied, (1, 1, Order::After), &mut fill), "too long");
+    assert_eq!(giver.phase(), 1);
+    while giver.try_offer_beside(&head, &part, copied, (1, 1, Order::After), &mut fill) {}
+    assert_eq!(giver.phase(), LOOKBACK as u64, "as far as it may look back when it has offered");
+    assert_eq!(seen, vec![vec![9; 100]; LOOKBACK - 1]);
     assert_eq!(peer.try_offer(&head, &[], copied), Ok(true));
     let view = peer.view(0, 2).expect("no error").expect("made");
     assert_eq!((view.head(), view.part(0..300)), (&head[..], Some(Seen::Here(&part[..]))));
@@ -366,12 +390,18 @@ mod in_segment {
             assert_eq!(seat.try_offer(&[0; HEAD], &[], (Lease::None, false)), Ok(true));
         }
         for (part, lease) in [(buffer.as_bytes(), (Lease::View, false)), (&elsewhere, (Lease::Fetch, true))] {
-            assert!(!giver.try_offer_beside(&[0; HEAD], part, lease, (1, 1), &mut |_, _| true), "{lease:?}");
+            assert!(
+                !giver.try_offer_beside(&[0; HEAD], part, lease, (1, 1, Order::Beside), &mut |_, _| true),
+                "{lease:?}"
+            );
             assert_eq!(giver.try_offer(&[0; HEAD], &[part], lease), Ok(true));
         }
         let (copied, lease) = (&elsewhere[..3000], (Lease::None, false));
         giver.gauge.find(Reach::Far);
-        assert!(!giver.try_offer_beside(&[0; HEAD], copied, lease, (1, 1), &mut |_, _| true), "past the caches");
+        assert!(
+            !giver.try_offer_beside(&[0; HEAD], copied, lease, (1, 1, Order::Beside), &mut |_, _| true),
+            "past the caches"
+        );
     }
 
     #[test]
