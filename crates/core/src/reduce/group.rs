@@ -46,12 +46,14 @@ impl<W> Group<W> for NoGroup {
 }
 
 /// Groups of two instruction sets, of which a machine has one. Which, the compiler knows: a kernel is compiled for each.
+#[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(super) enum Either<A, B> {
     A(A),
     B(B),
 }
 
+#[cfg(target_arch = "x86_64")]
 impl<W, A: Group<W>, B: Group<W, Bytes = A::Bytes>> Group<W> for Either<A, B> {
     type Bytes = A::Bytes;
 
