@@ -37,9 +37,9 @@ pub trait Windows: Send {
     fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], lease: Lease) -> Result<bool, LinkError>;
 
     /// Makes the next offer of this part if nothing is missing for it now and what is `wanted` can be viewed: `fill` copies the part to
-    /// the room for it while it reads the view, or only reads the view where there is no room, because the offer is made already. False, and
-    /// nothing is offered, where anything is missing or wrong, where the part would not
-    /// be copied, and when `fill` does not copy it: the offer and the view one by one tell what it is.
+    /// the room for it while it reads the view; where there is no room the offer is made already, and it only reads. False, and nothing is
+    /// offered, where anything is missing or wrong, where the part would not be copied, and when `fill` does not copy it: the offer and the
+    /// view one by one tell what it is.
     fn try_offer_beside(
         &mut self,
         head: &[u8],

@@ -63,10 +63,9 @@ impl Seat {
     }
 
     /// Makes the next offer of this part if nothing is missing for it now and this phase of a member is there to be viewed: `fill` copies the
-    /// part to the room for it while it reads the view, or only reads the view, and has no room, where that comes [after](Order::After).
-    /// False, and nothing is offered, where anything is missing or wrong, where the
-    /// part would not be copied, or past the caches, which is faster by itself, and when `fill` does not copy it;
-    /// [`try_offer`](Seat::try_offer) and [`view`](Seat::view) tell what it is.
+    /// part to the room for it while it reads the view, or, in the [other order](Order::After), has no room and only reads. False, and nothing
+    /// is offered, where anything is missing or wrong, where the part would not be copied, or past the caches, which is faster by itself, and
+    /// when `fill` does not copy it; [`try_offer`](Seat::try_offer) and [`view`](Seat::view) tell what it is.
     pub fn try_offer_beside(
         &mut self,
         head: &[u8],
@@ -84,7 +83,8 @@ impl Seat {
         }
         let Ok(Some(view)) = self.view(member, phase) else { return false };
         if order == Order::After {
-            // The offer must not make the view too old.
+            // The offer must not make the view too old. What was there to be viewed still is, unless the member writes nonsense: then
+            // nothing is read, and the caller's own view tells.
             return next < phase + LOOKBACK as u64
                 && self.publish(head, &[part], 0) == Ok(true)
                 && self.view(member, phase).is_ok_and(|view| view.map(|view| fill(&mut [], view)).is_some());
