@@ -3,15 +3,15 @@
 
 mod order;
 mod rate;
-mod turns;
+mod trials;
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 pub(crate) use order::OrderScale;
 use phalanx_mem::board::WORTH_FETCHING;
-use rate::{Rate, is_clearly_less};
-use turns::Turns;
+use rate::Rate;
+use trials::Trials;
 
 /// What one rank has weighed, and whether what it does now counts.
 #[derive(Debug)]
@@ -27,9 +27,7 @@ struct Known {
     copied_in: Rate,
     copied_out: Rate,
     fetched: Rate,
-    /// What is better, as far as is known.
-    way: Way,
-    turns: Turns,
+    trials: Trials<Way>,
 }
 
 /// How an offer reaches the peers.
@@ -60,7 +58,7 @@ impl Scales {
     /// The way that the next offer goes, one for which there is a choice. What is moved from now on counts.
     pub(crate) fn choose(&mut self) -> Way {
         self.counts = true;
-        self.known.get_mut().choice()
+        self.known.get_mut().trials.choice()
     }
 
     /// The way of one for which there is none. What is moved from now on does not count.
@@ -94,24 +92,18 @@ impl Scales {
 impl Known {
     fn nothing(peers: usize) -> Known {
         let (copied_in, copied_out, fetched) = Default::default();
-        Known { peers, copied_in, copied_out, fetched, way: Way::Fetch, turns: Turns::new() }
-    }
-
-    /// The way that the next offer goes. Ranks that offer alike try alike.
-    fn choice(&self) -> Way {
-        if self.turns.is_trial() { self.way.other() } else { self.way }
+        Known { peers, copied_in, copied_out, fetched, trials: Trials::of(Way::Fetch, Way::Copy) }
     }
 
     fn count(&mut self) {
-        if self.turns.count() {
-            self.judge();
-        }
+        let known = *self;
+        self.trials.count(|way| known.cost(way));
     }
 
     /// Takes note of what moving so many bytes took.
     fn weigh(&mut self, what: Move, byte_len: usize, took: Duration) {
         let way = if what == Move::Fetched { Way::Fetch } else { Way::Copy };
-        if way != self.way && self.turns.is_settling() {
+        if way != self.trials.better() && self.trials.is_settling() {
             return;
         }
         let rate = match what {
@@ -120,15 +112,6 @@ impl Known {
             Move::Fetched => &mut self.fetched,
         };
         rate.weigh(byte_len, took);
-    }
-
-    /// Changes the way where the other one has turned out to be better, and not by a hair.
-    fn judge(&mut self) {
-        let has_changed = is_clearly_less(self.cost(self.way.other()), self.cost(self.way)).unwrap_or(false);
-        if has_changed {
-            self.way = self.way.other();
-        }
-        self.turns.judged(has_changed);
     }
 
     /// Nanoseconds a byte that all ranks together spend on what one of them offers, where that is known.
@@ -141,24 +124,15 @@ impl Known {
     }
 }
 
-impl Way {
-    fn other(self) -> Way {
-        match self {
-            Way::Fetch => Way::Copy,
-            Way::Copy => Way::Fetch,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::turns::LONGEST_PAUSE;
+    use super::trials::LONGEST_PAUSE;
     use super::*;
 
     /// What so many offers go through where a KiB takes so many nanoseconds to be copied in or out, and to be fetched.
     fn offered(known: &mut Known, offers: u32, copied: u64, fetched: u64) -> Vec<Way> {
         let offer = |_| {
-            let way = known.choice();
+            let way = known.trials.choice();
             let mut weigh = |what, took| known.weigh(what, 1 << 10, Duration::from_nanos(took));
             match way {
                 Way::Fetch => weigh(Move::Fetched, fetched),
@@ -178,13 +152,13 @@ mod tests {
     fn the_better_way_is_found_and_found_anew_when_it_changes() {
         let mut known = Known::nothing(1);
         offered(&mut known, 100, 100, 150);
-        assert_eq!(known.way, Way::Fetch, "two copies are longer than one");
+        assert_eq!(known.trials.better(), Way::Fetch, "two copies are longer than one");
         offered(&mut known, 1000, 100, 300);
-        assert_eq!(known.way, Way::Copy);
+        assert_eq!(known.trials.better(), Way::Copy);
         offered(&mut known, 20_000, 100, 300);
-        assert_eq!(known.way, Way::Copy);
+        assert_eq!(known.trials.better(), Way::Copy);
         offered(&mut known, 2 * LONGEST_PAUSE, 100, 100);
-        assert_eq!(known.way, Way::Fetch);
+        assert_eq!(known.trials.better(), Way::Fetch);
     }
 
     #[test]
@@ -192,7 +166,7 @@ mod tests {
         for (peers, way) in [(1, Way::Fetch), (3, Way::Copy)] {
             let mut known = Known::nothing(peers);
             offered(&mut known, 1000, 100, 160);
-            assert_eq!(known.way, way, "{peers}");
+            assert_eq!(known.trials.better(), way, "{peers}");
         }
     }
 
@@ -203,7 +177,7 @@ mod tests {
         assert!((1..=ways.len() / 50).contains(&tried(&ways, Way::Copy)), "{}", tried(&ways, Way::Copy));
         (0..5).for_each(|_| known.weigh(Move::Fetched, 1 << 10, Duration::from_secs(1)));
         offered(&mut known, 2 * LONGEST_PAUSE, 100, 150);
-        assert_eq!(known.way, Way::Fetch);
+        assert_eq!(known.trials.better(), Way::Fetch);
     }
 
     #[test]
@@ -216,7 +190,7 @@ mod tests {
         assert!(scales.known.get().fetched.known().is_some());
         assert_eq!((scales.rest(), scales.start(WORTH_FETCHING)), (Way::Copy, None));
         scales.count();
-        assert!(scales.known.get().turns.is_fresh_but_for(1));
+        assert!(scales.known.get().trials.is_fresh_but_for(1));
     }
 
     #[test]
@@ -224,6 +198,6 @@ mod tests {
         let mut known = Known::nothing(1);
         (0..100_000).for_each(|_| known.count());
         known.weigh(Move::Fetched, 0, Duration::from_secs(1));
-        assert_eq!((known.way, known.fetched.known()), (Way::Fetch, None));
+        assert_eq!((known.trials.better(), known.fetched.known()), (Way::Fetch, None));
     }
 }

@@ -103,19 +103,20 @@ impl Windows for Seat {
     ) -> bool {
         let Wanted { rank, offer, part: wanted } = wanted;
         let Ok(Some(view)) = self.view(rank, offer, wanted.clone()) else { return false };
-        if self.made.is_multiple_of(2) {
-            // In the other order, of which either may be taken at any time.
-            let may_view = self.made < offer + LOOKBACK;
-            if may_view && self.has_room(head.len() + part.len()) == Ok(true) {
-                self.show(head.to_vec(), part.to_vec());
-                let view = self.view(rank, offer, wanted).expect("as before").expect("as before");
-                fill(&mut [], view);
-                return true;
-            }
+        if self.has_room(head.len() + part.len()) != Ok(true) {
             return false;
         }
+        // Either order may be taken at any time.
+        if self.made.is_multiple_of(2) {
+            let may_view_after = self.made < offer + LOOKBACK;
+            if may_view_after {
+                self.show(head.to_vec(), part.to_vec());
+                fill(&mut [], self.view(rank, offer, wanted).expect("as before").expect("as before"));
+            }
+            return may_view_after;
+        }
         let mut room = vec![0; part.len()];
-        let made = self.has_room(head.len() + room.len()) == Ok(true) && fill(&mut room, view);
+        let made = fill(&mut room, view);
         if made {
             assert_eq!(room, part, "the room is filled with what is offered");
             self.show(head.to_vec(), room);

@@ -5,58 +5,38 @@ use std::time::{Duration, Instant};
 
 use phalanx_mem::board::{Order, WORTH_FETCHING};
 
-use super::rate::{Rate, is_clearly_less};
-use super::turns::Turns;
+use super::rate::Rate;
+use super::trials::Trials;
 
 /// What one rank has weighed of both orders.
 #[derive(Debug)]
 pub(crate) struct OrderScale {
-    beside: Rate,
-    after: Rate,
-    /// What is better, as far as is known.
-    better: Order,
-    turns: Turns,
+    /// By the order.
+    rates: [Rate; 2],
+    trials: Trials<Order>,
 }
 
 impl OrderScale {
     pub(crate) fn new() -> OrderScale {
-        let (beside, after) = Default::default();
-        OrderScale { beside, after, better: Order::Beside, turns: Turns::new() }
+        OrderScale { rates: Default::default(), trials: Trials::of(Order::Beside, Order::After) }
     }
 
     /// The order in which it is done next.
     pub(crate) fn choice(&self) -> Order {
-        if self.turns.is_trial() { self.better.other() } else { self.better }
+        self.trials.choice()
     }
 
     /// The time, where it is to be weighed what it takes for so many bytes: before and in a trial.
     pub(crate) fn start(&self, byte_len: usize) -> Option<Instant> {
-        (byte_len >= WORTH_FETCHING && self.turns.is_near_trial()).then(Instant::now)
+        (byte_len >= WORTH_FETCHING && self.trials.is_near_trial()).then(Instant::now)
     }
 
     /// It was done for so many bytes, which are weighed where it is known what they took.
     pub(crate) fn count(&mut self, byte_len: usize, took: Option<Duration>) {
-        if let Some(took) = took.filter(|_| !self.turns.is_settling()) {
-            match self.choice() {
-                Order::Beside => self.beside.weigh(byte_len, took),
-                Order::After => self.after.weigh(byte_len, took),
-            }
+        if let Some(took) = took.filter(|_| !self.trials.is_settling()) {
+            self.rates[self.choice() as usize].weigh(byte_len, took);
         }
-        if self.turns.count() {
-            let [better, other] = [self.better, self.better.other()].map(|order| self.cost(order));
-            let has_changed = is_clearly_less(other, better).unwrap_or(false);
-            if has_changed {
-                self.better = self.better.other();
-            }
-            self.turns.judged(has_changed);
-        }
-    }
-
-    fn cost(&self, order: Order) -> Option<f64> {
-        match order {
-            Order::Beside => self.beside.known(),
-            Order::After => self.after.known(),
-        }
+        self.trials.count(|order| self.rates[order as usize].known());
     }
 }
 
@@ -79,11 +59,11 @@ mod tests {
     fn the_better_order_is_found_and_kept() {
         let mut scale = OrderScale::new();
         done(&mut scale, 100, 120, 100);
-        assert_eq!(scale.better, Order::After);
+        assert_eq!(scale.trials.better(), Order::After);
         done(&mut scale, 100_000, 120, 100);
-        assert_eq!(scale.better, Order::After);
+        assert_eq!(scale.trials.better(), Order::After);
         done(&mut scale, 20_000, 100, 120);
-        assert_eq!(scale.better, Order::Beside);
+        assert_eq!(scale.trials.better(), Order::Beside);
         let tried = done(&mut scale, 100_000, 100, 101).into_iter().filter(|order| *order == Order::After).count();
         assert!((1..=2_000).contains(&tried), "{tried}");
     }

@@ -22,9 +22,9 @@ impl Rate {
     }
 }
 
-/// Whether one of these costs is less than the other, and not by a hair; none while one of them is not known.
-pub(super) fn is_clearly_less(cost: Option<f64>, than: Option<f64>) -> Option<bool> {
-    Some(cost? < than? * CLEARLY)
+/// Whether one of these costs is less than the other, and not by a hair; not while one of them is unknown.
+pub(super) fn is_clearly_less(cost: Option<f64>, than: Option<f64>) -> bool {
+    cost.zip(than).is_some_and(|(cost, than)| cost < than * CLEARLY)
 }
 
 const STEP: f64 = 1.125;

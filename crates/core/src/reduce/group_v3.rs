@@ -27,10 +27,7 @@ impl Group<f32> for Singles {
 
     #[inline(always)]
     fn on(isa: Isa) -> Option<Singles> {
-        match isa {
-            Isa::V3(v3, _) => Some(Singles(v3)),
-            _ => None,
-        }
+        isa.v3().map(|(v3, _)| Singles(v3))
     }
 
     #[inline(always)]
@@ -51,10 +48,7 @@ impl Group<f32> for Halves {
 
     #[inline(always)]
     fn on(isa: Isa) -> Option<Halves> {
-        match isa {
-            Isa::V3(v3, conversions) => Some(Halves(v3, conversions)),
-            _ => None,
-        }
+        isa.v3().map(|(v3, conversions)| Halves(v3, conversions))
     }
 
     #[inline(always)]
@@ -82,10 +76,7 @@ impl Group<f32> for Brains {
 
     #[inline(always)]
     fn on(isa: Isa) -> Option<Brains> {
-        match isa {
-            Isa::V3(v3, _) => Some(Brains(v3)),
-            _ => None,
-        }
+        isa.v3().map(|(v3, _)| Brains(v3))
     }
 
     #[inline(always)]

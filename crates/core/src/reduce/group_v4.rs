@@ -26,10 +26,7 @@ impl Group<f32> for Singles {
 
     #[inline(always)]
     fn on(isa: Isa) -> Option<Singles> {
-        match isa {
-            Isa::V4(v4) => Some(Singles(v4)),
-            _ => None,
-        }
+        isa.v4().map(Singles)
     }
 
     #[inline(always)]
@@ -49,10 +46,7 @@ impl Group<f32> for Halves {
 
     #[inline(always)]
     fn on(isa: Isa) -> Option<Halves> {
-        match isa {
-            Isa::V4(v4) => Some(Halves(v4)),
-            _ => None,
-        }
+        isa.v4().map(Halves)
     }
 
     #[inline(always)]
@@ -78,10 +72,7 @@ impl Group<f32> for Brains {
 
     #[inline(always)]
     fn on(isa: Isa) -> Option<Brains> {
-        match isa {
-            Isa::V4(v4) => Some(Brains(v4)),
-            _ => None,
-        }
+        isa.v4().map(Brains)
     }
 
     #[inline(always)]

@@ -17,6 +17,25 @@ pub(super) enum Isa {
     V4(pulp::x86::V4),
 }
 
+#[cfg(target_arch = "x86_64")]
+impl Isa {
+    #[inline(always)]
+    pub(super) fn v3(self) -> Option<(pulp::x86::V3, Halves)> {
+        match self {
+            Isa::V3(v3, halves) => Some((v3, halves)),
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn v4(self) -> Option<pulp::x86::V4> {
+        match self {
+            Isa::V4(v4) => Some(v4),
+            _ => None,
+        }
+    }
+}
+
 /// Runs `kernel` compiled for `arch`. It must be `#[inline(always)]` all the way down, or it is compiled for the base set.
 #[inline(always)]
 pub(super) fn run_on(arch: Arch, kernel: impl FnOnce(Isa)) {

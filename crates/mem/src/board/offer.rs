@@ -29,16 +29,6 @@ pub enum Order {
     After,
 }
 
-impl Order {
-    /// Not this one.
-    pub fn other(self) -> Order {
-        match self {
-            Order::Beside => Order::After,
-            Order::After => Order::Beside,
-        }
-    }
-}
-
 impl Seat {
     /// Offers a copy of `head` and `parts`, one after the other, to all members as the next phase; false while a peer may
     /// still view what it overwrites. `head` has [`HEAD`] bytes. Parts that the `lease` lets be viewed and that lie in this member's heap are
