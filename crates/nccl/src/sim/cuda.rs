@@ -109,9 +109,27 @@ impl SimCuda {
         if freed { Ok(()) } else { Err(CudaCode::INVALID_VALUE) }
     }
 
+    /// An event of this rank's.
+    fn event<'a>(&self, state: &'a Guard<'_>, event: Event) -> Result<&'a EventState, CudaCode> {
+        state.engine.events.get(&event.number()).filter(|known| known.rank == self.rank).ok_or(CudaCode::INVALID_HANDLE)
+    }
+
+    /// The number of what an event of this rank's stands for: itself, or another rank's that is still there.
+    fn origin_of(&self, state: &Guard<'_>, event: Event) -> Result<u64, CudaCode> {
+        let Some(origin) = self.event(state, event)?.origin else { return Ok(event.number()) };
+        let is_there = state.engine.events.get(&origin).is_some_and(|known| known.rank != GONE);
+        if is_there { Ok(origin) } else { Err(CudaCode::INVALID_HANDLE) }
+    }
+
     fn mark_of(&self, state: &Guard<'_>, event: Event) -> Result<Option<usize>, CudaCode> {
-        let known = state.engine.events.get(&event.number()).filter(|known| known.rank == self.rank);
-        known.map(|known| known.mark).ok_or(CudaCode::INVALID_HANDLE)
+        let origin = self.origin_of(state, event)?;
+        Ok(state.engine.events.get(&origin).and_then(|known| known.mark))
+    }
+
+    fn enter_event(&self, state: &mut Guard<'_>, kind: EventKind, origin: Option<u64>) -> Event {
+        let number = state.engine.events.keys().next_back().map_or(1, |last| last + 1);
+        state.engine.events.insert(number, EventState { rank: self.rank, mark: None, kind, origin });
+        Event::new(number)
     }
 }
 
@@ -256,6 +274,9 @@ impl Cuda for SimCuda {
         if state.is_planted(Plant::LaneWaits, false) || state.is_planted(Plant::Fences, true) {
             return Ok(());
         }
+        if self.event(&state, event)?.origin.is_some() && state.engine.script.has_plant(Plant::PeerWaits) {
+            return Ok(());
+        }
         if let Some(mark) = self.mark_of(&state, event)? {
             state.submit(index, Work::Wait(mark), Location::caller());
         }
@@ -274,18 +295,15 @@ impl Cuda for SimCuda {
     fn create_event(&self, device: Device, kind: EventKind) -> Result<Event, CudaCode> {
         check(device)?;
         let mut state = self.call()?;
-        let number = state.engine.events.keys().next_back().map_or(1, |last| last + 1);
-        let keeps_time = kind == EventKind::Timing;
-        state.engine.events.insert(number, EventState { rank: self.rank, mark: None, keeps_time });
-        Ok(Event::new(number))
+        Ok(self.enter_event(&mut state, kind, None))
     }
 
     fn destroy_event(&self, event: Event) -> Result<(), CudaCode> {
         let mut state = self.call()?;
-        self.mark_of(&state, event)?;
+        self.event(&state, event)?;
         // The highest number stays taken, so that no handle is given out twice.
         if let Some(known) = state.engine.events.get_mut(&event.number()) {
-            known.rank = usize::MAX;
+            known.rank = GONE;
         }
         Ok(())
     }
@@ -293,10 +311,10 @@ impl Cuda for SimCuda {
     fn record_event(&self, event: Event, stream: Stream) -> Result<(), CudaCode> {
         let mut state = self.call()?;
         let index = self.running(&state, stream)?;
-        self.mark_of(&state, event)?;
+        let origin = self.origin_of(&state, event)?;
         let mark = state.engine.marks.len();
         state.engine.marks.push(None);
-        if let Some(known) = state.engine.events.get_mut(&event.number()) {
+        if let Some(known) = state.engine.events.get_mut(&origin) {
             known.mark = Some(mark);
         }
         let comes_first = state.is_planted(Plant::EndsFirst, false);
@@ -325,7 +343,7 @@ impl Cuda for SimCuda {
     fn elapsed(&self, from: Event, to: Event) -> Result<f32, CudaCode> {
         let state = self.call()?;
         let when = |event: Event| {
-            let keeps_time = state.engine.events.get(&event.number()).is_some_and(|known| known.keeps_time);
+            let keeps_time = self.event(&state, event)?.kind == EventKind::Timing;
             let mark = self.mark_of(&state, event)?.filter(|_| keeps_time).ok_or(CudaCode::INVALID_HANDLE)?;
             state.engine.marks[mark].as_ref().map(|(_, at)| *at).ok_or(CudaCode(600))
         };
@@ -348,7 +366,8 @@ impl Cuda for SimCuda {
         let state = self.call()?;
         let [address, byte_len] = words(shared).ok_or(CudaCode::INVALID_VALUE)?;
         let span = Span::new(address, usize::try_from(byte_len).map_err(|_| CudaCode::INVALID_VALUE)?);
-        if state.engine.memory.is_live(span) { Ok(span) } else { Err(CudaCode::INVALID_VALUE) }
+        let is_other = state.engine.memory.owner(span).is_some_and(|owner| owner != self.rank);
+        if is_other && state.engine.memory.is_live(span) { Ok(span) } else { Err(CudaCode::INVALID_VALUE) }
     }
 
     fn close_memory(&self, _: Span) -> Result<(), CudaCode> {
@@ -357,12 +376,22 @@ impl Cuda for SimCuda {
 
     fn export_event(&self, event: Event) -> Result<Shared, CudaCode> {
         let state = self.call()?;
-        self.mark_of(&state, event)?;
-        Ok(Shared([event.number().to_le_bytes(), [0; 8]].concat()))
+        let is_own = self.event(&state, event)?.origin.is_none();
+        let is_shared = self.event(&state, event)?.kind == EventKind::Interprocess;
+        let bytes = [event.number().to_le_bytes(), [0; 8]].concat();
+        if is_own && is_shared { Ok(Shared(bytes)) } else { Err(CudaCode::INVALID_HANDLE) }
     }
 
-    fn import_event(&self, _: Device, _: &Shared) -> Result<Event, CudaCode> {
-        Err(CudaCode::NOT_SUPPORTED)
+    fn import_event(&self, device: Device, shared: &Shared) -> Result<Event, CudaCode> {
+        check(device)?;
+        let mut state = self.call()?;
+        let [origin, _] = words(shared).ok_or(CudaCode::INVALID_VALUE)?;
+        let known = state.engine.events.get(&origin).ok_or(CudaCode::INVALID_VALUE)?;
+        // As with the driver: what a process has exported it does not import.
+        if known.kind != EventKind::Interprocess || [GONE, self.rank].contains(&known.rank) {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        Ok(self.enter_event(&mut state, EventKind::Interprocess, Some(origin)))
     }
 }
 
@@ -375,6 +404,8 @@ fn words(shared: &Shared) -> Option<[u64; 2]> {
     Some([word(0)?, word(8)?])
 }
 
+/// The rank of what was destroyed.
+const GONE: usize = usize::MAX;
 /// Devices that a rank has.
 const DEVICES: i32 = 2;
 /// Memory of a device.

@@ -10,7 +10,7 @@ use super::kernel::Twins;
 use super::memory::{Memory, User};
 use super::order::{Actor, Order};
 use super::stage::State;
-use crate::api::{Argument, Copy2d, CudaCode, KernelId, Span};
+use crate::api::{Argument, Copy2d, CudaCode, EventKind, KernelId, Span};
 
 /// All devices of all ranks, and what joins them.
 #[derive(Default)]
@@ -54,7 +54,9 @@ pub(super) struct StreamState {
 pub(super) struct EventState {
     pub(super) rank: usize,
     pub(super) mark: Option<usize>,
-    pub(super) keeps_time: bool,
+    pub(super) kind: EventKind,
+    /// Whose event it is, where it is another rank's.
+    pub(super) origin: Option<u64>,
 }
 
 /// Something on a stream.

@@ -73,10 +73,12 @@ pub enum Plant {
     EndsAtOnce,
     /// The event of the end is recorded on the stream before the operation is.
     EndsFirst,
+    /// A stream does not wait for an event of another process: between ranks over the transport of one host, which alone has such events.
+    PeerWaits,
 }
 
 impl Plant {
-    /// Every plant.
+    /// Every plant into groups over NCCL.
     pub const ALL: [Plant; 4] = [Plant::LaneWaits, Plant::Fences, Plant::EndsAtOnce, Plant::EndsFirst];
 }
 

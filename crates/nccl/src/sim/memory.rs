@@ -77,6 +77,11 @@ impl Memory {
         self.find(span).is_some_and(|(block, _)| !block.is_device)
     }
 
+    /// Whose memory a span is.
+    pub(super) fn owner(&self, span: Span) -> Option<usize> {
+        self.find(span).map(|(block, _)| block.rank)
+    }
+
     /// Whether a span is live memory.
     pub(super) fn is_live(&self, span: Span) -> bool {
         span.is_empty() || self.find(span).is_some_and(|(block, _)| block.freed.is_none())

@@ -44,6 +44,14 @@ impl SimBell {
         SimBell { stage, rank, index }
     }
 
+    /// What the calling thread knows is known to whoever looks at the count from now on, though it does not ring yet.
+    pub(super) fn tell(&self) {
+        let mut state = self.stage.look();
+        if let Some(order) = state.own_order() {
+            state.bells[self.index].order.join(&order);
+        }
+    }
+
     /// The same bell in another rank's hands.
     pub(super) fn of(&self, rank: usize) -> SimBell {
         SimBell { stage: Arc::clone(&self.stage), rank, index: self.index }
