@@ -1,24 +1,33 @@
 //! The kernels by number, each with its plain Rust twin: what the simulator runs, and what a device's kernel must equal.
 
 mod carry;
+mod join;
 mod multiply;
 pub mod nan;
 mod norm;
 mod plan;
 
 pub use carry::{Carry, carry};
+pub use join::{Join, Way, join};
 pub use multiply::{Factor, Multiply, multiply};
 pub use norm::{Fold, Measure, Norm, fold, measure, norm};
 pub use plan::{Plan, Stretch};
 
 pub(crate) use carry::pair;
+pub(crate) use join::joined;
 pub(crate) use multiply::multiplied;
 pub(crate) use norm::measured;
 
 use crate::api::KernelId;
 
 /// The program of devices in CUDA C++, as one text.
-pub const SOURCE: &str = concat!(include_str!("kernels/carry.cu"), "\n", include_str!("kernels/norm.cu"));
+pub const SOURCE: &str = concat!(
+    include_str!("kernels/carry.cu"),
+    "\n",
+    include_str!("kernels/norm.cu"),
+    "\n",
+    include_str!("kernels/join.cu")
+);
 
 /// Multiplies `f32` elements: written memory, a factor.
 pub const SCALE: KernelId = KernelId(1);
@@ -32,6 +41,7 @@ pub fn all() -> Vec<(KernelId, String)> {
         all.extend(Measure::kernel(dtype).map(|kernel| (kernel, Measure::name(dtype))));
         all.extend(Multiply::kernel(dtype).map(|kernel| (kernel, Multiply::name(dtype))));
     }
+    all.extend(Join::kernels());
     all.extend([(Fold::KERNEL, Fold::NAME), (Norm::KERNEL, Norm::NAME)].map(|(kernel, name)| (kernel, name.into())));
     all
 }
@@ -71,11 +81,16 @@ mod tests {
         let all = all();
         let numbers: std::collections::BTreeSet<_> = all.iter().map(|(kernel, _)| kernel.0).collect();
         let names: std::collections::BTreeSet<_> = all.iter().map(|(_, name)| name).collect();
-        assert_eq!((all.len(), numbers.len(), names.len()), (26, 26, 26));
+        assert_eq!((all.len(), numbers.len(), names.len()), (36, 36, 36));
         for (kernel, name) in &all {
-            let kinds = [pair(*kernel).is_some(), measured(*kernel).is_some(), multiplied(*kernel).is_some()];
-            let wanted = ["_put_", "_add_", "_measure_", "_multiply_"].map(|part| name.contains(part));
-            assert_eq!(kinds, [wanted[0] || wanted[1], wanted[2], wanted[3]], "{name}");
+            let kinds = [
+                pair(*kernel).is_some(),
+                measured(*kernel).is_some(),
+                multiplied(*kernel).is_some(),
+                joined(*kernel).is_some(),
+            ];
+            let wanted = ["_put_", "_add_", "_measure_", "_multiply_", "_join_"].map(|part| name.contains(part));
+            assert_eq!(kinds, [wanted[0] || wanted[1], wanted[2], wanted[3], wanted[4]], "{name}");
         }
     }
 

@@ -41,6 +41,7 @@ impl Twins {
             kernel if kernels::pair(kernel).is_some() => "carry",
             kernel if kernels::measured(kernel).is_some() => "measure",
             kernel if kernels::multiplied(kernel).is_some() => "multiply",
+            kernel if kernels::joined(kernel).is_some() => "join",
             kernels::Fold::KERNEL => "fold",
             kernels::Norm::KERNEL => "norm",
             kernel if is_nan_check(kernel) => "check for NaN",
@@ -82,6 +83,15 @@ impl Twins {
                 [Write(into), Read(from), Read(table), Number(a), Number(b), Number(c), Number(d), Real(divisor)],
             ) if kernels::pair(kernel).is_some() => {
                 kernels::carry(kernel, into, [from, table], [*a, *b, *c, *d], *divisor)
+            }
+            (
+                kernel,
+                [Write(into), parts @ .., Number(count), Number(elements), Number(way), Read(place), Number(bits)],
+            ) if kernels::joined(kernel).is_some() => {
+                let bytes = |part: &Operand| if let Read(bytes) = part { Some(bytes.clone()) } else { None };
+                let Some(parts) = parts.iter().map(bytes).collect::<Option<Vec<_>>>() else { return false };
+                let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+                kernels::join(kernel, into, &parts, place, [*count, *elements, *way, *bits])
             }
             (kernel, [Read(data), Number(count), Number(mask), Number(low), Number(high), Write(first)])
                 if is_nan_check(kernel) =>

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use phalanx_core::DType;
-use phalanx_nccl::api::{Argument, Cuda, Device, KernelId, Stream};
+use phalanx_nccl::api::{Argument, Cuda, Device, Encoding, KernelId, Span, Stream};
 use phalanx_nccl::group::{DeviceBuffer, PinnedBuffer};
 use phalanx_nccl::kernels::{
-    Carry, Factor, Fold, Measure, Multiply, Norm, Plan, Stretch, carry, fold, measure, multiply, norm,
+    Carry, Factor, Fold, Join, Measure, Multiply, Norm, Plan, Stretch, Way, carry, fold, join, measure, multiply, norm,
 };
 use phalanx_nccl::library::{CudaDriver, Nvrtc, Program, Search};
 
@@ -173,5 +173,36 @@ fn norms_are_equal_to_their_twins_on_a_card() {
         card.launch(kernel, tiles, &launch.arguments());
         assert!(multiply(kernel, &mut data, [plan.bytes(), &got[8..]], [0, stretches as u64, 0, tiles]));
         assert!(card.read(&read) == data, "{dtype}, {p}: multiplied");
+    }
+}
+
+#[test]
+#[ignore = "needs a card"]
+fn elements_joined_on_a_card_are_those_of_the_twin() {
+    let cuda = Arc::new(CudaDriver::open(&Search::new()).expect("the driver"));
+    Program::new().load(&cuda, DEVICE).expect("kernels");
+    let stream = cuda.create_stream(DEVICE, false).expect("a stream");
+    let card = Card { cuda, stream };
+    let mut random = fastrand::Rng::with_seed(7);
+    let types = [DType::I8, DType::U8, DType::I32, DType::U32, DType::I64, DType::U64, DType::F16, DType::F32];
+    for dtype in types.into_iter().chain([DType::F64, DType::BF16]) {
+        let kernel = Join::kernel(Encoding::moved(dtype).dtype).expect("a kernel");
+        for way in [Way::Sum, Way::Product, Way::Max, Way::Min, Way::Avg] {
+            let (parts, count) = (random.usize(1..=8), random.usize(1..50_000));
+            let given: Vec<Vec<u8>> =
+                (0..parts).map(|_| numbers(&mut random, count * dtype.byte_len(), dtype)).collect();
+            let lying: Vec<_> = given.iter().map(|bytes| card.put(bytes)).collect();
+            let spans: Vec<Span> = lying.iter().map(DeviceBuffer::span).collect();
+            let into = card.put(&vec![0; count * dtype.byte_len()]);
+            let launch = Join { into: into.span(), parts: &spans, way, count };
+            let processors = card.cuda.device_info(DEVICE).expect("a device").multiprocessors;
+            let arguments = launch.arguments();
+            card.cuda.launch(kernel, launch.grid(processors), &arguments, stream).expect("launched");
+            let Argument::Number(number) = arguments[11] else { panic!("a way") };
+            let mut wanted = vec![0; count * dtype.byte_len()];
+            let slices: Vec<&[u8]> = given.iter().map(Vec::as_slice).collect();
+            assert!(join(kernel, &mut wanted, &slices, &[], [parts as u64, count as u64, number, 0]));
+            assert!(card.read(&into) == wanted, "{dtype}, {way:?}: {parts} parts of {count}");
+        }
     }
 }

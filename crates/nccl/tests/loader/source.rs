@@ -6,7 +6,8 @@ use std::process::Command;
 
 use half::{bf16, f16};
 use phalanx_core::DType;
-use phalanx_nccl::kernels::{Measure, Multiply, Plan, Stretch, fold, measure, multiply, norm};
+use phalanx_nccl::api::{Argument, DataType, Encoding, Scalar};
+use phalanx_nccl::kernels::{Join, Measure, Multiply, Plan, Stretch, Way, fold, join, measure, multiply, norm};
 
 use crate::stub::{Stub, directory};
 
@@ -14,6 +15,8 @@ const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 /// As the library numbers them, after one to measure and one to multiply for each type.
 const FOLD: i32 = 6;
 const NORM: i32 = 7;
+/// The first that joins; the others follow by NCCL's numbers.
+const JOINS: i32 = 8;
 
 /// Has the kernels run: which one, of how many blocks, with these words.
 type Launch = unsafe extern "C" fn(i32, u32, *const u64);
@@ -101,5 +104,85 @@ fn norms_by_the_source_of_devices_are_those_of_their_twins() {
         let (target, factor) = (data.as_mut_ptr().expose_provenance() as u64, room(&mut result[1..]));
         run(3 + kind, 3, &[target, place(table), factor, 0, stretches, 0, tiles]);
         assert!(data == twin, "{dtype}, {p}: multiplied");
+    }
+}
+
+/// Elements of every kind: any bits at all, and numbers that are equal, opposite, the least, or none.
+fn anything(random: &mut fastrand::Rng, dtype: DType, count: usize) -> Vec<u8> {
+    let special = |value: f32| match dtype {
+        DType::F64 => f64::from(value).to_ne_bytes().to_vec(),
+        DType::F32 | DType::F16 | DType::BF16 => element(value, dtype),
+        _ => (value as i64).to_ne_bytes()[..dtype.byte_len()].to_vec(),
+    };
+    let mut one = || match random.u8(..4) {
+        0 => special([0.0, -0.0, 1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -3.0][random.usize(..7)]),
+        _ => (0..dtype.byte_len()).map(|_| random.u8(..)).collect(),
+    };
+    (0..count).flat_map(|_| one()).collect()
+}
+
+#[test]
+#[ignore = "needs a compiler of C++: interop/nccl"]
+fn elements_joined_by_the_source_of_devices_are_those_of_the_twin() {
+    let stub = built();
+    // SAFETY: the type of this function.
+    let launch: Launch = unsafe { stub.function("threads_launch") };
+    let mut random = fastrand::Rng::with_seed(9);
+    let ways = [Way::Sum, Way::Product, Way::Max, Way::Min, Way::Avg, Way::Scale(Scalar::Host([0; 8]))];
+    let types = [
+        DType::I8,
+        DType::U8,
+        DType::I32,
+        DType::U32,
+        DType::I64,
+        DType::U64,
+        DType::F16,
+        DType::F32,
+        DType::F64,
+        DType::BF16,
+    ];
+    for (dtype, way) in types.into_iter().flat_map(|dtype| ways.map(|way| (dtype, way))) {
+        let is_scaled = matches!(way, Way::Scale(_));
+        if is_scaled && dtype.class() != phalanx_core::Class::Float {
+            continue;
+        }
+        let DataType(number) = Encoding::moved(dtype).dtype;
+        for (parts, shift) in
+            [(1, 0), (1, 1), (2, 0), (3, 1), (8, 0), (8, 1)].into_iter().filter(|one| !is_scaled || one.0 == 1)
+        {
+            let count = random.usize(..3000);
+            let (width, skip) = (dtype.byte_len(), shift * dtype.byte_len());
+            // Sixteen bytes go at a time only where all begin at such a place, so they do, or all beside one.
+            let room = |bytes: &[u8]| {
+                let mut memory = vec![0_u8; bytes.len() + skip + 16];
+                let start = memory.as_ptr().align_offset(16) + skip;
+                memory[start..][..bytes.len()].copy_from_slice(bytes);
+                (memory, start)
+            };
+            let place =
+                |(memory, start): &mut (Vec<u8>, usize)| memory[*start..].as_mut_ptr().expose_provenance() as u64;
+            let given: Vec<Vec<u8>> = (0..parts).map(|_| anything(&mut random, dtype, count)).collect();
+            let mut lying: Vec<_> = given.iter().map(|bytes| room(bytes)).collect();
+            let mut into = room(&vec![0; count * width]);
+            let factor = anything(&mut random, dtype, 1);
+            let mut words = vec![place(&mut into)];
+            words.extend(lying.iter_mut().map(place));
+            words.resize(9, 0);
+            let way_of = Join { into: phalanx_nccl::api::Span::EMPTY, parts: &[], way, count: 0 }.arguments();
+            let Some(Argument::Number(way)) = way_of.get(11) else { panic!("a way") };
+            let mut bits = [0; 8];
+            bits[..width].copy_from_slice(&factor);
+            let numbers = [parts as u64, count as u64, *way, u64::from_le_bytes(bits)];
+            words.extend([numbers[0], numbers[1], numbers[2], 0, numbers[3]]);
+            // SAFETY: a kernel that there is, and its arguments: memory of so many elements each.
+            unsafe { launch(JOINS + number, 2, words.as_ptr()) };
+            let mut wanted = vec![0; count * width];
+            let kernel = Join::kernel(DataType(number)).expect("a kernel");
+            let slices: Vec<&[u8]> = given.iter().map(Vec::as_slice).collect();
+            assert!(join(kernel, &mut wanted, &slices, &[], numbers));
+            let got = &into.0[into.1..][..count * width];
+            let differs = got.chunks(width).zip(wanted.chunks(width)).position(|(got, wanted)| got != wanted);
+            assert_eq!(differs, None, "{dtype}, {way}, {parts} parts of {count}, {shift} beside");
+        }
     }
 }
