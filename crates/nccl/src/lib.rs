@@ -38,4 +38,5 @@ pub mod conformance;
 pub mod group;
 pub mod kernels;
 pub mod library;
+pub mod same_host;
 pub mod sim;

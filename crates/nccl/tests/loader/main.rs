@@ -12,6 +12,7 @@ mod halved;
 mod images;
 mod installed;
 mod names;
+mod same_host;
 mod sharded;
 mod source;
 mod stub;

@@ -253,11 +253,11 @@ int cuModuleLoadData(void **module, const void *image) {
   int is_known = !strncmp(image, "// ptx", 6) || !strncmp(image, "// made of kernels", 18);
   return current() == NULL ? NO_CONTEXT : is_known ? SUCCESS : 218;
 }
-/* The kernels of this crate, over f32 alone: they get their arguments as a device would. */
-enum { PUT, ADD, MEASURE, MULTIPLY, FOLD, NORM, OTHERS };
+/* The kernels of this crate, over f32 and some over i32: they get their arguments as a device would. */
+enum { PUT, ADD, MEASURE, MULTIPLY, FOLD, NORM, JOIN_F32, JOIN_I32, OTHERS };
 static char kernels[OTHERS + 1];
 static const char *names[OTHERS] = {"phalanx_put_f32_f32", "phalanx_add_f32_f32", "phalanx_measure_f32", "phalanx_multiply_f32",
-                                    "phalanx_fold",        "phalanx_norm"};
+                                    "phalanx_fold",        "phalanx_norm",        "phalanx_join_f32",    "phalanx_join_i32"};
 typedef struct { uint64_t from, to, len, zeros, first; } Stretch;
 static void carry(int adds, void **arguments) {
   char *into = *(char **)arguments[0];
@@ -319,6 +319,23 @@ static void multiply(void **arguments) {
     for (uint64_t at = begin; at < end; at++) ((float *)(data + stretch.from))[at] *= by;
   }
 }
+/* Sums, averages, and what is scaled. */
+static void join(int is_float, void **arguments) {
+  uint64_t parts = *(uint64_t *)arguments[9], count = *(uint64_t *)arguments[10], way = *(uint64_t *)arguments[11];
+  char *into = *(char **)arguments[0];
+  const float *factor = *(float **)arguments[12] ? *(float **)arguments[12] : (float *)arguments[13];
+  for (uint64_t at = 0; at < count; at++) {
+    float sum = 0;
+    int32_t whole = 0;
+    for (uint64_t part = 0; part < parts; part++) {
+      const char *from = *(char **)arguments[1 + part];
+      if (is_float) sum += ((const float *)from)[at];
+      if (!is_float) whole += ((const int32_t *)from)[at];
+    }
+    if (is_float) ((float *)into)[at] = way == 5 ? sum * *factor : way == 4 ? sum / parts : sum;
+    if (!is_float) ((int32_t *)into)[at] = whole;
+  }
+}
 int cuModuleGetFunction(void **function, void *module, const char *name) {
   (void)module;
   int which = 0;
@@ -335,6 +352,7 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
     if (which == MULTIPLY) multiply(arguments);
     if (which == FOLD) fold(arguments);
     if (which == NORM) norm(arguments);
+    if (which == JOIN_F32 || which == JOIN_I32) join(which == JOIN_F32, arguments);
     return SUCCESS;
   }
   if (function != &launched || gy != 1 || gz != 1 || by != 1 || bz != 1 || shared || extra) return INVALID_VALUE;

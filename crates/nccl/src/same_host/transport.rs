@@ -1,0 +1,380 @@
+//! The calls: what a group asks of NCCL, answered by ranks of one host among themselves.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use phalanx_core::store::Store;
+
+use super::MOST_RANKS;
+use super::lot::{Called, Kind};
+use super::member::{Member, Phase, Seat, handle, split_key};
+use super::trouble::Trouble;
+use crate::api::{
+    Bell, Comm, CommConfig, Cuda, DataType, Device, Nccl, Process, RedOp, Route, Scalar, Span, Status, Transfer,
+    UniqueId, Version,
+};
+
+/// What is asked of NCCL, by processes of one host among themselves. See the [module](super).
+pub struct SameHost<C, P> {
+    cuda: Arc<C>,
+    process: Arc<P>,
+    store: Store,
+    piece: usize,
+    bell: Arc<dyn Bell>,
+    comms: Mutex<BTreeMap<u64, Arc<Place<C>>>>,
+    next: AtomicU64,
+    groups: Mutex<HashMap<ThreadId, OpenGroup>>,
+    /// Words for what went wrong where there is no communicator to ask.
+    words: Mutex<String>,
+    kept: AtomicUsize,
+}
+
+/// A group of calls that a thread has open: how deep, and what was called.
+#[derive(Default)]
+struct OpenGroup {
+    depth: usize,
+    calls: Vec<(Route, Called)>,
+}
+
+/// Where a communicator is between calls: whoever does something with it takes it out, so that nobody holds a lock meanwhile.
+struct Place<C> {
+    member: Mutex<Option<Member<C>>>,
+    is_aborted: AtomicBool,
+    /// For those who ask while it is out.
+    words: Mutex<String>,
+}
+
+impl<C: Cuda, P: Process> SameHost<C, P> {
+    /// The transport of one rank. The store is the same for all ranks of the job, and nobody else writes there.
+    pub fn new(cuda: Arc<C>, process: Arc<P>, store: Store) -> SameHost<C, P> {
+        let bell = process.bell();
+        let (comms, groups, words) = Default::default();
+        let (next, kept) = (AtomicU64::new(1), AtomicUsize::new(0));
+        SameHost { cuda, process, store, piece: PIECE, bell, comms, next, groups, words, kept }
+    }
+
+    /// How many bytes a round takes at a time: 4 MiB unless told otherwise, and the same on all ranks. A communicator keeps up to four times as
+    /// much of its device.
+    ///
+    /// # Panics
+    ///
+    /// Below 1 KiB.
+    #[must_use]
+    pub fn piece(mut self, byte_len: usize) -> SameHost<C, P> {
+        assert!(byte_len >= LEAST_PIECE, "a piece of {byte_len} bytes is less than {LEAST_PIECE}");
+        self.piece = byte_len.next_multiple_of(LEAST_PIECE);
+        self
+    }
+
+    /// How many communicators have ended here whose memory stays taken, because some other rank has never let go of it.
+    pub fn kept(&self) -> usize {
+        self.kept.load(Ordering::Relaxed)
+    }
+
+    /// Does something with a communicator, which nobody else has in hand meanwhile.
+    fn with<T>(&self, comm: Comm, run: impl FnOnce(&mut Member<C>) -> Result<T, Trouble>) -> Result<T, Status> {
+        let place = lock(&self.comms).get(&comm.number()).cloned().ok_or(Status::INVALID_ARGUMENT)?;
+        let mut member = lock(&place.member).take().ok_or(Status::INVALID_USAGE)?;
+        let answer = run(&mut member);
+        if let Some(trouble) = answer.as_ref().err().or(member.trouble.as_ref()) {
+            lock(&place.words).clone_from(&trouble.words);
+        }
+        *lock(&place.member) = Some(member);
+        if place.is_aborted.load(Ordering::Acquire) {
+            // Whoever aborted it found it in our hands.
+            self.end(&place);
+        }
+        answer.map_err(|trouble| trouble.status)
+    }
+
+    /// A new communicator, once it is whole where calls wait.
+    fn enter(&self, joined: Result<Member<C>, Trouble>) -> (Status, Comm) {
+        let member = match joined {
+            Ok(member) => member,
+            Err(trouble) => return (self.refused(trouble), Comm::NONE),
+        };
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (is_aborted, words) = (AtomicBool::new(false), Mutex::default());
+        let place = Place { member: Mutex::new(Some(member)), is_aborted, words };
+        lock(&self.comms).insert(number, Arc::new(place));
+        (self.settle(handle(number)), handle(number))
+    }
+
+    fn refused(&self, trouble: Trouble) -> Status {
+        *lock(&self.words) = trouble.words;
+        trouble.status
+    }
+
+    /// How a communicator stands, after it has gone on; where calls wait, once it is not in progress any more.
+    fn settle(&self, comm: Comm) -> Status {
+        loop {
+            let seen = self.bell.count();
+            let asked = self.with(comm, |member| Ok((member.poll(), member.is_blocking)));
+            match asked {
+                Ok((status, true)) if status.is_in_progress() => {
+                    self.bell.wait(seen, Some(self.process.now() + GLANCE));
+                }
+                Ok((status, _)) => return status,
+                Err(status) => return status,
+            }
+        }
+    }
+
+    /// Makes a call, or notes it where the thread has a group open.
+    fn call(&self, on: Route, call: Result<Called, Status>) -> Status {
+        let call = match call {
+            Ok(call) => call,
+            Err(status) => return status,
+        };
+        if let Some(group) = lock(&self.groups).get_mut(&thread::current().id()) {
+            group.calls.push((on, call));
+            return Status::SUCCESS;
+        }
+        self.begin(on.comm, vec![(on, call)])
+    }
+
+    fn begin(&self, comm: Comm, calls: Vec<(Route, Called)>) -> Status {
+        match self.with(comm, |member| member.take_up(calls)) {
+            Ok(()) => self.settle(comm),
+            Err(status) => status,
+        }
+    }
+
+    fn checked(&self, on: Route, call: Called) -> Result<Called, Status> {
+        self.with(on.comm, |member| call.checked(member.rank, member.size))
+    }
+
+    fn joining(&self, on: Route, kind: Kind, what: Transfer, op: RedOp) -> Result<Called, Status> {
+        self.with(on.comm, |member| member.joining(kind, what, op))
+    }
+
+    /// Ends a communicator that is in nobody's hands, in the time that others need who end theirs too. Its memory stays taken where one does not.
+    fn end(&self, place: &Place<C>) {
+        let Some(mut member) = lock(&place.member).take() else { return };
+        if member.phase == Phase::Left {
+            return;
+        }
+        member.begin_to_leave();
+        let until = self.process.now() + PATIENCE;
+        while member.poll().is_in_progress() && self.process.now() < until {
+            self.bell.wait(self.bell.count(), Some(self.process.now() + GLANCE));
+        }
+        if member.phase != Phase::Left {
+            self.kept.fetch_add(1, Ordering::Relaxed);
+            log::debug!("a communicator of rank {} keeps its memory: some rank has not let go of it", member.rank);
+        }
+    }
+}
+
+impl<C: Cuda, P: Process> Nccl for SameHost<C, P> {
+    /// Of NCCL, whose functions of this version there are.
+    fn version(&self) -> Result<Version, Status> {
+        Ok(Version::OLDEST)
+    }
+
+    fn error_text(&self, status: Status) -> String {
+        format!("{status}, between ranks of one host")
+    }
+
+    fn last_error(&self, comm: Option<Comm>) -> String {
+        let place = comm.and_then(|comm| lock(&self.comms).get(&comm.number()).cloned());
+        place.map_or_else(|| lock(&self.words).clone(), |place| lock(&place.words).clone())
+    }
+
+    fn unique_id(&self) -> Result<UniqueId, Status> {
+        let number = self.store.add("ids", 1).map_err(|error| self.refused(error.into()))?;
+        let mut bytes = [0; 128];
+        bytes[..MAGIC.len()].copy_from_slice(MAGIC);
+        bytes[MAGIC.len()..][..8].copy_from_slice(&number.to_le_bytes());
+        Ok(UniqueId(bytes))
+    }
+
+    fn init(&self, device: Device, rank: i32, size: i32, id: &UniqueId, config: &CommConfig) -> (Status, Comm) {
+        let seat = || {
+            let id = id.0.strip_prefix(MAGIC).and_then(|rest| rest.first_chunk());
+            let number =
+                i64::from_le_bytes(*id.ok_or_else(|| Trouble::argument("the id is none of ranks of one host"))?);
+            let ranks = usize::try_from(rank).ok().zip(usize::try_from(size).ok());
+            let (rank, size) = ranks.filter(|(rank, size)| rank < size && *size <= MOST_RANKS).ok_or_else(|| {
+                Trouble::argument(format!("rank {rank} of {size}: there are 1 to {MOST_RANKS} ranks"))
+            })?;
+            let store = self.store.scope(&number.to_string());
+            Ok(Seat { device, rank, size, is_blocking: config.blocking, store, piece: self.piece })
+        };
+        self.enter(seat().and_then(|seat| Member::join(&self.cuda, seat)))
+    }
+
+    /// Waits for all ranks of the communicator, which call it too, but for those that come to the new one.
+    fn split(&self, comm: Comm, colour: Option<i32>, key: i32, config: &CommConfig) -> (Status, Comm) {
+        let posted = self.with(comm, |member| {
+            member.is_free()?;
+            let number = member.splits;
+            member.splits += 1;
+            let words =
+                [&[u8::from(colour.is_some())], &colour.unwrap_or(0).to_le_bytes()[..], &key.to_le_bytes()].concat();
+            member.store.set(&split_key(number, member.rank), words)?;
+            Ok((member.store.clone(), number, member.rank, member.size, member.device))
+        });
+        let (store, number, rank, size, device) = match posted {
+            Ok(posted) => posted,
+            Err(status) => return (status, Comm::NONE),
+        };
+        let Some(colour) = colour else { return (Status::SUCCESS, Comm::NONE) };
+        let seat = || {
+            let keys: Vec<String> = (0..size).map(|rank| split_key(number, rank)).collect();
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            let mut members: Vec<(i32, usize)> = Vec::new();
+            for (peer, words) in store.multi_get(&keys)?.iter().enumerate() {
+                let Ok([has_colour, rest @ ..]) = <[u8; 9]>::try_from(&words[..]) else {
+                    return Err(Trouble::new(
+                        Status::INTERNAL,
+                        format!("what rank {peer} posted of a split is cut short"),
+                    ));
+                };
+                let [theirs, key] = [[rest[0], rest[1], rest[2], rest[3]], [rest[4], rest[5], rest[6], rest[7]]];
+                if has_colour == 1 && i32::from_le_bytes(theirs) == colour {
+                    members.push((i32::from_le_bytes(key), peer));
+                }
+            }
+            members.sort_unstable();
+            let own = members.iter().position(|&(_, peer)| peer == rank);
+            let rank = own.ok_or_else(|| Trouble::new(Status::INTERNAL, "a rank is none of its own split"))?;
+            let store = store.scope(&format!("split/{number}/of/{colour}"));
+            let (size, is_blocking, piece) = (members.len(), config.blocking, self.piece);
+            Ok(Seat { device, rank, size, is_blocking, store, piece })
+        };
+        self.enter(seat().and_then(|seat| Member::join(&self.cuda, seat)))
+    }
+
+    fn count(&self, comm: Comm) -> Result<i32, Status> {
+        self.with(comm, |member| Ok(member.size as i32))
+    }
+
+    fn rank(&self, comm: Comm) -> Result<i32, Status> {
+        self.with(comm, |member| Ok(member.rank as i32))
+    }
+
+    fn device(&self, comm: Comm) -> Result<Device, Status> {
+        self.with(comm, |member| Ok(member.device))
+    }
+
+    fn async_error(&self, comm: Comm) -> Result<Status, Status> {
+        self.with(comm, |member| Ok(member.poll()))
+    }
+
+    fn finalize(&self, comm: Comm) -> Status {
+        let begun = self.with(comm, |member| {
+            member.is_free()?;
+            member.begin_to_leave();
+            Ok(())
+        });
+        begun.map_or_else(|status| status, |()| self.settle(comm))
+    }
+
+    fn destroy(&self, comm: Comm) -> Status {
+        self.abort(comm)
+    }
+
+    fn abort(&self, comm: Comm) -> Status {
+        let Some(place) = lock(&self.comms).remove(&comm.number()) else { return Status::INVALID_ARGUMENT };
+        place.is_aborted.store(true, Ordering::Release);
+        self.end(&place);
+        Status::SUCCESS
+    }
+
+    fn group_start(&self) -> Status {
+        lock(&self.groups).entry(thread::current().id()).or_default().depth += 1;
+        Status::SUCCESS
+    }
+
+    fn group_end(&self) -> Status {
+        let calls = {
+            let mut groups = lock(&self.groups);
+            let Some(group) = groups.get_mut(&thread::current().id()) else { return Status::INVALID_USAGE };
+            group.depth -= 1;
+            if group.depth > 0 {
+                return Status::SUCCESS;
+            }
+            groups.remove(&thread::current().id()).unwrap_or_default().calls
+        };
+        let mut by_comm: BTreeMap<u64, Vec<(Route, Called)>> = BTreeMap::new();
+        calls.into_iter().for_each(|call| by_comm.entry(call.0.comm.number()).or_default().push(call));
+        let statuses = by_comm.into_iter().map(|(comm, calls)| self.begin(handle(comm), calls));
+        let worst = |one: Status, other: Status| match (one, other) {
+            (Status::SUCCESS, other) => other,
+            (Status::IN_PROGRESS, other) if !other.is_success() => other,
+            (one, _) => one,
+        };
+        statuses.fold(Status::SUCCESS, worst)
+    }
+
+    fn all_reduce(&self, what: Transfer, op: RedOp, on: Route) -> Status {
+        self.call(on, self.joining(on, Kind::AllReduce, what, op))
+    }
+
+    fn broadcast(&self, what: Transfer, root: i32, on: Route) -> Status {
+        self.call(on, self.checked(on, Called::Collective(Kind::Broadcast(index(root)), what, None)))
+    }
+
+    fn reduce(&self, what: Transfer, op: RedOp, root: i32, on: Route) -> Status {
+        self.call(on, self.joining(on, Kind::Reduce(index(root)), what, op))
+    }
+
+    fn all_gather(&self, what: Transfer, on: Route) -> Status {
+        self.call(on, self.checked(on, Called::Collective(Kind::AllGather, what, None)))
+    }
+
+    fn reduce_scatter(&self, what: Transfer, op: RedOp, on: Route) -> Status {
+        self.call(on, self.joining(on, Kind::ReduceScatter, what, op))
+    }
+
+    fn send(&self, what: Transfer, peer: i32, on: Route) -> Status {
+        self.call(on, self.checked(on, Called::Send(what, index(peer))))
+    }
+
+    fn recv(&self, what: Transfer, peer: i32, on: Route) -> Status {
+        self.call(on, self.checked(on, Called::Recv(what, index(peer))))
+    }
+
+    fn create_pre_mul_sum(&self, scalar: Scalar, dtype: DataType, comm: Comm) -> Result<RedOp, Status> {
+        self.with(comm, |member| member.create_scaled(scalar, dtype))
+    }
+
+    fn destroy_op(&self, op: RedOp, comm: Comm) -> Status {
+        self.with(comm, |member| Ok(member.destroy_scaled(op))).unwrap_or_else(|status| status)
+    }
+
+    fn free(&self, span: Span) -> Status {
+        if span.is_empty() { Status::SUCCESS } else { Status::ABSENT }
+    }
+}
+
+impl<C, P> fmt::Debug for SameHost<C, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SameHost with {} communicators, pieces of {} bytes", lock(&self.comms).len(), self.piece)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A rank in our numbers; one that cannot be is refused as one that is too high.
+fn index(rank: i32) -> usize {
+    usize::try_from(rank).unwrap_or(usize::MAX)
+}
+
+/// What every id begins with.
+const MAGIC: &[u8] = b"phalanx: ranks of one host ";
+/// Bytes that a round takes at a time.
+const PIECE: usize = 4 << 20;
+/// Room for an element of each of all ranks, and more.
+const LEAST_PIECE: usize = 1 << 10;
+/// How often somebody who waits asks.
+const GLANCE: Duration = Duration::from_micros(100);
+/// How long a communicator that ends waits for the others to let go of its desk.
+const PATIENCE: Duration = Duration::from_secs(1);
