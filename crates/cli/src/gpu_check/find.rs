@@ -34,9 +34,9 @@ pub(super) struct Card {
 }
 
 impl Found {
-    /// NCCL's version, where there is one and a card.
+    /// NCCL's version, where there is one.
     pub(super) fn version(&self) -> Option<Version> {
-        self.nccl.filter(|_| !self.cards.is_empty())
+        self.nccl
     }
 }
 

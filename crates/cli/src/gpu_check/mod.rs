@@ -55,8 +55,9 @@ pub(crate) struct Places {
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let found = find::look(&options.places);
     let mut report = Report::new(&found);
-    let version = found.version().filter(|_| found.cards.len() > options.device);
-    for world in version.iter().flat_map(|version| World::all(*version, found.cards.len(), options.device)) {
+    let has_card = found.cards.len() > options.device;
+    for world in has_card.then(|| World::all(found.version(), found.cards.len(), options.device)).into_iter().flatten()
+    {
         let trials = world.run(options)?;
         report.add(&world, trials);
     }
@@ -78,7 +79,8 @@ Examples:
   phalanx gpu-check --json | jq .not_tested    for another program to read
 
 The trials run in worlds of one rank on the card, of two on the same card, and of one on each card
-where there are several. What stands in front of each:
+where there are several; and, without NCCL, of two on the same card that lend each other memory.
+What stands in front of each:
   passed   every rank did what it must
   skipped  it could not be tried; why stands behind it
   failed   some rank did not; which, and why, stands behind it

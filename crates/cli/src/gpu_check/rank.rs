@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use phalanx::{Layout, Store};
 use phalanx_comm::store::{FileStore, FileStoreOptions};
-use phalanx_nccl::api::Device;
+use phalanx_nccl::api::{Device, Nccl};
 use phalanx_nccl::conformance::{Candidate, trials};
 use phalanx_nccl::group::Stack;
-use phalanx_nccl::library::{CudaDriver, Machine, NcclLibrary, Nvrtc};
+use phalanx_nccl::library::{CudaDriver, Machine, NcclLibrary, Nvrtc, Program};
+use phalanx_nccl::same_host::SameHost;
 use serde_json::json;
 
 use super::Places;
@@ -31,6 +32,9 @@ pub(crate) struct Role {
     store: PathBuf,
     #[arg(long)]
     device: i32,
+    /// Without NCCL, by the transport of one host
+    #[arg(long)]
+    same_host: bool,
     #[arg(long, value_parser = seconds)]
     timeout: Duration,
 }
@@ -38,12 +42,21 @@ pub(crate) struct Role {
 /// Goes through the list.
 pub(crate) fn rank(role: &Role) -> Result<(), Failure> {
     let (cuda, device) = (Arc::new(CudaDriver::open(&role.places.search())?), Device(role.device));
-    let nccl = Arc::new(NcclLibrary::open(&role.places.of_nccl(), Some(Arc::clone(&cuda)))?);
-    let knows_nan_check =
-        Nvrtc::open(&role.places.search()).and_then(|nvrtc| cuda.load_nan_check(device, &nvrtc)).is_ok();
-    let stack = Stack::new(nccl, cuda, Arc::new(Machine::new()), device);
-    let layout = Layout::one_host(role.rank, role.size)?;
+    let process = Arc::new(Machine::new());
     let store = Store::new(FileStore::open(&role.store, FileStoreOptions::new())?).with_timeout(role.timeout);
+    if role.same_host {
+        Program::new().load(&cuda, device)?;
+        let transport = SameHost::new(Arc::clone(&cuda), Arc::clone(&process), store.scope("same-host"));
+        return go_through(role, Stack::new(Arc::new(transport), cuda, process, device), store);
+    }
+    let nccl = NcclLibrary::open(&role.places.of_nccl(), Some(Arc::clone(&cuda)))?;
+    go_through(role, Stack::new(Arc::new(nccl), cuda, process, device), store)
+}
+
+fn go_through<N: Nccl>(role: &Role, stack: Stack<N, CudaDriver, Machine>, store: Store) -> Result<(), Failure> {
+    let nvrtc = Nvrtc::open(&role.places.search());
+    let knows_nan_check = nvrtc.and_then(|nvrtc| stack.cuda().load_nan_check(stack.device(), &nvrtc)).is_ok();
+    let layout = Layout::one_host(role.rank, role.size)?;
     let candidate = Candidate::new(stack, layout, store, role.timeout)?;
     let candidate = if knows_nan_check { candidate.knowing_nan_check() } else { candidate };
     for trial in trials() {

@@ -53,6 +53,9 @@ impl<'a> Report<'a> {
                 format!("{}, {how}: {}", trial.name, trial.why.as_deref().unwrap_or("no reason was told"))
             }));
         }
+        if self.found.version().is_none() {
+            list.push("everything over NCCL: there is none".to_owned());
+        }
         if self.found.cards.len() < 2 {
             list.push("NVLink and several cards: there is one".to_owned());
         }

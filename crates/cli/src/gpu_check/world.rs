@@ -16,6 +16,8 @@ use crate::tied::{Process, tied_ourselves};
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) how: String,
+    /// Whether it goes by the transport of one host instead of NCCL.
+    is_same_host: bool,
     /// The card of each rank.
     pub(super) cards: Vec<usize>,
     /// What each rank's environment has besides.
@@ -50,24 +52,32 @@ impl State {
 }
 
 impl World {
-    /// The worlds that can be tried with so many cards: one rank, two on one card, one on each.
-    pub(super) fn all(version: Version, cards: usize, device: usize) -> Vec<World> {
-        let alone = World { how: "one rank".into(), cards: vec![device], variables: vec![vec![]] };
-        let is_supported = version >= SEVERAL_A_CARD;
-        let together = |rank: usize| match is_supported {
-            true => vec![("NCCL_MULTI_RANK_GPU_ENABLE", "1".to_owned()), ("NCCL_NVLS_ENABLE", "0".to_owned())],
-            // Ranks of other hosts may have cards of the same number.
-            false => vec![("NCCL_HOSTID", format!("phalanx-{rank}")), ("NCCL_SOCKET_IFNAME", "lo".to_owned())],
+    /// The worlds that can be tried with so many cards: one rank, two on one card, one on each, over NCCL where that is; and two ranks on one card
+    /// without it.
+    pub(super) fn all(version: Option<Version>, cards: usize, device: usize) -> Vec<World> {
+        let world = |how: &str, cards: Vec<usize>| {
+            let variables = vec![vec![]; cards.len()];
+            World { how: how.to_owned(), is_same_host: false, cards, variables }
         };
-        let by = if is_supported { "NCCL_MULTI_RANK_GPU_ENABLE" } else { "a host id each" };
-        let variables = (0..2).map(together).collect();
-        let pair = World { how: format!("two ranks on one card, by {by}"), cards: vec![device; 2], variables };
-        let each = World {
-            how: format!("one rank on each of {cards} cards"),
-            cards: (0..cards).collect(),
-            variables: vec![vec![]; cards],
-        };
-        [alone, pair].into_iter().chain((cards > 1).then_some(each)).collect()
+        let mut worlds = Vec::new();
+        if let Some(version) = version {
+            let is_supported = version >= SEVERAL_A_CARD;
+            let together = |rank: usize| match is_supported {
+                true => vec![("NCCL_MULTI_RANK_GPU_ENABLE", "1".to_owned()), ("NCCL_NVLS_ENABLE", "0".to_owned())],
+                // Ranks of other hosts may have cards of the same number.
+                false => vec![("NCCL_HOSTID", format!("phalanx-{rank}")), ("NCCL_SOCKET_IFNAME", "lo".to_owned())],
+            };
+            let by = if is_supported { "NCCL_MULTI_RANK_GPU_ENABLE" } else { "a host id each" };
+            let pair = world(&format!("two ranks on one card, by {by}"), vec![device; 2]);
+            worlds.push(world("one rank", vec![device]));
+            worlds.push(World { variables: (0..2).map(together).collect(), ..pair });
+            if cards > 1 {
+                worlds.push(world(&format!("one rank on each of {cards} cards"), (0..cards).collect()));
+            }
+        }
+        let pair = world("two ranks on one card, by the transport of one host", vec![device; 2]);
+        worlds.push(World { is_same_host: true, ..pair });
+        worlds
     }
 
     /// Starts its ranks and hears them to their ends.
@@ -79,7 +89,8 @@ impl World {
         for (rank, card) in self.cards.iter().enumerate() {
             let numbers = [rank, self.cards.len(), *card].map(|number| number.to_string());
             let timeout = options.timeout.as_secs_f64().to_string();
-            let words = ["__gpu_rank", "--rank", &numbers[0], "--size", &numbers[1], "--device", &numbers[2]];
+            let mut words = vec!["__gpu_rank", "--rank", &numbers[0], "--size", &numbers[1], "--device", &numbers[2]];
+            words.extend(self.is_same_host.then_some("--same-host"));
             let mut command = tied_ourselves(&[&words[..], &["--store", &store, "--timeout", &timeout]].concat(), &[])?;
             command.args(options.places.arguments()).stdin(Stdio::null());
             command.envs(self.variables[rank].iter().map(|(name, value)| (*name, value)));
@@ -174,9 +185,12 @@ mod tests {
     #[test]
     fn worlds_are_as_the_cards_and_the_version_have_it() {
         let how = |version, cards| World::all(version, cards, 0).into_iter().map(|world| world.how).collect::<Vec<_>>();
-        let old = how(Version::new(2, 28, 9), 1);
-        assert_eq!(old, ["one rank", "two ranks on one card, by a host id each"]);
-        let new = how(Version::new(2, 30, 7), 4);
-        assert_eq!(new[1..], ["two ranks on one card, by NCCL_MULTI_RANK_GPU_ENABLE", "one rank on each of 4 cards"]);
+        let own = "two ranks on one card, by the transport of one host";
+        let old = how(Some(Version::new(2, 28, 9)), 1);
+        assert_eq!(old, ["one rank", "two ranks on one card, by a host id each", own]);
+        let new = how(Some(Version::new(2, 30, 7)), 4);
+        let by = "two ranks on one card, by NCCL_MULTI_RANK_GPU_ENABLE";
+        assert_eq!(new[1..], [by, "one rank on each of 4 cards", own]);
+        assert_eq!(how(None, 2), [own]);
     }
 }
