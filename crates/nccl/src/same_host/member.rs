@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use phalanx_core::store::Store;
 
-use super::desk::{Desk, Layout, Neighbour};
+use super::desk::{Desk, Neighbour};
 use super::lot::{Called, Kind, Lot};
 use super::trouble::Trouble;
-use crate::api::{Comm, Cuda, DataType, Device, Event, EventKind, RedOp, Route, Scalar, Status, Stream, Transfer};
+use crate::api::{Cuda, DataType, Device, Event, EventKind, RedOp, Route, Scalar, Status, Stream, Transfer};
 use crate::kernels::Way;
 
 /// One rank's part of a communicator.
@@ -142,7 +142,7 @@ impl<C: Cuda> Member<C> {
             match self.store.find(&format!("{JOINED}/{peer}"))? {
                 Some(bytes) => {
                     let who = (peer, self.rank);
-                    let layout: Layout = self.desk.layout();
+                    let layout = self.desk.layout();
                     self.neighbours[peer] = Some(Neighbour::open(&*self.cuda, self.device, who, layout, &bytes)?);
                 }
                 None => is_whole = false,
@@ -265,16 +265,6 @@ impl<C: Cuda> Member<C> {
     pub(super) fn driver<T>(&self, call: &str, answer: Result<T, crate::api::CudaCode>) -> Result<T, Trouble> {
         answer.map_err(|code| Trouble::of_cuda(&*self.cuda, call, code))
     }
-}
-
-/// Posts who gets what in a split: this rank's colour and key.
-pub(super) fn split_key(number: u64, rank: usize) -> String {
-    format!("split/{number}/{rank}")
-}
-
-/// A handle that says which communicator of which process this is.
-pub(super) fn handle(number: u64) -> Comm {
-    Comm::new(number)
 }
 
 /// Where ranks show their desks.

@@ -33,6 +33,7 @@ mod member;
 mod messages;
 mod post;
 mod rounds;
+mod split;
 mod transport;
 mod trouble;
 

@@ -11,7 +11,8 @@ use phalanx_core::store::Store;
 
 use super::MOST_RANKS;
 use super::lot::{Called, Kind};
-use super::member::{Member, Phase, Seat, handle, split_key};
+use super::member::{Member, Phase, Seat};
+use super::split::Split;
 use super::trouble::Trouble;
 use crate::api::{
     Bell, Comm, CommConfig, Cuda, DataType, Device, Nccl, Process, RedOp, Route, Scalar, Span, Status, Transfer,
@@ -101,7 +102,7 @@ impl<C: Cuda, P: Process> SameHost<C, P> {
         let (is_aborted, words) = (AtomicBool::new(false), Mutex::default());
         let place = Place { member: Mutex::new(Some(member)), is_aborted, words };
         lock(&self.comms).insert(number, Arc::new(place));
-        (self.settle(handle(number)), handle(number))
+        (self.settle(Comm::new(number)), Comm::new(number))
     }
 
     fn refused(&self, trouble: Trouble) -> Status {
@@ -210,44 +211,13 @@ impl<C: Cuda, P: Process> Nccl for SameHost<C, P> {
 
     /// Waits for all ranks of the communicator, which call it too, but for those that come to the new one.
     fn split(&self, comm: Comm, colour: Option<i32>, key: i32, config: &CommConfig) -> (Status, Comm) {
-        let posted = self.with(comm, |member| {
-            member.is_free()?;
-            let number = member.splits;
-            member.splits += 1;
-            let words =
-                [&[u8::from(colour.is_some())], &colour.unwrap_or(0).to_le_bytes()[..], &key.to_le_bytes()].concat();
-            member.store.set(&split_key(number, member.rank), words)?;
-            Ok((member.store.clone(), number, member.rank, member.size, member.device))
-        });
-        let (store, number, rank, size, device) = match posted {
-            Ok(posted) => posted,
+        let split = match self.with(comm, |member| Split::begin(member, colour, key)) {
+            Ok(split) => split,
             Err(status) => return (status, Comm::NONE),
         };
         let Some(colour) = colour else { return (Status::SUCCESS, Comm::NONE) };
-        let seat = || {
-            let keys: Vec<String> = (0..size).map(|rank| split_key(number, rank)).collect();
-            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-            let mut members: Vec<(i32, usize)> = Vec::new();
-            for (peer, words) in store.multi_get(&keys)?.iter().enumerate() {
-                let Ok([has_colour, rest @ ..]) = <[u8; 9]>::try_from(&words[..]) else {
-                    return Err(Trouble::new(
-                        Status::INTERNAL,
-                        format!("what rank {peer} posted of a split is cut short"),
-                    ));
-                };
-                let [theirs, key] = [[rest[0], rest[1], rest[2], rest[3]], [rest[4], rest[5], rest[6], rest[7]]];
-                if has_colour == 1 && i32::from_le_bytes(theirs) == colour {
-                    members.push((i32::from_le_bytes(key), peer));
-                }
-            }
-            members.sort_unstable();
-            let own = members.iter().position(|&(_, peer)| peer == rank);
-            let rank = own.ok_or_else(|| Trouble::new(Status::INTERNAL, "a rank is none of its own split"))?;
-            let store = store.scope(&format!("split/{number}/of/{colour}"));
-            let (size, is_blocking, piece) = (members.len(), config.blocking, self.piece);
-            Ok(Seat { device, rank, size, is_blocking, store, piece })
-        };
-        self.enter(seat().and_then(|seat| Member::join(&self.cuda, seat)))
+        let seat = split.seat(colour, config, self.piece);
+        self.enter(seat.and_then(|seat| Member::join(&self.cuda, seat)))
     }
 
     fn count(&self, comm: Comm) -> Result<i32, Status> {
@@ -303,7 +273,7 @@ impl<C: Cuda, P: Process> Nccl for SameHost<C, P> {
         };
         let mut by_comm: BTreeMap<u64, Vec<(Route, Called)>> = BTreeMap::new();
         calls.into_iter().for_each(|call| by_comm.entry(call.0.comm.number()).or_default().push(call));
-        let statuses = by_comm.into_iter().map(|(comm, calls)| self.begin(handle(comm), calls));
+        let statuses = by_comm.into_iter().map(|(comm, calls)| self.begin(Comm::new(comm), calls));
         let worst = |one: Status, other: Status| match (one, other) {
             (Status::SUCCESS, other) => other,
             (Status::IN_PROGRESS, other) if !other.is_success() => other,
