@@ -5,6 +5,8 @@ mod device;
 mod host;
 mod known;
 mod list;
+#[path = "../jobs/memory.rs"]
+mod memory;
 mod nan;
 #[path = "../jobs/seats.rs"]
 mod seats;

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use phalanx_nccl::api::{Cuda, Stream};
-use phalanx_nccl::group::{DeviceBuffer, NcclOptions, PinnedBuffer};
+use phalanx_nccl::group::NcclOptions;
 use phalanx_nccl::sim::{SimCuda, Simulation};
 
+use crate::memory::{self, Memory};
 use crate::seats::{DEVICE, Group, clean, group};
-
-pub(crate) type Memory = DeviceBuffer<SimCuda>;
 
 /// One rank of a job and its group.
 pub(crate) struct Member {
@@ -37,25 +36,11 @@ pub(crate) fn run<T: Send + 'static>(
 impl Member {
     /// Memory of the device with these bytes, written on the member's stream.
     pub(crate) fn upload(&self, bytes: &[u8]) -> Memory {
-        let memory = DeviceBuffer::new(&self.cuda, DEVICE, bytes.len()).expect("memory");
-        if !bytes.is_empty() {
-            let host = PinnedBuffer::new(&self.cuda, bytes.len()).expect("memory");
-            host.write(bytes).expect("written");
-            self.cuda.copy(memory.span(), host.span(), self.stream).expect("copied");
-            self.cuda.synchronize_stream(self.stream).expect("done");
-        }
-        memory
+        memory::upload(&self.cuda, self.stream, bytes)
     }
 
     /// The bytes of the device's memory, after what is on the member's stream.
     pub(crate) fn download(&self, memory: &Memory) -> Vec<u8> {
-        let mut bytes = vec![0; memory.byte_len()];
-        if !bytes.is_empty() {
-            let host = PinnedBuffer::new(&self.cuda, bytes.len()).expect("memory");
-            self.cuda.copy(host.span(), memory.span(), self.stream).expect("copied");
-            self.cuda.synchronize_stream(self.stream).expect("done");
-            host.read(&mut bytes).expect("read");
-        }
-        bytes
+        memory::download(&self.cuda, self.stream, memory)
     }
 }

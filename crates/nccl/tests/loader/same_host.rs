@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use phalanx_comm::store::LocalStore;
 use phalanx_core::store::{Limits, Store};
@@ -13,7 +13,8 @@ use phalanx_nccl::group::{DeviceGroup, NcclOptions, Stack};
 use phalanx_nccl::library::{CudaDriver, Machine, Program, Search};
 use phalanx_nccl::same_host::SameHost;
 
-use crate::stub::Stub;
+use crate::groups::parts_cross;
+use crate::stub::{Stub, all_is_given_back};
 
 const DEVICE: Device = Device(0);
 
@@ -42,13 +43,7 @@ fn collectives_and_messages_cross_without_nccl() {
             let mut part = [0_i32; 2];
             host.reduce_scatter(&vec![rank as i32; 2 * size], &mut part, ReduceOp::Sum).expect("scattered");
             assert_eq!(part, [(size * (size - 1) / 2) as i32; 2]);
-            let mut all = vec![0_u16; 2 * size];
-            host.all_gather(&[rank as u16; 2], &mut all).expect("gathered");
-            assert_eq!(all, (0..size).flat_map(|rank| [rank as u16; 2]).collect::<Vec<_>>());
-            let given: Vec<i64> = (0..size).map(|to| (10 * rank + to) as i64).collect();
-            let mut taken = vec![0; size];
-            host.all_to_all(&given, &mut taken).expect("exchanged");
-            assert_eq!(taken, (0..size).map(|from| (10 * from + rank) as i64).collect::<Vec<_>>());
+            parts_cross(host, rank, size);
             let mut own = vec![rank as u8; 3000];
             host.broadcast(&mut own, size - 1).expect("given");
             assert_eq!(own, vec![size as u8 - 1; 3000]);
@@ -66,11 +61,7 @@ fn collectives_and_messages_cross_without_nccl() {
             ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
         });
         // The threads of groups give all memory, streams and events back, in their own time.
-        let bound = Instant::now() + Duration::from_secs(60);
-        while driver.ask("stub_alive") > 0 {
-            assert!(Instant::now() < bound, "something is never given back");
-            thread::yield_now();
-        }
+        all_is_given_back(|| driver.ask("stub_alive"));
         assert!(transports.iter().all(|transport| transport.kept() == 0));
     }
 }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use libloading::Library;
 
@@ -173,4 +175,13 @@ pub(crate) fn run_cc(source: &str, path: &Path, arguments: &[String]) {
         .args(arguments);
     let built = cc.output().expect("a C compiler");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+}
+
+/// That nothing stays alive, by this count. Whoever holds something may give it back in its own time.
+pub(crate) fn all_is_given_back(alive: impl Fn() -> c_int) {
+    let bound = Instant::now() + Duration::from_secs(60);
+    while alive() > 0 {
+        assert!(Instant::now() < bound, "something is never given back");
+        thread::yield_now();
+    }
 }

@@ -1,6 +1,8 @@
 //! The transport of one host: the list that every transport goes through, pieces of all sizes, ranks that call different things or go away,
 //! and a bug that must be found. On simulated devices, whose memory and events ranks lend each other as processes do.
 
+#[path = "../jobs/memory.rs"]
+mod memory;
 #[path = "../jobs/seats.rs"]
 #[allow(dead_code, reason = "groups over NCCL are made elsewhere")]
 mod seats;
@@ -11,10 +13,11 @@ use std::time::Duration;
 use phalanx_core::{DType, Error, ErrorKind, GroupOptions, Layout, Op, ReduceOp, Result};
 use phalanx_nccl::api::{Cuda, Nccl, Process, Status, UniqueId};
 use phalanx_nccl::conformance::{Candidate, elements, trials};
-use phalanx_nccl::group::{DeviceBuffer, DeviceGroup, NcclOptions, PinnedBuffer, Stack};
+use phalanx_nccl::group::{DeviceBuffer, DeviceGroup, NcclOptions, Stack};
 use phalanx_nccl::same_host::{MOST_RANKS, SameHost};
 use phalanx_nccl::sim::{Fault, Finding, Plant, SimCuda, SimProcess, SimRank, Simulation};
 
+use memory::Memory;
 use seats::{DEVICE, clean, seeds};
 
 type Transport = SameHost<SimCuda, SimProcess>;
@@ -59,25 +62,13 @@ fn the_list_is_passed_in_every_world() {
     }
 }
 
-/// What is on the device, after its stream.
-fn download(rank: &SimRank, memory: &DeviceBuffer<SimCuda>) -> Vec<u8> {
-    let stream = rank.cuda.create_stream(DEVICE, false).expect("a stream");
-    let host = PinnedBuffer::new(&rank.cuda, memory.byte_len()).expect("memory");
-    rank.cuda.copy(host.span(), memory.span(), stream).expect("copied");
-    rank.cuda.synchronize_stream(stream).expect("done");
-    let mut bytes = vec![0; memory.byte_len()];
-    host.read(&mut bytes).expect("read");
-    bytes
+/// What is on the device.
+fn download(rank: &SimRank, memory: &Memory) -> Vec<u8> {
+    memory::download(&rank.cuda, rank.cuda.create_stream(DEVICE, false).expect("a stream"), memory)
 }
 
-fn upload(rank: &SimRank, bytes: &[u8]) -> DeviceBuffer<SimCuda> {
-    let memory = DeviceBuffer::new(&rank.cuda, DEVICE, bytes.len()).expect("memory");
-    let stream = rank.cuda.create_stream(DEVICE, false).expect("a stream");
-    let host = PinnedBuffer::new(&rank.cuda, bytes.len()).expect("memory");
-    host.write(bytes).expect("written");
-    rank.cuda.copy(memory.span(), host.span(), stream).expect("copied");
-    rank.cuda.synchronize_stream(stream).expect("done");
-    memory
+fn upload(rank: &SimRank, bytes: &[u8]) -> Memory {
+    memory::upload(&rank.cuda, rank.cuda.create_stream(DEVICE, false).expect("a stream"), bytes)
 }
 
 /// Lengths around one piece and several: collectives and messages of all of them, one after the other with no wait between.
