@@ -38,5 +38,6 @@ pub mod conformance;
 pub mod group;
 pub mod kernels;
 pub mod library;
+mod register;
 pub mod same_host;
 pub mod sim;

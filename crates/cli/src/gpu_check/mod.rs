@@ -56,8 +56,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let found = find::look(&options.places);
     let mut report = Report::new(&found);
     let has_card = found.cards.len() > options.device;
-    for world in has_card.then(|| World::all(found.version(), found.cards.len(), options.device)).into_iter().flatten()
-    {
+    let worlds = if has_card { World::all(found.version(), found.cards.len(), options.device) } else { vec![] };
+    for world in worlds {
         let trials = world.run(options)?;
         report.add(&world, trials);
     }

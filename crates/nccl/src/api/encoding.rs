@@ -42,6 +42,23 @@ impl DataType {
             _ => return None,
         })
     }
+
+    /// Our type for it; none for a number that is not known here.
+    pub const fn element(self) -> Option<DType> {
+        Some(match self {
+            DataType::I8 => DType::I8,
+            DataType::U8 => DType::U8,
+            DataType::I32 => DType::I32,
+            DataType::U32 => DType::U32,
+            DataType::I64 => DType::I64,
+            DataType::U64 => DType::U64,
+            DataType::F16 => DType::F16,
+            DataType::F32 => DType::F32,
+            DataType::F64 => DType::F64,
+            DataType::BF16 => DType::BF16,
+            _ => return None,
+        })
+    }
 }
 
 /// A reduction by NCCL's number: one of its own, or one that a communicator created.
@@ -59,6 +76,21 @@ impl RedOp {
     pub const MIN: RedOp = RedOp(3);
     /// The average. Since 2.10.
     pub const AVG: RedOp = RedOp(4);
+
+    /// The first number of those that a communicator creates.
+    pub const FIRST_CREATED: i32 = 5;
+
+    /// Our reduction for it. What a communicator creates is a scaled sum.
+    pub const fn reduce(self) -> ReduceOp {
+        match self {
+            RedOp::SUM => ReduceOp::Sum,
+            RedOp::PRODUCT => ReduceOp::Product,
+            RedOp::MAX => ReduceOp::Max,
+            RedOp::MIN => ReduceOp::Min,
+            RedOp::AVG => ReduceOp::Avg,
+            _ => ReduceOp::PreMulSum,
+        }
+    }
 }
 
 impl fmt::Display for RedOp {

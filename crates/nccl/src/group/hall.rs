@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use phalanx_core::backend::Numbers;
@@ -17,6 +17,7 @@ use super::options::NcclOptions;
 use super::stack::Stack;
 use super::standing::Standing;
 use crate::api::{Bell, Cuda, Event, EventKind, Nccl, Process, UniqueId, Version};
+pub(super) use crate::register::locked as lock;
 
 /// One rank's group.
 pub(super) struct Hall<N, C: Cuda, P> {
@@ -276,10 +277,6 @@ impl<N, C: Cuda, P> Drop for Hall<N, C, P> {
             let _ = self.stack.cuda.destroy_event(event);
         }
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A flag that was raised or not.

@@ -1,9 +1,9 @@
 //! Elements that several ranks have given, joined into one: what the transport of one host reduces with.
 
+use phalanx_core::DType;
 use phalanx_core::reduce::{Factor, combine, scale};
-use phalanx_core::{DType, ReduceOp};
 
-use crate::api::{Argument, DataType, Grid, KernelId, Scalar, Span};
+use crate::api::{Argument, DataType, Grid, KernelId, RedOp, Scalar, Span};
 
 /// What is joined in one launch.
 #[derive(Clone, Copy, Debug)]
@@ -21,28 +21,17 @@ pub struct Join<'a> {
 /// How elements are joined.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Way {
-    /// Their sum.
-    Sum,
-    /// Their product.
-    Product,
-    /// The greatest.
-    Max,
-    /// The least.
-    Min,
-    /// Their average.
-    Avg,
+    /// By one of NCCL's own reductions.
+    Own(RedOp),
     /// The first, times a factor of its type.
     Scale(Scalar),
 }
 
 impl Way {
-    fn number(self) -> u64 {
+    /// What the kernel knows it by.
+    pub fn number(self) -> u64 {
         match self {
-            Way::Sum => 0,
-            Way::Product => 1,
-            Way::Max => 2,
-            Way::Min => 3,
-            Way::Avg => 4,
+            Way::Own(op) => u64::from(op.0.unsigned_abs()),
             Way::Scale(_) => SCALE,
         }
     }
@@ -54,13 +43,17 @@ impl Join<'_> {
 
     /// The kernel for elements of a type; none for numbers of types that are not known.
     pub fn kernel(dtype: DataType) -> Option<KernelId> {
-        let code = u32::try_from(dtype.0).ok().filter(|&code| (code as usize) < TYPES.len())?;
-        Some(KernelId(FIRST | code))
+        dtype.element().map(|_| KernelId(FIRST | dtype.0.unsigned_abs()))
     }
 
     /// Every kernel that there is, with its name in the program of the device.
     pub fn kernels() -> impl Iterator<Item = (KernelId, String)> {
-        TYPES.iter().zip(FIRST..).map(|(dtype, number)| (KernelId(number), format!("phalanx_join_{dtype}")))
+        Join::types().filter_map(|(dtype, element)| Some((Join::kernel(dtype)?, format!("phalanx_join_{element}"))))
+    }
+
+    /// The types that there are kernels for: all that NCCL has, each as ours.
+    pub fn types() -> impl Iterator<Item = (DataType, DType)> {
+        (0..).map(DataType).map_while(|dtype| Some((dtype, dtype.element()?)))
     }
 
     /// What the kernel is launched with.
@@ -95,47 +88,25 @@ pub fn join(kernel: KernelId, into: &mut [u8], parts: &[&[u8]], place: &[u8], nu
     if usize::try_from(elements).ok().and_then(|elements| elements.checked_mul(dtype.byte_len())) != Some(into.len()) {
         return false;
     }
-    let reduce = match way {
-        0 => ReduceOp::Sum,
-        1 => ReduceOp::Product,
-        2 => ReduceOp::Max,
-        3 => ReduceOp::Min,
-        4 => ReduceOp::Avg,
-        SCALE => {
-            let [part] = parts else { return false };
-            let bits = bits.to_le_bytes();
-            let element = if place.is_empty() { bits.get(..dtype.byte_len()) } else { Some(place) };
-            let factor = element.and_then(|element| Factor::from_element(dtype, element).ok());
-            let (Some(factor), true) = (factor, part.len() == into.len()) else { return false };
-            into.copy_from_slice(part);
-            return scale(dtype, into, &factor).is_ok();
-        }
-        _ => return false,
-    };
-    combine(reduce, dtype, into, parts).is_ok()
+    if way == SCALE {
+        let [part] = parts else { return false };
+        let bits = bits.to_le_bytes();
+        let element = if place.is_empty() { bits.get(..dtype.byte_len()) } else { Some(place) };
+        let factor = element.and_then(|element| Factor::from_element(dtype, element).ok());
+        let (Some(factor), true) = (factor, part.len() == into.len()) else { return false };
+        into.copy_from_slice(part);
+        return scale(dtype, into, &factor).is_ok();
+    }
+    way < SCALE && combine(RedOp(way as i32).reduce(), dtype, into, parts).is_ok()
 }
 
 /// The type of a kernel that joins.
 pub(crate) fn joined(kernel: KernelId) -> Option<DType> {
-    TYPES.get(kernel.0.checked_sub(FIRST)? as usize).copied()
+    DataType(i32::try_from(kernel.0.checked_sub(FIRST)?).ok()?).element()
 }
 
-/// The types by NCCL's numbers.
-const TYPES: [DType; 10] = [
-    DType::I8,
-    DType::U8,
-    DType::I32,
-    DType::U32,
-    DType::I64,
-    DType::U64,
-    DType::F16,
-    DType::F32,
-    DType::F64,
-    DType::BF16,
-];
-
 const FIRST: u32 = 0x300;
-const SCALE: u64 = 5;
+const SCALE: u64 = RedOp::FIRST_CREATED as u64;
 const THREADS: u32 = 256;
 /// Thread blocks of a multiprocessor: enough to hide how long memory takes.
 const BLOCKS: u32 = 4;
@@ -149,7 +120,8 @@ mod tests {
 
     #[test]
     fn each_type_has_a_kernel_by_its_number() {
-        for dtype in TYPES {
+        assert_eq!(Join::types().count(), 10);
+        for (_, dtype) in Join::types() {
             let kernel = Join::kernel(Encoding::moved(dtype).dtype).expect("a kernel");
             assert_eq!(joined(kernel), Some(dtype));
             assert!(Join::kernels().any(|known| known == (kernel, format!("phalanx_join_{dtype}"))));

@@ -4,8 +4,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::register::locked;
 use crate::api::{Bell, Process};
+use crate::register::locked;
 
 /// The process as it is.
 #[derive(Clone, Copy, Debug)]

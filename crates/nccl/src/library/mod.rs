@@ -13,7 +13,6 @@ mod nccl;
 mod nvrtc;
 mod program;
 mod python;
-mod register;
 mod search;
 mod shared;
 mod table;

@@ -139,7 +139,7 @@ impl Collective {
             None => String::new(),
             // The factor is each rank's own.
             Some(Way::Scale(_)) => ", scaled".to_owned(),
-            Some(way) => format!(", {way:?}"),
+            Some(Way::Own(op)) => format!(", {:?}", op.reduce()),
         };
         format!("{name} of {count} elements of type {}{way}", dtype.0)
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use phalanx_core::ReduceOp;
 use phalanx_core::store::Store;
 
 use super::desk::{Desk, Neighbour};
@@ -95,7 +96,7 @@ impl<C: Cuda> Member<C> {
             splits: 0,
             trouble: None,
             scaled: BTreeMap::new(),
-            next_scaled: FIRST_SCALED,
+            next_scaled: RedOp::FIRST_CREATED,
         })
     }
 
@@ -216,16 +217,12 @@ impl<C: Cuda> Member<C> {
 
     /// A collective that joins elements, with how it does.
     pub(super) fn joining(&self, kind: Kind, what: Transfer, op: RedOp) -> Result<Called, Trouble> {
-        let way = match op {
-            RedOp::SUM => Way::Sum,
-            RedOp::PRODUCT => Way::Product,
-            RedOp::MAX => Way::Max,
-            RedOp::MIN => Way::Min,
-            RedOp::AVG => Way::Avg,
-            op => match self.scaled.get(&op.0) {
-                Some((scalar, dtype)) if *dtype == what.dtype => Way::Scale(*scalar),
-                _ => return Err(Trouble::argument(format!("{op} is none of this communicator's for this type"))),
-            },
+        let way = match (op.reduce(), self.scaled.get(&op.0)) {
+            (ReduceOp::PreMulSum, Some((scalar, dtype))) if *dtype == what.dtype => Way::Scale(*scalar),
+            (ReduceOp::PreMulSum, _) => {
+                return Err(Trouble::argument(format!("{op} is none of this communicator's for this type")));
+            }
+            _ => Way::Own(op),
         };
         Called::Collective(kind, what, Some(way)).checked(self.rank, self.size)
     }
@@ -269,5 +266,3 @@ impl<C: Cuda> Member<C> {
 
 /// Where ranks show their desks.
 pub(super) const JOINED: &str = "joined";
-/// The first number of reductions that are created: those before are NCCL's own.
-const FIRST_SCALED: i32 = 5;

@@ -5,7 +5,7 @@ use super::lot::{Collective, Kind, Lot};
 use super::member::Member;
 use super::post::Post;
 use super::trouble::Trouble;
-use crate::api::{Copy2d, Cuda, DataType, Span, Status, Stream};
+use crate::api::{Copy2d, Cuda, DataType, RedOp, Span, Status, Stream};
 use crate::kernels::{Join, Way};
 
 /// The part of a collective that one round does.
@@ -126,7 +126,7 @@ impl<C: Cuda> Member<C> {
     /// Joins a row of all desks.
     fn fold(&self, of: &Collective, piece: &Piece, row: usize, stream: Stream) -> Result<(), Trouble> {
         let parts = (0..self.size).map(|rank| self.laid(rank, piece, row)).collect::<Result<Vec<_>, _>>()?;
-        let way = if let Some(Way::Scale(_)) = of.way { Some(Way::Sum) } else { of.way };
+        let way = if let Some(Way::Scale(_)) = of.way { Some(Way::Own(RedOp::SUM)) } else { of.way };
         self.launch(of, piece.of(of.what.recv, 0)?, &parts, way, stream)
     }
 
@@ -148,7 +148,7 @@ impl<C: Cuda> Member<C> {
         let dtype = of.what.dtype;
         let kernel = Join::kernel(dtype).ok_or_else(|| unknown(dtype))?;
         let count = into.byte_len() / dtype.byte_len().unwrap_or(1);
-        let launch = Join { into, parts, way: way.unwrap_or(Way::Sum), count };
+        let launch = Join { into, parts, way: way.unwrap_or(Way::Own(RedOp::SUM)), count };
         let grid = launch.grid(self.multiprocessors);
         let launched = self.cuda.launch(kernel, grid, &launch.arguments(), stream);
         launched.map_err(|code| {

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use crate::api::{
     Bell, Comm, CommConfig, Cuda, DataType, Device, Nccl, Process, RedOp, Route, Scalar, Span, Status, Transfer,
     UniqueId, Version,
 };
+use crate::register::{Register, locked};
 
 /// What is asked of NCCL, by processes of one host among themselves. See the [module](super).
 pub struct SameHost<C, P> {
@@ -26,8 +27,7 @@ pub struct SameHost<C, P> {
     store: Store,
     piece: usize,
     bell: Arc<dyn Bell>,
-    comms: Mutex<BTreeMap<u64, Arc<Place<C>>>>,
-    next: AtomicU64,
+    comms: Register<Place<C>>,
     groups: Mutex<HashMap<ThreadId, OpenGroup>>,
     /// Words for what went wrong where there is no communicator to ask.
     words: Mutex<String>,
@@ -53,9 +53,9 @@ impl<C: Cuda, P: Process> SameHost<C, P> {
     /// The transport of one rank. The store is the same for all ranks of the job, and nobody else writes there.
     pub fn new(cuda: Arc<C>, process: Arc<P>, store: Store) -> SameHost<C, P> {
         let bell = process.bell();
-        let (comms, groups, words) = Default::default();
-        let (next, kept) = (AtomicU64::new(1), AtomicUsize::new(0));
-        SameHost { cuda, process, store, piece: PIECE, bell, comms, next, groups, words, kept }
+        let (groups, words) = Default::default();
+        let (comms, kept) = (Register::new(), AtomicUsize::new(0));
+        SameHost { cuda, process, store, piece: PIECE, bell, comms, groups, words, kept }
     }
 
     /// How many bytes a round takes at a time: 4 MiB unless told otherwise, and the same on all ranks. A communicator keeps up to four times as
@@ -78,13 +78,13 @@ impl<C: Cuda, P: Process> SameHost<C, P> {
 
     /// Does something with a communicator, which nobody else has in hand meanwhile.
     fn with<T>(&self, comm: Comm, run: impl FnOnce(&mut Member<C>) -> Result<T, Trouble>) -> Result<T, Status> {
-        let place = lock(&self.comms).get(&comm.number()).cloned().ok_or(Status::INVALID_ARGUMENT)?;
-        let mut member = lock(&place.member).take().ok_or(Status::INVALID_USAGE)?;
+        let place = self.comms.find(comm.number()).ok_or(Status::INVALID_ARGUMENT)?;
+        let mut member = locked(&place.member).take().ok_or(Status::INVALID_USAGE)?;
         let answer = run(&mut member);
         if let Some(trouble) = answer.as_ref().err().or(member.trouble.as_ref()) {
-            lock(&place.words).clone_from(&trouble.words);
+            locked(&place.words).clone_from(&trouble.words);
         }
-        *lock(&place.member) = Some(member);
+        *locked(&place.member) = Some(member);
         if place.is_aborted.load(Ordering::Acquire) {
             // Whoever aborted it found it in our hands.
             self.end(&place);
@@ -98,15 +98,14 @@ impl<C: Cuda, P: Process> SameHost<C, P> {
             Ok(member) => member,
             Err(trouble) => return (self.refused(trouble), Comm::NONE),
         };
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (is_aborted, words) = (AtomicBool::new(false), Mutex::default());
         let place = Place { member: Mutex::new(Some(member)), is_aborted, words };
-        lock(&self.comms).insert(number, Arc::new(place));
-        (self.settle(Comm::new(number)), Comm::new(number))
+        let comm = Comm::new(self.comms.enter(place));
+        (self.settle(comm), comm)
     }
 
     fn refused(&self, trouble: Trouble) -> Status {
-        *lock(&self.words) = trouble.words;
+        *locked(&self.words) = trouble.words;
         trouble.status
     }
 
@@ -131,7 +130,7 @@ impl<C: Cuda, P: Process> SameHost<C, P> {
             Ok(call) => call,
             Err(status) => return status,
         };
-        if let Some(group) = lock(&self.groups).get_mut(&thread::current().id()) {
+        if let Some(group) = locked(&self.groups).get_mut(&thread::current().id()) {
             group.calls.push((on, call));
             return Status::SUCCESS;
         }
@@ -155,7 +154,7 @@ impl<C: Cuda, P: Process> SameHost<C, P> {
 
     /// Ends a communicator that is in nobody's hands, in the time that others need who end theirs too. Its memory stays taken where one does not.
     fn end(&self, place: &Place<C>) {
-        let Some(mut member) = lock(&place.member).take() else { return };
+        let Some(mut member) = locked(&place.member).take() else { return };
         if member.phase == Phase::Left {
             return;
         }
@@ -182,8 +181,8 @@ impl<C: Cuda, P: Process> Nccl for SameHost<C, P> {
     }
 
     fn last_error(&self, comm: Option<Comm>) -> String {
-        let place = comm.and_then(|comm| lock(&self.comms).get(&comm.number()).cloned());
-        place.map_or_else(|| lock(&self.words).clone(), |place| lock(&place.words).clone())
+        let place = comm.and_then(|comm| self.comms.find(comm.number()));
+        place.map_or_else(|| locked(&self.words).clone(), |place| locked(&place.words).clone())
     }
 
     fn unique_id(&self) -> Result<UniqueId, Status> {
@@ -250,20 +249,20 @@ impl<C: Cuda, P: Process> Nccl for SameHost<C, P> {
     }
 
     fn abort(&self, comm: Comm) -> Status {
-        let Some(place) = lock(&self.comms).remove(&comm.number()) else { return Status::INVALID_ARGUMENT };
+        let Some(place) = self.comms.take(comm.number()) else { return Status::INVALID_ARGUMENT };
         place.is_aborted.store(true, Ordering::Release);
         self.end(&place);
         Status::SUCCESS
     }
 
     fn group_start(&self) -> Status {
-        lock(&self.groups).entry(thread::current().id()).or_default().depth += 1;
+        locked(&self.groups).entry(thread::current().id()).or_default().depth += 1;
         Status::SUCCESS
     }
 
     fn group_end(&self) -> Status {
         let calls = {
-            let mut groups = lock(&self.groups);
+            let mut groups = locked(&self.groups);
             let Some(group) = groups.get_mut(&thread::current().id()) else { return Status::INVALID_USAGE };
             group.depth -= 1;
             if group.depth > 0 {
@@ -325,12 +324,8 @@ impl<C: Cuda, P: Process> Nccl for SameHost<C, P> {
 
 impl<C, P> fmt::Debug for SameHost<C, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SameHost with {} communicators, pieces of {} bytes", lock(&self.comms).len(), self.piece)
+        write!(f, "SameHost with {} communicators, pieces of {} bytes", self.comms.len(), self.piece)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A rank in our numbers; one that cannot be is refused as one that is too high.

@@ -3,14 +3,13 @@
 use std::panic::Location;
 
 use phalanx_core::reduce::{Factor, combine, scale};
-use phalanx_core::{DType, ReduceOp};
 
 use super::comm::{Kind, Part};
 use super::fault::Fault;
 use super::finding::Finding;
 use super::memory::User;
 use super::stage::State;
-use crate::api::{CudaCode, DataType, RedOp, Scalar, Span, Transfer};
+use crate::api::{CudaCode, RedOp, Scalar, Span, Transfer};
 
 impl State {
     /// A piece of work has come to the head of its stream.
@@ -102,7 +101,7 @@ impl State {
         let hangs =
             |part: &Part| part.kind != first.kind || part.byte_len() != first.byte_len() || part.other != first.other;
         let differs =
-            |part: &Part| hangs(part) || part.what.dtype != first.what.dtype || kind_of(part.op) != kind_of(first.op);
+            |part: &Part| hangs(part) || part.what.dtype != first.what.dtype || part.op.reduce() != first.op.reduce();
         let Some(&(rank, part)) =
             parts.iter().find(|(_, part)| hangs(part)).or_else(|| parts.iter().find(|(_, part)| differs(part)))
         else {
@@ -198,7 +197,7 @@ impl State {
         };
         let handle = self.engine.comms.handle(self.engine.comms.fused[id].handle);
         let created = handle.and_then(|handle| handle.ops.get(index).copied().flatten());
-        let (Some((scalar, dtype)), Some(ours)) = (created, dtype_of(part.what.dtype)) else { return bytes };
+        let (Some((scalar, dtype)), Some(ours)) = (created, part.what.dtype.element()) else { return bytes };
         let element = match scalar {
             Scalar::Host(bytes) => bytes[..dtype.byte_len().unwrap_or(8)].to_vec(),
             Scalar::Device(span) => self.take(id, part, span),
@@ -258,8 +257,8 @@ impl Part {
 
     fn joined(&self, parts: Vec<&[u8]>) -> Vec<u8> {
         let mut into = vec![0; self.byte_len()];
-        if let Some(dtype) = dtype_of(self.what.dtype) {
-            let _ = combine(kind_of(self.op), dtype, &mut into, &parts);
+        if let Some(dtype) = self.what.dtype.element() {
+            let _ = combine(self.op.reduce(), dtype, &mut into, &parts);
         }
         into
     }
@@ -271,34 +270,5 @@ impl Part {
     }
 }
 
-/// Our type for a type of NCCL.
-pub(super) fn dtype_of(dtype: DataType) -> Option<DType> {
-    Some(match dtype {
-        DataType::I8 => DType::I8,
-        DataType::U8 => DType::U8,
-        DataType::I32 => DType::I32,
-        DataType::U32 => DType::U32,
-        DataType::I64 => DType::I64,
-        DataType::U64 => DType::U64,
-        DataType::F16 => DType::F16,
-        DataType::F32 => DType::F32,
-        DataType::F64 => DType::F64,
-        DataType::BF16 => DType::BF16,
-        _ => return None,
-    })
-}
-
-/// Our reduction for one of NCCL.
-fn kind_of(op: RedOp) -> ReduceOp {
-    match op {
-        RedOp::SUM => ReduceOp::Sum,
-        RedOp::PRODUCT => ReduceOp::Product,
-        RedOp::MAX => ReduceOp::Max,
-        RedOp::MIN => ReduceOp::Min,
-        RedOp::AVG => ReduceOp::Avg,
-        _ => ReduceOp::PreMulSum,
-    }
-}
-
 /// The number of the first reduction that a communicator creates.
-pub(super) const FIRST_CREATED: usize = 5;
+pub(super) const FIRST_CREATED: usize = RedOp::FIRST_CREATED as usize;

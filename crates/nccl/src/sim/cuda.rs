@@ -376,10 +376,10 @@ impl Cuda for SimCuda {
 
     fn export_event(&self, event: Event) -> Result<Shared, CudaCode> {
         let state = self.call()?;
-        let is_own = self.event(&state, event)?.origin.is_none();
-        let is_shared = self.event(&state, event)?.kind == EventKind::Interprocess;
+        let known = self.event(&state, event)?;
+        let is_lendable = known.origin.is_none() && known.kind == EventKind::Interprocess;
         let bytes = [event.number().to_le_bytes(), [0; 8]].concat();
-        if is_own && is_shared { Ok(Shared(bytes)) } else { Err(CudaCode::INVALID_HANDLE) }
+        if is_lendable { Ok(Shared(bytes)) } else { Err(CudaCode::INVALID_HANDLE) }
     }
 
     fn import_event(&self, device: Device, shared: &Shared) -> Result<Event, CudaCode> {

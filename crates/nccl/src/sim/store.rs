@@ -45,7 +45,8 @@ impl Home for SimStore {
         let (verb, until) = (request.verb(), self.stage.enter(self.rank).now + timeout);
         loop {
             let seen = self.changed.count();
-            // Whoever reads what is written here comes after whoever wrote it, even before that one rings.
+            // Whoever reads what is written here comes after whoever wrote it, even before that one rings: what is known goes into the bell
+            // before the table is asked, and is taken from its count after.
             self.changed.tell();
             if let Some(answer) = self.try_ask(&request) {
                 self.changed.count();

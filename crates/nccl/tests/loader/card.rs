@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use phalanx_core::DType;
-use phalanx_nccl::api::{Argument, Cuda, Device, Encoding, KernelId, Span, Stream};
+use phalanx_nccl::api::{Argument, Cuda, Device, KernelId, RedOp, Span, Stream};
 use phalanx_nccl::group::{DeviceBuffer, PinnedBuffer};
 use phalanx_nccl::kernels::{
     Carry, Factor, Fold, Join, Measure, Multiply, Norm, Plan, Stretch, Way, carry, fold, join, measure, multiply, norm,
@@ -100,6 +100,13 @@ struct Card {
 }
 
 impl Card {
+    fn new() -> Card {
+        let cuda = Arc::new(CudaDriver::open(&Search::new()).expect("the driver"));
+        Program::new().load(&cuda, DEVICE).expect("kernels");
+        let stream = cuda.create_stream(DEVICE, false).expect("a stream");
+        Card { cuda, stream }
+    }
+
     fn put(&self, bytes: &[u8]) -> DeviceBuffer<CudaDriver> {
         let memory = DeviceBuffer::new(&self.cuda, DEVICE, bytes.len()).expect("memory");
         let host = PinnedBuffer::new(&self.cuda, bytes.len()).expect("memory");
@@ -139,10 +146,7 @@ fn is_near(got: &[u8], wanted: &[u8], p: f64) -> bool {
 #[test]
 #[ignore = "needs a card"]
 fn norms_are_equal_to_their_twins_on_a_card() {
-    let cuda = Arc::new(CudaDriver::open(&Search::new()).expect("the driver"));
-    Program::new().load(&cuda, DEVICE).expect("kernels");
-    let stream = cuda.create_stream(DEVICE, false).expect("a stream");
-    let card = Card { cuda, stream };
+    let card = Card::new();
     let mut random = fastrand::Rng::with_seed(6);
     for (dtype, p) in TYPES.into_iter().flat_map(|dtype| [1.0, 2.0, 3.0, f64::INFINITY].map(|p| (dtype, p))) {
         let (list, [byte_len, _]) = stretches(&mut random, dtype, dtype);
@@ -179,15 +183,11 @@ fn norms_are_equal_to_their_twins_on_a_card() {
 #[test]
 #[ignore = "needs a card"]
 fn elements_joined_on_a_card_are_those_of_the_twin() {
-    let cuda = Arc::new(CudaDriver::open(&Search::new()).expect("the driver"));
-    Program::new().load(&cuda, DEVICE).expect("kernels");
-    let stream = cuda.create_stream(DEVICE, false).expect("a stream");
-    let card = Card { cuda, stream };
+    let card = Card::new();
     let mut random = fastrand::Rng::with_seed(7);
-    let types = [DType::I8, DType::U8, DType::I32, DType::U32, DType::I64, DType::U64, DType::F16, DType::F32];
-    for dtype in types.into_iter().chain([DType::F64, DType::BF16]) {
-        let kernel = Join::kernel(Encoding::moved(dtype).dtype).expect("a kernel");
-        for way in [Way::Sum, Way::Product, Way::Max, Way::Min, Way::Avg] {
+    for (number, dtype) in Join::types() {
+        let kernel = Join::kernel(number).expect("a kernel");
+        for way in [RedOp::SUM, RedOp::PRODUCT, RedOp::MAX, RedOp::MIN, RedOp::AVG].map(Way::Own) {
             let (parts, count) = (random.usize(1..=8), random.usize(1..50_000));
             let given: Vec<Vec<u8>> =
                 (0..parts).map(|_| numbers(&mut random, count * dtype.byte_len(), dtype)).collect();
@@ -197,11 +197,10 @@ fn elements_joined_on_a_card_are_those_of_the_twin() {
             let launch = Join { into: into.span(), parts: &spans, way, count };
             let processors = card.cuda.device_info(DEVICE).expect("a device").multiprocessors;
             let arguments = launch.arguments();
-            card.cuda.launch(kernel, launch.grid(processors), &arguments, stream).expect("launched");
-            let Argument::Number(number) = arguments[11] else { panic!("a way") };
+            card.cuda.launch(kernel, launch.grid(processors), &arguments, card.stream).expect("launched");
             let mut wanted = vec![0; count * dtype.byte_len()];
             let slices: Vec<&[u8]> = given.iter().map(Vec::as_slice).collect();
-            assert!(join(kernel, &mut wanted, &slices, &[], [parts as u64, count as u64, number, 0]));
+            assert!(join(kernel, &mut wanted, &slices, &[], [parts as u64, count as u64, way.number(), 0]));
             assert!(card.read(&into) == wanted, "{dtype}, {way:?}: {parts} parts of {count}");
         }
     }

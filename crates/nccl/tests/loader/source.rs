@@ -6,7 +6,7 @@ use std::process::Command;
 
 use half::{bf16, f16};
 use phalanx_core::DType;
-use phalanx_nccl::api::{Argument, DataType, Encoding, Scalar};
+use phalanx_nccl::api::{RedOp, Scalar};
 use phalanx_nccl::kernels::{Join, Measure, Multiply, Plan, Stretch, Way, fold, join, measure, multiply, norm};
 
 use crate::stub::{Stub, directory};
@@ -128,25 +128,13 @@ fn elements_joined_by_the_source_of_devices_are_those_of_the_twin() {
     // SAFETY: the type of this function.
     let launch: Launch = unsafe { stub.function("threads_launch") };
     let mut random = fastrand::Rng::with_seed(9);
-    let ways = [Way::Sum, Way::Product, Way::Max, Way::Min, Way::Avg, Way::Scale(Scalar::Host([0; 8]))];
-    let types = [
-        DType::I8,
-        DType::U8,
-        DType::I32,
-        DType::U32,
-        DType::I64,
-        DType::U64,
-        DType::F16,
-        DType::F32,
-        DType::F64,
-        DType::BF16,
-    ];
-    for (dtype, way) in types.into_iter().flat_map(|dtype| ways.map(|way| (dtype, way))) {
+    let own = [RedOp::SUM, RedOp::PRODUCT, RedOp::MAX, RedOp::MIN, RedOp::AVG].map(Way::Own);
+    let ways = own.into_iter().chain([Way::Scale(Scalar::Host([0; 8]))]);
+    for ((number, dtype), way) in Join::types().flat_map(|of_type| ways.clone().map(move |way| (of_type, way))) {
         let is_scaled = matches!(way, Way::Scale(_));
         if is_scaled && dtype.class() != phalanx_core::Class::Float {
             continue;
         }
-        let DataType(number) = Encoding::moved(dtype).dtype;
         for (parts, shift) in
             [(1, 0), (1, 1), (2, 0), (3, 1), (8, 0), (8, 1)].into_iter().filter(|one| !is_scaled || one.0 == 1)
         {
@@ -168,16 +156,15 @@ fn elements_joined_by_the_source_of_devices_are_those_of_the_twin() {
             let mut words = vec![place(&mut into)];
             words.extend(lying.iter_mut().map(place));
             words.resize(9, 0);
-            let way_of = Join { into: phalanx_nccl::api::Span::EMPTY, parts: &[], way, count: 0 }.arguments();
-            let Some(Argument::Number(way)) = way_of.get(11) else { panic!("a way") };
+            let way = way.number();
             let mut bits = [0; 8];
             bits[..width].copy_from_slice(&factor);
-            let numbers = [parts as u64, count as u64, *way, u64::from_le_bytes(bits)];
+            let numbers = [parts as u64, count as u64, way, u64::from_le_bytes(bits)];
             words.extend([numbers[0], numbers[1], numbers[2], 0, numbers[3]]);
             // SAFETY: a kernel that there is, and its arguments: memory of so many elements each.
-            unsafe { launch(JOINS + number, 2, words.as_ptr()) };
+            unsafe { launch(JOINS + number.0, 2, words.as_ptr()) };
             let mut wanted = vec![0; count * width];
-            let kernel = Join::kernel(DataType(number)).expect("a kernel");
+            let kernel = Join::kernel(number).expect("a kernel");
             let slices: Vec<&[u8]> = given.iter().map(Vec::as_slice).collect();
             assert!(join(kernel, &mut wanted, &slices, &[], numbers));
             let got = &into.0[into.1..][..count * width];

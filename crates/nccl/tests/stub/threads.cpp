@@ -22,7 +22,6 @@ static void __syncthreads() { pthread_barrier_wait(&all_come); }
 #define __global__
 #define __shared__ static
 #define __noinline__
-#define __forceinline__
 #define __launch_bounds__(THREADS)
 
 template <class To, class From> static To same_bits(From from) {

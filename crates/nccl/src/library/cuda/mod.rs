@@ -17,11 +17,11 @@ use rustc_hash::FxHashMap;
 
 use self::memory::Memory;
 use self::table::{Functions, Opaque};
-use super::register::{Register, locked};
 use super::search::{Search, Wanted};
 use super::shared::SharedObject;
 use super::table::Foreign;
 use crate::api::{CudaCode, Device, KernelId, Span};
+use crate::register::{Register, locked};
 
 use self::order::RawEvent;
 pub(super) use self::order::RawStream;

@@ -13,7 +13,7 @@ use crate::api::{
     Comm, CommConfig, DataType, Device, Growth, MemoryStat, Nccl, RedOp, Registration, Route, Scalar, Span, Status,
     Transfer, UniqueId, Version, Window,
 };
-use crate::library::register::locked;
+use crate::register::locked;
 
 impl Nccl for NcclLibrary {
     fn version(&self) -> Result<Version, Status> {

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use rustc_hash::FxHashMap;
 
 use crate::api::{CommConfig, Version};
-use crate::library::register::locked;
+use crate::register::locked;
 
 /// The configuration in memory.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use super::table::Opaque;
 use crate::api::{Comm, Device};
-use crate::library::register::locked;
+use crate::register::locked;
 
 /// A place that the library writes to.
 #[derive(Clone, Copy, Debug)]

@@ -17,11 +17,11 @@ use self::image::Names;
 use self::member::{Known, Member};
 use self::table::Functions;
 use super::cuda::CudaDriver;
-use super::register::Register;
 use super::search::{Search, Wanted};
 use super::shared::SharedObject;
 use super::table::Absent;
 use crate::api::{Device, Status, Version};
+use crate::register::Register;
 
 /// NCCL as it is installed.
 ///

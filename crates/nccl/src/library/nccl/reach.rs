@@ -10,8 +10,8 @@ use super::refusal::Refusal;
 use super::table::Opaque;
 use crate::api::{Comm, CommConfig, DataType, Device, Route, Span, Status, Stream};
 use crate::library::cuda::RawStream;
-use crate::library::register::Register;
 use crate::library::table::Foreign;
+use crate::register::Register;
 
 /// A function that takes a communicator.
 type OfComm = Foreign<unsafe extern "C" fn(Opaque) -> c_int>;
