@@ -115,6 +115,10 @@ class Deaths(unittest.TestCase):
                     self.assertEqual(ranks, [ODD], message)
                     self.assertLess(took, STOPPED_FOR + LATE, message)
 
+    def test_a_rank_killed_in_backward_is_named_by_ddp(self):
+        told = on_ranks(2, death_in_backward, dying=(ODD,))
+        self.assertIn(f"rank {ODD} is dead", told[0])
+
     def die(self, asynchronous: bool, options):
         with tempfile.TemporaryDirectory() as scratch:
             told = on_ranks(SIZE, death, asynchronous, f"file://{scratch}/again", options=options, dying=(ODD,))
@@ -145,6 +149,19 @@ def death(rank: int, size: int, asynchronous: bool, again: str) -> tuple:
     dist.all_reduce(data)
     assert data.item() == 2
     return told
+
+
+def death_in_backward(rank: int, size: int) -> str:
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+    for step in range(3):
+        loss = model(torch.ones(2, 64)).sum()
+        if rank == ODD and step == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            return str(error)
+    raise AssertionError("nobody was missing")
 
 
 def stop(rank: int, size: int) -> tuple:

@@ -33,23 +33,6 @@ class Tensors(unittest.TestCase):
         on_ranks(2, scaled)
 
 
-class Works(unittest.TestCase):
-    def test_a_future_ends_with_the_tensors(self):
-        on_ranks(2, futures)
-
-    def test_a_future_of_a_mistake_ends_with_its_error(self):
-        on_ranks(2, failed_future)
-
-    def test_many_works_end_in_any_order_of_waiting(self):
-        on_ranks(2, many)
-
-    def test_a_message_from_anybody_says_from_whom(self):
-        on_ranks(3, anybody)
-
-    def test_operations_are_seen_by_the_profiler(self):
-        on_ranks(2, profiled)
-
-
 class Refusals(unittest.TestCase):
     def test_what_cannot_be_done_is_said_and_the_group_goes_on(self):
         on_ranks(2, refusals)
@@ -137,63 +120,6 @@ def scaled(rank: int, size: int) -> None:
     assert data.tolist() == [5.0] * 3
 
 
-def futures(rank: int, size: int) -> None:
-    data = torch.full((100,), rank + 1.0)
-    future = dist.all_reduce(data, async_op=True).get_future()
-    doubled = future.then(lambda ended: ended.value()[0] * 2)
-    assert (doubled.wait() == 6).all()
-    outputs = [torch.zeros(2) for _ in range(size)]
-    work = dist.all_gather(outputs, torch.full((2,), float(rank)), async_op=True)
-    assert work.get_future() is work.get_future()
-    work.get_future().wait()
-    assert work.wait() and work.is_completed() and work.is_success()
-    assert [output.tolist() for output in outputs] == [[0, 0], [1, 1]]
-
-
-def failed_future(rank: int, size: int) -> None:
-    work = dist.all_reduce(torch.ones(4 + rank), async_op=True)
-    try:
-        work.get_future().wait()
-    except Exception as error:
-        assert "count" in str(error), error
-    else:
-        raise AssertionError("a mistake without an error")
-    assert isinstance(work.exception(), dist.DistBackendError) and not work.is_success()
-
-
-def many(rank: int, size: int) -> None:
-    data = [torch.full((1 + each,), rank + 1.0) for each in range(200)]
-    works = [dist.all_reduce(each, async_op=True) for each in data]
-    told = [works[each].get_future() for each in range(0, 200, 3)]
-    for work in reversed(works):
-        work.wait()
-    for future in told:
-        future.wait()
-    assert all((each == 3).all() for each in data)
-
-
-def anybody(rank: int, size: int) -> None:
-    if rank:
-        dist.send(torch.full((3,), float(rank)), 0, tag=5)
-        return
-    heard = set()
-    for _ in range(2):
-        data = torch.zeros(3)
-        work = dist.irecv(data, tag=5)
-        work.wait()
-        assert data.tolist() == [work.source_rank()] * 3
-        heard.add(work.source_rank())
-    assert heard == {1, 2}
-
-
-def profiled(rank: int, size: int) -> None:
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        dist.all_reduce(torch.ones(4))
-        dist.all_gather([torch.ones(2)] * size, torch.ones(2), async_op=True).wait()
-    seen = {event.name for event in profile.events()}
-    assert {"phalanx:all_reduce", "phalanx:all_gather"} <= seen, seen
-
-
 def refusals(rank: int, size: int) -> None:
     group = dist.group.WORLD
     for call, words in [
@@ -206,6 +132,14 @@ def refusals(rank: int, size: int) -> None:
         (
             lambda: dist.reduce_scatter_tensor(torch.ones(2), torch.ones(5)),
             "input has 5 elements, must have 2 times the 2",
+        ),
+        (
+            lambda: dist.all_gather_into_tensor(torch.ones(4, dtype=torch.float16), torch.ones(2).bfloat16()),
+            "all_gather_into_tensor: tensors have dtypes torch.float16 and torch.bfloat16, must have one",
+        ),
+        (
+            lambda: dist.reduce_scatter_tensor(torch.ones(2), torch.ones(4, dtype=torch.int32)),
+            "reduce_scatter_tensor: tensors have dtypes torch.float32 and torch.int32, must have one",
         ),
         (
             lambda: dist.all_gather([torch.ones(2)], torch.ones(2)),

@@ -6,6 +6,7 @@ import unittest
 
 import torch
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powerSGD
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
@@ -27,6 +28,10 @@ class Training(unittest.TestCase):
 
     def test_hsdp_in_a_world_of_four(self):
         self.compare("hsdp", 4)
+
+    def test_ddp_with_a_hook_that_waits_in_its_callbacks(self):
+        weights = on_ranks(2, train_compressed)
+        self.assertEqual(weights[0], weights[1])
 
     def compare(self, mode: str, size: int):
         ours = on_ranks(size, train, mode)
@@ -90,6 +95,19 @@ def train(rank: int, size: int, mode: str) -> list[float]:
         optimizer.zero_grad(set_to_none=True)
         losses.append(loss.item())
     return losses
+
+
+def train_compressed(rank: int, size: int) -> list[list[float]]:
+    torch.manual_seed(0)
+    model = nn.parallel.DistributedDataParallel(nn.Linear(64, 64))
+    state = powerSGD.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2, min_compression_rate=1)
+    model.register_comm_hook(state, powerSGD.powerSGD_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(5):
+        model(torch.full((2, 64), float(rank + step))).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.module.weight.tolist()
 
 
 if __name__ == "__main__":

@@ -115,6 +115,7 @@ class ProcessGroup(dist.ProcessGroup):
                 f"phalanx: all_gather_into_tensor: output has {output.numel()} elements, "
                 f"must have {size} times the {input.numel()} of the input"
             )
+        check_same_dtype("all_gather_into_tensor", [output, input])
         flat, source = contiguous("all_gather", output), contiguous("all_gather", input)
         return self._together([self._gathered(flat, source, source.numel(), opts, _back(output, flat))], [output])
 
@@ -175,6 +176,7 @@ class ProcessGroup(dist.ProcessGroup):
                 f"phalanx: reduce_scatter_tensor: input has {input.numel()} elements, "
                 f"must have {size} times the {output.numel()} of the output"
             )
+        check_same_dtype("reduce_scatter_tensor", [output, input])
         source = contiguous("reduce_scatter", input)
         return self._together([self._reduce_scattered(output, source, output.numel(), opts)], [output])
 

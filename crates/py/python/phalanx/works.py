@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
@@ -53,9 +54,10 @@ class Work(dist.Work):
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         millis = milliseconds(timeout)
+        until = None if millis is None else time.monotonic() + millis / 1000
         try:
             for part in self._parts:
-                if not part.wait(millis):
+                if not part.wait(_millis_until(until)):
                     raise dist.DistBackendError(f"phalanx: Timed out waiting {millis}ms for an operation under way")
         except _native.Error as error:
             self._failure = translated(error)
@@ -65,8 +67,11 @@ class Work(dist.Work):
         return True
 
     def get_future(self) -> torch.futures.Future:
+        """What ends with the outputs, or with an error that C++ sees as one too: it has the words, and `exception` the kind and the ranks."""
         if self._future is None:
-            self._future = torch.futures.Future()
+            ends = torch.futures.Future()
+            # An exception that is set from Python is a value to C++, which takes it for tensors; one that a callback raises is an error.
+            self._future = ends.then(self._outcome)
             left = len(self._parts)
 
             def ended(error: _native.Error | None) -> None:
@@ -75,26 +80,30 @@ class Work(dist.Work):
                 if error is not None and self._failure is None:
                     self._failure = translated(error)
                 if left == 0:
-                    self._fulfil()
+                    ends.set_result(None)
 
             for part in self._parts:
                 part.then(ended)
             if not self._parts:
-                self._fulfil()
+                ends.set_result(None)
         return self._future
 
     def is_completed(self) -> bool:
-        return all(part.is_done() for part in self._parts)
-
-    def is_success(self) -> bool:
-        return self.is_completed() and self.exception() is None
-
-    def exception(self) -> BaseException | None:
-        if self._failure is None and self.is_completed():
+        """Whether all has ended; then the outputs are what they are to be, without a call of `wait`."""
+        if not all(part.is_done() for part in self._parts):
+            return False
+        if self._failure is None:
             try:
                 self.wait()
-            except dist.DistBackendError as error:
+            except Exception as error:
                 self._failure = error
+        return True
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self._failure is None
+
+    def exception(self) -> BaseException | None:
+        self.is_completed()
         return self._failure
 
     def synchronize(self) -> None:
@@ -116,18 +125,17 @@ class Work(dist.Work):
 
     _source_rank = source_rank
 
-    def _fulfil(self) -> None:
-        """Ends the future, on the thread that tells of ends."""
+    def _outcome(self, _ends: torch.futures.Future) -> list:
+        """What the future ends with, on the thread that tells of ends."""
         try:
             if self._failure is None:
                 self._settle()
         except Exception as error:
             self._failure = error
-        if self._failure is None:
-            self._future.set_result(self._outputs)
-        else:
+        if self._failure is not None:
             _UNDER_WAY.discard(self)
-            self._future.set_exception(self._failure)
+            raise self._failure
+        return self._outputs
 
     def _settle(self) -> None:
         """Does what is left to do, once."""
@@ -144,6 +152,10 @@ def milliseconds(timeout: timedelta | None) -> int | None:
     if timeout is None or timeout <= _NONE:
         return None
     return max(1, round(timeout.total_seconds() * 1000))
+
+
+def _millis_until(until: float | None) -> int | None:
+    return None if until is None else max(0, round((until - time.monotonic()) * 1000))
 
 
 IS_BEFORE_2_7 = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 7)
