@@ -121,6 +121,7 @@ impl Strategy for Ddp {
 
     fn zero_gradients(&mut self) {
         self.own.zero_gradients();
+        self.buckets.iter_mut().for_each(Buckets::zero_gradients);
         self.came.fill(false);
     }
 

@@ -184,7 +184,7 @@ impl Model {
         self.strategy.clip(most)
     }
 
-    /// Drops all gradients.
+    /// Drops all gradients, those as well that stayed on this rank for a later backward.
     pub fn zero_gradients(&mut self) {
         self.strategy.zero_gradients();
     }

@@ -82,7 +82,7 @@ pub trait Strategy: Any {
     /// Multiplies all gradients such that their norm over all ranks is at most this; the norm before.
     fn clip(&mut self, most: f64) -> Result<f64>;
 
-    /// Drops all gradients.
+    /// Drops all gradients, those as well that wait on this rank to be exchanged.
     fn zero_gradients(&mut self);
 
     /// The names of trained parameters that got no gradient.

@@ -2,8 +2,9 @@
 
 use candle_core::{CpuStorage, DType, Device, Module, Result, Storage, Tensor, Var};
 use phalanx_candle::ops::linear;
-use phalanx_candle::{AdamW, Ddp, Error, FullyShard, Model, Optimizer, Policy, Sgd, Single, Strategy, Unit};
+use phalanx_candle::{AdamW, Ddp, Error, FullyShard, Groups, Model, Optimizer, Policy, Sgd, Single, Strategy, Unit};
 use phalanx_comm::Threads;
+use phalanx_core::Group;
 
 struct Layer {
     weight: Var,
@@ -62,6 +63,50 @@ fn what_no_gradient_reaches_is_named_and_stays() {
     let sharded = |group| check(FullyShard::new(group, Policy::default()), Sgd::new());
     Threads::new(2).run(sharded).expect("a world");
     Threads::new(2).run(|group| check(Ddp::new(group), Sgd::new())).expect("a world");
+}
+
+/// The gradients of this rank's parts after one backward, before which another one was given up whose gradients `wait` on this rank.
+fn gradients(strategy: impl Strategy, rank: usize, wait: impl Fn(&mut Model, bool), gives_up: bool) -> Vec<Vec<f32>> {
+    let mut model = Model::new(units().0, strategy).expect("a model");
+    let pass = |model: &mut Model, by: f64| {
+        let x = Tensor::full(by as f32, (2, 5), &Device::Cpu).expect("an input");
+        let loss = model.forward(&x).and_then(|output| Ok(output.sqr()?.mean_all()?)).expect("a loss");
+        model.backward(&loss).expect("backward");
+    };
+    if gives_up {
+        wait(&mut model, true);
+        (0..2).for_each(|_| pass(&mut model, 100.0));
+        model.zero_gradients();
+        wait(&mut model, false);
+    }
+    pass(&mut model, 1.0 + rank as f64);
+    let mut all = vec![];
+    model.update(|_, _, gradient| all.push(gradient.unwrap_or_default().to_vec())).expect("gradients");
+    all
+}
+
+#[test]
+fn gradients_of_a_backward_that_is_given_up_leave_nothing_behind() {
+    fn check<S: Strategy>(rank: usize, strategy: impl Fn() -> S, wait: impl Fn(&mut Model, bool)) {
+        let wanted = gradients(strategy(), rank, &wait, false);
+        assert!(wanted.iter().flatten().any(|slope| *slope != 0.0));
+        assert_eq!(gradients(strategy(), rank, &wait, true), wanted);
+    }
+    let stay = |model: &mut Model, waits: bool| model.set_sync(!waits);
+    check(0, Single::new, stay);
+    Threads::new(2).run(|group| check(group.rank(), || Ddp::new(group.clone()), stay)).expect("a world");
+    let sharded = |group: &Group| FullyShard::new(group.clone(), Policy::default());
+    Threads::new(2).run(|group| check(group.rank(), || sharded(&group), stay)).expect("a world");
+    // Two replicas that one rank each holds.
+    let replicated = |group: &Group| {
+        let alone = Threads::new(1).groups().expect("a world").remove(0);
+        FullyShard::new(Groups::new(alone).replicate(group.clone()), Policy::default())
+    };
+    let stay_apart = |model: &mut Model, waits: bool| {
+        let engine = model.strategy_mut().and_then(FullyShard::engine).expect("the engine");
+        engine.set_all_reduce(!waits);
+    };
+    Threads::new(2).run(|group| check(group.rank(), || replicated(&group), stay_apart)).expect("a world");
 }
 
 #[test]

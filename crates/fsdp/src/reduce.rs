@@ -110,6 +110,20 @@ impl Means<'_> {
     }
 }
 
+/// Drops all gradients of a unit, those that wait on this rank as well. What is on its way arrives, because other ranks take part in it,
+/// and is dropped then.
+pub(crate) fn forget(unit: &mut Unit, arena: &mut Arena) {
+    for index in 0..unit.spec.params.len() {
+        if let Some(gradient) = unit.take_gradient(index) {
+            arena.free(Class::Gradients, gradient);
+        }
+    }
+    for waiting in [unit.accumulated.take(), unit.partial.take()].into_iter().flatten() {
+        arena.give(Class::Accumulated, waiting);
+    }
+    unit.is_given_up = !matches!(unit.reducing, Reducing::Nothing);
+}
+
 /// Begins to reduce these gradients and those that waited.
 pub(crate) fn begin(unit: &mut Unit, number: usize, gradients: &[Gradient<'_>], means: &mut Means<'_>) -> Result<()> {
     let row = &unit.layout.reduce;
@@ -161,7 +175,7 @@ pub(crate) fn end_scatter(unit: &mut Unit, number: usize, means: &mut Means<'_>)
 
 /// Keeps this rank's row for the next reduction.
 pub(crate) fn keep_partial(unit: &mut Unit, means: &mut Means<'_>) -> Result<()> {
-    if let Reducing::Scattered(buffer, start) = std::mem::take(&mut unit.reducing) {
+    if let Some((buffer, start)) = arrived(unit, means) {
         let row = &unit.layout.reduce;
         let dtype = row.dtype.unwrap_or(DType::F32);
         let own = &buffer.as_bytes()[start..start + row.byte_len];
@@ -209,7 +223,7 @@ pub(crate) fn end_all_reduce(unit: &mut Unit, means: &mut Means<'_>) -> Result<(
 
 /// Adds this rank's reduced row to the gradients of its shards, in their own type.
 pub(crate) fn finish(unit: &mut Unit, means: &mut Means<'_>) -> Result<()> {
-    let Reducing::Scattered(mut buffer, start) = std::mem::take(&mut unit.reducing) else { return Ok(()) };
+    let Some((mut buffer, start)) = arrived(unit, means) else { return Ok(()) };
     let (row, rank) = (&unit.layout.reduce, means.groups.shard.rank());
     let dtype = row.dtype.unwrap_or(DType::F32);
     let own = &mut buffer.as_bytes_mut()[start..start + row.byte_len];
@@ -235,6 +249,16 @@ pub(crate) fn finish(unit: &mut Unit, means: &mut Means<'_>) -> Result<()> {
     }
     means.arena.give(Class::Reducing, buffer);
     Ok(())
+}
+
+/// What was reduced, and where this rank's row begins in it; nothing where that was given up meanwhile.
+fn arrived(unit: &mut Unit, means: &mut Means<'_>) -> Option<(Buffer, usize)> {
+    let Reducing::Scattered(buffer, start) = std::mem::take(&mut unit.reducing) else { return None };
+    if std::mem::take(&mut unit.is_given_up) {
+        means.arena.give(Class::Reducing, buffer);
+        return None;
+    }
+    Some((buffer, start))
 }
 
 /// Writes each gradient as a piece for each rank, cast and padded with zeros. What is there already is added to, unless it is of no

@@ -14,6 +14,7 @@ use crate::layout::{Division, Terms, UnitLayout};
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::options::{Policy, Reshard};
+use crate::reduce;
 use crate::spec::{Param, ParamSpec, UnitSpec};
 use crate::trace::{Trace, Traced};
 use crate::unit::Unit;
@@ -173,15 +174,10 @@ impl Sharded {
         Ok(self.units[param.unit].update(owner))
     }
 
-    /// Frees all gradients of shards, and forgets which parameters had one. Their memory is free for what forward keeps.
+    /// Frees all gradients of shards, and forgets which parameters had one. Their memory is free for what forward keeps. Gradients that
+    /// wait on this rank to be reduced, or are on their way, are dropped with them: the next backward begins from nothing.
     pub fn zero_gradients(&mut self) {
-        for unit in &mut self.units {
-            for index in 0..unit.spec.params.len() {
-                if let Some(gradient) = unit.take_gradient(index) {
-                    self.arena.free(crate::Class::Gradients, gradient);
-                }
-            }
-        }
+        self.units.iter_mut().for_each(|unit| reduce::forget(unit, &mut self.arena));
     }
 
     /// Trained parameters for which this rank's backward brought no gradient since gradients were last freed: cut off by mistake, or on

@@ -22,6 +22,8 @@ pub(crate) struct Unit {
     /// This rank's row in the smaller group.
     pub(crate) narrow: Option<Buffer>,
     pub(crate) reducing: Reducing,
+    /// Whether those that are being reduced are dropped once they are.
+    pub(crate) is_given_up: bool,
     /// The reduced row that replicas have not joined.
     pub(crate) partial: Option<Buffer>,
     /// Rows of gradients that were not reduced.
@@ -105,6 +107,7 @@ impl Unit {
             full: Full::Absent,
             narrow: None,
             reducing: Reducing::Nothing,
+            is_given_up: false,
             partial: None,
             accumulated: None,
             syncs: true,

@@ -51,6 +51,14 @@ impl Bucket {
         self.len * self.dtype.byte_len()
     }
 
+    /// Drops what there is of gradients.
+    pub(crate) fn forget(&mut self) {
+        // What no gradient comes for must count as zero.
+        self.rows.iter_mut().for_each(|rows| rows.as_bytes_mut().fill(0));
+        self.is_averaged = false;
+        self.waits.clear();
+    }
+
     /// Whether this backward has brought all of its gradients.
     pub(crate) fn is_complete(&self) -> bool {
         self.came.len() == self.params

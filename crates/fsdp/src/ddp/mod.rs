@@ -150,7 +150,7 @@ impl Ddp {
         (0..self.places.len()).filter(is_unused).collect()
     }
 
-    /// The averaged gradient of a parameter, until the next backward begins; none before there was one.
+    /// The averaged gradient of a parameter, until the next backward begins or gradients are dropped; none before there was one.
     ///
     /// # Errors
     ///
@@ -164,6 +164,11 @@ impl Ddp {
         }
         let bytes = bucket.rows.as_ref().filter(|_| bucket.is_averaged).map(Buffer::as_bytes);
         Ok(bytes.map(|bytes| slice(&bytes[place.range(bucket.dtype)])))
+    }
+
+    /// Drops all gradients, those that wait on this rank as well: the next backward begins from nothing. It is called between backwards.
+    pub fn zero_gradients(&mut self) {
+        self.buckets.iter_mut().for_each(Bucket::forget);
     }
 
     /// Whether the gradients of this backward travel. While they do not, they are summed up on this rank, and the next that travel take the

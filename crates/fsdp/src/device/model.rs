@@ -12,6 +12,7 @@ use super::deck::Deck;
 use super::edge::Edge;
 use super::groups::{DeviceGroups, Means};
 use super::pool::Pool;
+use super::reduce;
 use super::store::Update;
 use super::unit::Unit;
 use crate::agreement;
@@ -212,14 +213,14 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
         Ok(())
     }
 
-    /// Forgets all gradients of shards, once the program's stream is past them.
+    /// Forgets all gradients of shards, once the program's stream is past them. Gradients that wait on this rank to be reduced, or are on
+    /// their way, are dropped with them: the next backward begins from nothing.
     ///
     /// # Errors
     ///
     /// Those of the driver.
     pub fn zero_gradients(&mut self) -> Result<()> {
-        let Means { deck, pool, .. } = &mut self.means;
-        self.units.iter_mut().try_for_each(|unit| unit.store.forget((deck, pool)))
+        self.units.iter_mut().try_for_each(|unit| reduce::forget(unit, &mut self.means))
     }
 
     /// Waits on the host until all is done that is on the streams, and tells what failed.

@@ -92,6 +92,18 @@ pub(super) fn accumulate_full<N: Nccl, C: Cuda, P: Process>(
     Ok(())
 }
 
+/// Drops all gradients of a unit, those that wait on this rank as well. What is on its way arrives, because other ranks take part in it,
+/// and is dropped then.
+pub(super) fn forget<N: Nccl, C: Cuda, P: Process>(unit: &mut Unit<N, C, P>, means: &mut Means<N, C, P>) -> Result<()> {
+    let Means { deck, pool, .. } = means;
+    unit.store.forget((deck, pool))?;
+    for (waiting, stream) in [(unit.accumulated.take(), deck.compute), (unit.partial.take(), deck.take)] {
+        waiting.map_or(Ok(()), |block| pool.give(deck, Class::Accumulated, block, stream))?;
+    }
+    unit.is_given_up = !matches!(unit.reducing, Reducing::Nothing);
+    Ok(())
+}
+
 /// Begins to reduce these gradients and those that waited.
 pub(super) fn begin<N: Nccl, C: Cuda, P: Process>(
     unit: &mut Unit<N, C, P>,
@@ -146,7 +158,7 @@ pub(super) fn keep_partial<N: Nccl, C: Cuda, P: Process>(
     unit: &mut Unit<N, C, P>,
     means: &mut Means<N, C, P>,
 ) -> Result<()> {
-    let Reducing::Done(rows) = std::mem::take(&mut unit.reducing) else { return Ok(()) };
+    let Some(rows) = arrived(unit, means)? else { return Ok(()) };
     let own = own_row(unit, &rows, means)?.span();
     let Means { deck, pool, .. } = means;
     let stream = deck.take;
@@ -193,13 +205,26 @@ pub(super) fn begin_all_reduce<N: Nccl, C: Cuda, P: Process>(
 
 /// Adds this rank's reduced row to the gradients of its shards, in their own type.
 pub(super) fn finish<N: Nccl, C: Cuda, P: Process>(unit: &mut Unit<N, C, P>, means: &mut Means<N, C, P>) -> Result<()> {
-    let Reducing::Done(rows) = std::mem::take(&mut unit.reducing) else { return Ok(()) };
+    let Some(rows) = arrived(unit, means)? else { return Ok(()) };
     let own = own_row(unit, &rows, means)?.span();
     let divisor = factors(unit.layout.reduce.dtype.unwrap_or(DType::F32), means).after as f32;
     let Means { deck, pool, .. } = means;
     unit.store.take((deck, pool), &unit.tables.take, (own, divisor))?;
     pool.give(deck, Class::Reducing, rows, deck.take)?;
     after::run(unit, means)
+}
+
+/// What was reduced; nothing where that was given up meanwhile.
+fn arrived<N: Nccl, C: Cuda, P: Process>(
+    unit: &mut Unit<N, C, P>,
+    means: &mut Means<N, C, P>,
+) -> Result<Option<Block<C>>> {
+    let Reducing::Done(rows) = std::mem::take(&mut unit.reducing) else { return Ok(None) };
+    if std::mem::take(&mut unit.is_given_up) {
+        means.pool.give(&means.deck, Class::Reducing, rows, means.deck.take)?;
+        return Ok(None);
+    }
+    Ok(Some(rows))
 }
 
 /// Memory for rows, on the program's stream: those that gradients were added to before, or new ones.

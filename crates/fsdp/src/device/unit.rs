@@ -41,6 +41,8 @@ pub(super) struct Unit<N: Nccl, C: Cuda, P: Process> {
     pub(super) narrow: Option<Block<C>>,
     pub(super) narrowed: Mark<C>,
     pub(super) reducing: Reducing<N, C, P>,
+    /// Whether those that are being reduced are dropped once they are.
+    pub(super) is_given_up: bool,
     /// The reduced row that replicas have not joined.
     pub(super) partial: Option<Block<C>>,
     /// Rows of gradients that were not reduced.
@@ -166,6 +168,7 @@ impl<N: Nccl, C: Cuda, P: Process> Unit<N, C, P> {
             narrow: None,
             narrowed: deck.mark()?,
             reducing: Reducing::Nothing,
+            is_given_up: false,
             partial: None,
             accumulated: None,
             lent: None,

@@ -1,10 +1,10 @@
 //! Every policy over devices has the losses of training alone, whatever order the seed decides, and nothing is unordered.
 
 use phalanx_core::DType;
-use phalanx_fsdp::{Offload, Policy, Reshard};
+use phalanx_fsdp::{Class, Offload, Policy, Reshard};
 
 use crate::company::Company;
-use crate::job::Job;
+use crate::job::{Job, Model};
 use crate::model::mixed;
 use crate::seats::seeds;
 use crate::train::Task;
@@ -72,6 +72,36 @@ fn micro_batches_add_up_however_they_are_reduced() {
         model.settings_mut().all_reduces = micro == 2;
     });
     check("replicas join the last", 2, &partial);
+}
+
+#[test]
+fn gradients_of_a_backward_that_is_given_up_leave_nothing_behind() {
+    let (task, company) = (task().micros(2), Company::of(2).replicas(2));
+    let host = task.sharded(company, &Policy::default(), |model, _, micro| {
+        if micro == 1 {
+            model.zero_gradients();
+        }
+    });
+    assert!(host.apart(&task.alone()) > 1e-3, "nothing was given up");
+    let ways: [(&str, fn(&mut Model, bool)); 4] = [
+        ("reduced", |_, _| {}),
+        ("in full", |model, waits| model.set_sync(!waits)),
+        ("as parts", |model, waits| model.settings_mut().all_reduces = !waits),
+        ("on their way", |model, waits| model.settings_mut().is_last_backward = !waits),
+    ];
+    for ((what, wait), offload) in ways.into_iter().flat_map(|way| [Offload::No, Offload::Host].map(|to| (way, to))) {
+        let job = Job::new(task.clone(), company, Policy::default().offload(offload)).before(move |model, _, micro| {
+            wait(model, micro == 0);
+            if micro == 1 {
+                model.zero_gradients().expect("dropped");
+                assert_eq!(model.memory().of(Class::Accumulated).current, 0, "{what}");
+            }
+        });
+        for seed in seeds(2) {
+            let apart = job.outcome(seed).apart(&host);
+            assert!(apart <= CLOSE, "{what}, {offload:?}, seed {seed}: {apart:e}");
+        }
+    }
 }
 
 #[test]

@@ -175,3 +175,29 @@ fn what_is_unused_counts_as_zero_where_it_may() {
         assert_eq!(ddp.averaged::<f32>(1), Ok(Some(&[0.0; 2][..])));
     });
 }
+
+#[test]
+fn gradients_of_a_backward_that_is_given_up_leave_nothing_behind() {
+    Company::of(2).run(|groups, rank| {
+        let params = [("a", 2, DType::F32), ("b", 2, DType::F32), ("c", 2, DType::F32)];
+        let options = DdpOptions::default().first_byte_len(8).bucket_byte_len(16).allow_unused(true);
+        let mut ddp = Ddp::new(groups.shard().clone(), &params, options).expect("a model");
+        for _again in 0..2 {
+            ddp.set_sync(false);
+            for param in [2, 1, 0] {
+                ddp.gradient(param, &[100.0_f32; 2]).expect("one that is bad");
+            }
+            ddp.finish_backward().expect("the end");
+            ddp.zero_gradients();
+            assert_eq!(ddp.unused(), [0, 1, 2]);
+            ddp.set_sync(true);
+            // Nothing comes for the first, which travels with the second, and for the last, which travels alone.
+            ddp.gradient(1, &[rank as f32; 2]).expect("a good one");
+            ddp.finish_backward().expect("the end");
+            let averaged = [0, 1, 2].map(|param| ddp.averaged::<f32>(param).expect("a type").expect("a gradient")[0]);
+            assert_eq!(averaged, [0.0, 0.5, 0.0]);
+            ddp.zero_gradients();
+            assert_eq!(ddp.averaged::<f32>(1), Ok(None));
+        }
+    });
+}

@@ -2,7 +2,7 @@
 
 use half::f16;
 use phalanx_core::DType;
-use phalanx_fsdp::{Factors, Gradient, ParamSpec, Policy, Sharded, UnitSpec};
+use phalanx_fsdp::{Class, Factors, Gradient, ParamSpec, Policy, Sharded, UnitSpec};
 
 use crate::company::Company;
 
@@ -74,14 +74,24 @@ fn reduced(company: Company, policy: &Policy, divisor: Option<f64>) -> Vec<Vec<V
     company.run(|groups, rank| {
         let mut model = Sharded::new(groups, vec![unit(DType::F32)], policy.clone()).expect("a model");
         model.set_gradient_divisor(divisor);
-        model.before_backward(0).expect("a unit");
-        let gradients: Vec<_> = (0..SHAPES.len()).map(|index| values(rank, index)).collect();
-        let gradients: Vec<_> = gradients.iter().enumerate().map(|(index, g)| Gradient::new(index, g)).collect();
-        model.gradients(0, &gradients).expect("gradients");
-        model.finish_backward().expect("the end");
-        let own = |param| model.gradient::<f32>(param).expect("a type").expect("a gradient").to_vec();
-        model.params().map(own).collect()
+        bring(&mut model, rank);
+        own(&model)
     })
+}
+
+/// A backward with the gradients of a rank.
+fn bring(model: &mut Sharded, rank: usize) {
+    model.before_backward(0).expect("a unit");
+    let gradients: Vec<_> = (0..SHAPES.len()).map(|index| values(rank, index)).collect();
+    let gradients: Vec<_> = gradients.iter().enumerate().map(|(index, g)| Gradient::new(index, g)).collect();
+    model.gradients(0, &gradients).expect("gradients");
+    model.finish_backward().expect("the end");
+}
+
+/// The gradients of this rank's rows.
+fn own(model: &Sharded) -> Vec<Vec<f32>> {
+    let own = |param| model.gradient::<f32>(param).expect("a type").expect("a gradient").to_vec();
+    model.params().map(own).collect()
 }
 
 /// That every rank has its rows of `wanted`.
@@ -123,6 +133,32 @@ fn a_divisor_takes_the_place_of_the_number_of_ranks() {
                 check(company, &got, |sum| sum / divisor as f32, &format!("{policy:?} by {divisor}"));
             }
         }
+    }
+}
+
+#[test]
+fn gradients_of_a_backward_that_is_given_up_leave_nothing_behind() {
+    let ways: [(&str, fn(&mut Sharded, bool)); 3] = [
+        ("in full", |model, waits| model.set_sync(!waits)),
+        ("as parts that replicas have not joined", |model, waits| model.set_all_reduce(!waits)),
+        ("on their way", |model, waits| model.set_last_backward(!waits)),
+    ];
+    for ((what, wait), company) in ways
+        .into_iter()
+        .flat_map(|way| [Company::of(1), Company::of(2), Company::of(2).replicas(2)].map(|company| (way, company)))
+    {
+        let got = company.run(|groups, rank| {
+            let mut model = Sharded::new(groups, vec![unit(DType::F32)], Policy::default()).expect("a model");
+            wait(&mut model, true);
+            (0..2).for_each(|bad| bring(&mut model, rank + 50 + bad));
+            model.zero_gradients();
+            assert_eq!(model.memory().of(Class::Accumulated).current, 0, "{what}");
+            assert_eq!(model.unused().len(), SHAPES.len());
+            wait(&mut model, false);
+            bring(&mut model, rank);
+            own(&model)
+        });
+        check(company, &got, |sum| sum / company.size() as f32, what);
     }
 }
 
