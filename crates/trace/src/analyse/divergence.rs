@@ -13,15 +13,16 @@ pub(super) fn find(roster: &Roster<'_>) -> impl Iterator<Item = Finding> {
 
 fn differs(company: &Company<'_>, sequence: u64) -> Option<Finding> {
     let called: Vec<(usize, &[&Entry])> = company.at(sequence).collect();
+    let whole = || called.iter().filter(|(rank, _)| !company.seats[rank].is_cut(sequence));
     let count = |(_, entries): &(usize, &[&Entry])| entries.len();
-    let most = called.iter().map(count).max()?;
-    let (field, sides) = if called.iter().map(count).any(|count| count < most) {
-        let value =
-            called.iter().filter_map(|(rank, entries)| Some((*rank, entries.len().to_string(), *entries.first()?)));
+    let (field, sides) = if whole().map(count).min() < whole().map(count).max() {
+        let value = whole().filter_map(|(rank, entries)| Some((*rank, entries.len().to_string(), *entries.first()?)));
         ("the number of coalesced operations", sides(value))
     } else {
-        (0..most).find_map(|at| {
-            let of = called.iter().filter_map(|(rank, entries)| Some((*rank, *entries.get(at)?)));
+        // From the end: where a part is forgotten, it is the first one.
+        (1..=called.iter().map(count).max()?).rev().find_map(|back| {
+            let of =
+                called.iter().filter_map(|(rank, entries)| Some((*rank, entries[entries.len().checked_sub(back)?])));
             fields(&of.collect::<Vec<_>>())
         })?
     };

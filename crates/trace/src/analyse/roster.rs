@@ -107,6 +107,13 @@ impl<'d> Seat<'d> {
         self.last().is_some_and(|last| last.sequence >= sequence)
     }
 
+    /// Whether a part of what was coalesced under this number may be forgotten: a ring of entries is overwritten one by one, and whatever is
+    /// gone was before the oldest that is left.
+    pub(super) fn is_cut(&self, sequence: u64) -> bool {
+        let has_forgotten = || self.group.forgotten > 0 || self.dump.entries.iter().all(|entry| entry.record > 0);
+        self.collectives.keys().next() == Some(&sequence) && has_forgotten()
+    }
+
     /// Whether a collective ended in an error here.
     pub(super) fn has_failed(&self) -> bool {
         self.collectives.values().flatten().any(|entry| matches!(entry.state, State::Failed(_)))

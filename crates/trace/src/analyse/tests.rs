@@ -337,3 +337,39 @@ fn what_a_rank_no_longer_remembers_is_no_absence() {
     let report = analyse(&dumps);
     assert!(matches!(report.findings[..], [Finding::Absent { rank: 1, sequence: 4, .. }]), "{report}");
 }
+
+/// PyTorch's recorder keeps so many entries, not operations: of three that were coalesced under one number the first may be gone.
+#[test]
+fn a_coalesced_group_that_a_ring_has_cut_is_no_divergence() {
+    for last in [9, 3] {
+        let dumps = world(2, |number, mut rank| {
+            // Rank 0 is one operation ahead, and waits there.
+            for sequence in 1..=last + u64::from(number == 0) {
+                let state = if sequence > last { State::Started } else { State::Done };
+                for part in 0..3 {
+                    let entry = rank.call(0, "all_reduce", sequence * SECOND, state.clone());
+                    (entry.sequence, entry.output) = (sequence, 8 + part);
+                }
+            }
+            let forgotten = rank.0.entries.len().saturating_sub(10);
+            rank.0.entries.drain(..forgotten);
+            rank
+        });
+        let report = analyse(&dumps);
+        let [Finding::Absent { rank: 1, sequence, .. }] = report.findings[..] else { panic!("{report}") };
+        assert_eq!(sequence, last + 1);
+    }
+}
+
+#[test]
+fn coalesced_groups_that_are_remembered_whole_are_compared() {
+    let dumps = world(2, |number, mut rank| {
+        for (sequence, parts) in [(1, 3), (2, 3 - number), (3, 3)] {
+            (0..parts).for_each(|_| rank.call(0, "all_reduce", SECOND, State::Done).sequence = sequence);
+        }
+        rank.0.entries.remove(0);
+        rank
+    });
+    let [finding] = &analyse(&dumps).findings[..] else { panic!("{:?}", told(&dumps)) };
+    assert!(finding.to_string().starts_with("world: operation 2 differs in the number of coalesced operations: "));
+}
