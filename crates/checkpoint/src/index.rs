@@ -115,15 +115,18 @@ impl Index {
             return Err(format!("file {file:?} is not beside the index"));
         }
         for (name, tensor) in &self.tensors {
-            element_len(tensor.dtype).ok_or_else(|| format!("tensor {name} is of {:?}", tensor.dtype))?;
+            let size = element_len(tensor.dtype).ok_or_else(|| format!("tensor {name} is of {:?}", tensor.dtype))?;
             let len = element_count(&tensor.shape).ok_or_else(|| format!("tensor {name} is of {:?}", tensor.shape))?;
             let mut next = 0_usize;
             for span in &tensor.pieces {
                 if span.start != next {
                     return Err(format!("tensor {name}: element {next} is missing or twice there"));
                 }
-                if !self.files.contains_key(&span.file) {
+                let Some(seal) = self.files.get(&span.file) else {
                     return Err(format!("tensor {name}: file {:?} is not listed", span.file));
+                };
+                if span.len.checked_mul(size).is_none_or(|bytes| bytes as u64 > seal.bytes) {
+                    return Err(format!("tensor {name}: file {:?} cannot hold {} elements", span.file, span.len));
                 }
                 next = next.checked_add(span.len).ok_or_else(|| format!("tensor {name} is too long"))?;
             }
@@ -143,3 +146,28 @@ struct Sealed {
 }
 
 const FORMAT: u32 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Why an index is refused that says of a file of 100 bytes that it holds one tensor of this shape.
+    fn refusal(dtype: Dtype, len: usize) -> String {
+        let span = Span { file: "file".to_owned(), len, start: 0 };
+        let tensor = Tensor { dtype, shape: vec![len], pieces: vec![span] };
+        let seal = Seal { bytes: 100, crc32c: 0 };
+        let tensors = BTreeMap::from([("weight".to_owned(), tensor)]);
+        let written = Written { file: "file".to_owned(), seal, tensors };
+        let index = Index::of(1, Progress::new(), vec![written], Path::new("index.json"));
+        index.err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn no_file_holds_more_than_its_bytes() {
+        assert_eq!(refusal(Dtype::F32, 25), "");
+        for (dtype, len) in [(Dtype::F32, 26), (Dtype::U8, 101), (Dtype::F64, 1 << 61), (Dtype::U8, usize::MAX)] {
+            let why = format!("index.json: tensor weight: file \"file\" cannot hold {len} elements");
+            assert_eq!(refusal(dtype, len), why);
+        }
+    }
+}

@@ -29,6 +29,16 @@ impl Piece {
         Piece { name: name.into(), dtype: Dtype::F32, shape: shape.to_vec(), start, bytes }
     }
 
+    /// Whether there is nothing but whole elements; else why not.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let size =
+            element_len(self.dtype).ok_or_else(|| format!("its type is {:?}, must be of whole bytes", self.dtype))?;
+        match self.bytes.len() {
+            len if len.is_multiple_of(size) => Ok(()),
+            len => Err(format!("its piece has {len} bytes, must be a multiple of the {size} of {:?}", self.dtype)),
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() / element_len(self.dtype).unwrap_or(1)
     }

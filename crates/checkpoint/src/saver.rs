@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -92,32 +93,30 @@ impl std::fmt::Debug for Saver {
 impl Writer {
     fn save(&self, step: u64, pieces: &[Piece], progress: Progress) -> Result<()> {
         let directory = names::directory(&self.root, step);
-        self.together(if self.rank() == 0 { self.begin(&directory) } else { Ok(()) })?;
-        let written = self.together(self.write(&directory, pieces))?;
+        let again = self.together(if self.rank() == 0 { self.begin(&directory) } else { Ok(0) })?[0];
+        let written = self.together(self.write(&directory, pieces, again))?;
         self.together(if self.rank() == 0 { self.commit(step, &directory, progress, written) } else { Ok(()) })?;
         Ok(())
     }
 
-    /// Makes the directory. A checkpoint that it was before is none any more.
-    fn begin(&self, directory: &Path) -> Result<()> {
+    /// Makes the directory. A checkpoint that it is already stays whole until the new index takes the place of its own: files of this save
+    /// have names that no file there has.
+    fn begin(&self, directory: &Path) -> Result<usize> {
         let disk = &*self.disk;
         disk.make_directory(directory).map_err(Error::disk(directory))?;
         disk.sync(&self.root).map_err(Error::disk(&self.root))?;
-        self.revoke(directory)
-    }
-
-    fn revoke(&self, directory: &Path) -> Result<()> {
-        let index = directory.join(names::INDEX);
-        if self.disk.has(&index) {
-            self.disk.remove_file(&index).map_err(Error::disk(&index))?;
-            self.disk.sync(directory).map_err(Error::disk(directory))?;
-        }
-        Ok(())
+        let there = disk.list(directory).map_err(Error::disk(directory))?;
+        let is_free = |again: &usize| !there.contains(&names::file(0, self.world(), *again));
+        Ok((0..).find(is_free).unwrap_or_default())
     }
 
     /// Writes this rank's file.
-    fn write(&self, directory: &Path, pieces: &[Piece]) -> Result<Written> {
-        let file = names::file(self.rank(), self.world());
+    fn write(&self, directory: &Path, pieces: &[Piece], again: usize) -> Result<Written> {
+        let file = names::file(self.rank(), self.world(), again);
+        for piece in pieces {
+            let refuse = |why| Error::Tensor { file: directory.join(&file), name: piece.name.clone(), why };
+            piece.check().map_err(refuse)?;
+        }
         let present: Vec<&Piece> = pieces.iter().filter(|piece| !piece.bytes.is_empty()).collect();
         let entry = |piece: &&Piece| Entry { name: piece.name.clone(), dtype: piece.dtype, shape: vec![piece.len()] };
         let entries: Vec<Entry> = present.iter().map(entry).collect();
@@ -144,13 +143,24 @@ impl Writer {
         disk.sync(&part).map_err(Error::disk(&part))?;
         disk.rename(&part, &path).map_err(Error::disk(&path))?;
         disk.sync(directory).map_err(Error::disk(directory))?;
-        self.prune(step)
+        self.tidy(directory, &index);
+        self.prune(step);
+        Ok(())
     }
 
-    /// Removes checkpoints but the last few, and what saves that did not end have left before this step.
-    fn prune(&self, step: u64) -> Result<()> {
+    /// Removes what an earlier save of the same step has left. As below, what cannot be removed is in nobody's way.
+    fn tidy(&self, directory: &Path, index: &Index) {
+        let names = self.disk.list(directory).unwrap_or_default();
+        for name in names.iter().filter(|name| *name != names::INDEX && !index.files.contains_key(*name)) {
+            let _ = self.disk.remove_file(&directory.join(name));
+        }
+    }
+
+    /// Removes checkpoints but the last few, and what saves that did not end have left before this step. The checkpoint is whole by then, so
+    /// what cannot be removed is no failure, and is tried again after the next one.
+    fn prune(&self, step: u64) {
         let disk = &*self.disk;
-        let names = disk.list(&self.root).map_err(Error::disk(&self.root))?;
+        let names = disk.list(&self.root).unwrap_or_default();
         let mut steps: Vec<u64> =
             names.iter().filter_map(|name| names::step(name)).filter(|old| *old <= step).collect();
         steps.sort_unstable_by(|a, b| b.cmp(a));
@@ -159,11 +169,19 @@ impl Writer {
             let directory = names::directory(&self.root, old);
             whole += usize::from(disk.has(&directory.join(names::INDEX)));
             if !disk.has(&directory.join(names::INDEX)) || whole > self.keep {
-                self.revoke(&directory)?;
-                disk.remove_directory(&directory).map_err(Error::disk(&directory))?;
+                let _ = self.remove(&directory);
             }
         }
-        Ok(())
+    }
+
+    /// Removes a directory, of whose checkpoint there is nothing to be seen from the beginning.
+    fn remove(&self, directory: &Path) -> io::Result<()> {
+        let index = directory.join(names::INDEX);
+        if self.disk.has(&index) {
+            self.disk.remove_file(&index)?;
+            self.disk.sync(directory)?;
+        }
+        self.disk.remove_directory(directory)
     }
 
     /// What all ranks did, once all have done it; the first failure where one could not.

@@ -1,13 +1,17 @@
 //! Saved by some ranks, loaded by others; stopped at every step of a save; damaged in every way that is noticed.
 
+mod disks;
+mod stopped;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use phalanx_checkpoint::{Checkpoint, Disk, Error, Piece, Progress, Saver, SystemDisk};
+use phalanx_checkpoint::{Checkpoint, Disk, Error, Piece, Progress, Result, Saver, SystemDisk};
 use phalanx_comm::Threads;
+
+use crate::disks::{Asking, Stop};
 
 /// A directory that is removed in the end.
 struct Place(PathBuf);
@@ -57,13 +61,20 @@ fn progress(step: u64) -> Progress {
 
 /// Saves steps among so many ranks.
 fn save(root: &Path, world: usize, steps: &[u64]) {
+    save_on(&Arc::new(SystemDisk), root, world, steps).expect("saved");
+}
+
+/// Saves steps on some disk. All ranks come to the same end; what the first says of it.
+fn save_on(disk: &Arc<impl Disk + 'static>, root: &Path, world: usize, steps: &[u64]) -> Result<()> {
     let saved = Threads::new(world).run(|group| {
         let rank = group.rank();
-        let mut saver = Saver::new(root).group(group);
+        let mut saver = Saver::new(root).group(group).disk(disk.clone());
         steps.iter().try_for_each(|step| saver.save(*step, pieces(*step, rank, world), progress(*step)))?;
         saver.finish()
     });
-    saved.expect("a world").into_iter().for_each(|saved| saved.expect("saved"));
+    let saved = saved.expect("a world");
+    assert!(saved.iter().all(|end| end.is_ok() == saved[0].is_ok()), "{saved:?}");
+    saved.into_iter().next().expect("a rank")
 }
 
 /// That a checkpoint is that of a step, for ranks of a world.
@@ -120,6 +131,34 @@ fn the_last_two_are_kept() {
 }
 
 #[test]
+fn what_others_have_put_beside_is_left_alone() {
+    let place = Place::new();
+    let (directory, file) = (place.0.join("step-7"), place.0.join("step-000000000001"));
+    fs::create_dir(&directory).expect("a directory");
+    fs::write(&file, "notes").expect("a file");
+    for step in [7, 8, 9] {
+        save(&place.0, 2, &[step]);
+        assert_holds(&mut latest(&place.0).expect("a checkpoint"), step, 2);
+    }
+    assert!(directory.is_dir() && file.is_file());
+}
+
+#[test]
+fn what_cannot_be_removed_makes_no_save_fail() {
+    let place = Place::new();
+    let is_spared = |path: &Path| path.ends_with("step-000000000001");
+    let disk = Asking::new(SystemDisk, move |act, path| match act {
+        "remove_directory" if is_spared(path) => Err(io::Error::other("refused")),
+        _ => Ok(()),
+    });
+    save_on(&disk, &place.0, 2, &[1, 2, 3, 4]).expect("saved");
+    let mut names = SystemDisk.list(&place.0).expect("names");
+    names.sort();
+    assert_eq!(names, ["step-000000000001", "step-000000000003", "step-000000000004"]);
+    assert_holds(&mut latest(&place.0).expect("a checkpoint"), 4, 2);
+}
+
+#[test]
 fn a_step_that_is_saved_again_replaces_what_it_was() {
     let place = Place::new();
     save(&place.0, 4, &[7]);
@@ -127,116 +166,6 @@ fn a_step_that_is_saved_again_replaces_what_it_was() {
     let mut checkpoint = latest(&place.0).expect("a checkpoint");
     assert_eq!(checkpoint.world(), 2);
     assert_holds(&mut checkpoint, 7, 4);
-}
-
-/// A disk that does so many things and then nothing any more, as after `kill -9` or a loss of power.
-struct Stopping {
-    left: AtomicUsize,
-    did_stop: AtomicBool,
-}
-
-impl Stopping {
-    fn after(operations: usize) -> Arc<Stopping> {
-        Arc::new(Stopping { left: AtomicUsize::new(operations), did_stop: AtomicBool::new(false) })
-    }
-
-    fn step(&self) -> io::Result<()> {
-        let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        left.map(drop).map_err(|_| {
-            self.did_stop.store(true, Ordering::SeqCst);
-            io::Error::other("stopped")
-        })
-    }
-}
-
-impl Disk for Stopping {
-    fn make_directory(&self, path: &Path) -> io::Result<()> {
-        self.step()?;
-        SystemDisk.make_directory(path)
-    }
-
-    fn create(&self, path: &Path) -> io::Result<()> {
-        self.step()?;
-        SystemDisk.create(path)
-    }
-
-    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        // One that is stopped in the middle of a write has written half.
-        let stopped = self.step();
-        SystemDisk.append(path, if stopped.is_ok() { bytes } else { &bytes[..bytes.len() / 2] })?;
-        stopped
-    }
-
-    fn sync(&self, path: &Path) -> io::Result<()> {
-        self.step()?;
-        SystemDisk.sync(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.step()?;
-        SystemDisk.rename(from, to)
-    }
-
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.step()?;
-        SystemDisk.remove_file(path)
-    }
-
-    fn remove_directory(&self, path: &Path) -> io::Result<()> {
-        // Half of what is in it is gone.
-        if let Err(stopped) = self.step() {
-            for name in SystemDisk.list(path)?.into_iter().step_by(2) {
-                SystemDisk.remove_file(&path.join(name))?;
-            }
-            return Err(stopped);
-        }
-        SystemDisk.remove_directory(path)
-    }
-
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        SystemDisk.read(path)
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
-        SystemDisk.list(path)
-    }
-
-    fn has(&self, path: &Path) -> bool {
-        SystemDisk.has(path)
-    }
-}
-
-/// Saves step 3 after 1 and 2 with a disk that stops; whether it did.
-fn stop_a_save(world: usize, after: usize) -> bool {
-    let place = Place::new();
-    save(&place.0, world, &[1, 2]);
-    let disk = Stopping::after(after);
-    let saved = Threads::new(world).run(|group| {
-        let rank = group.rank();
-        let mut saver = Saver::new(&place.0).group(group).disk(disk.clone());
-        saver.save(3, pieces(3, rank, world), progress(3))?;
-        saver.finish()
-    });
-    let did_stop = disk.did_stop.load(Ordering::SeqCst);
-    let saved = saved.expect("a world");
-    assert_eq!(saved.iter().all(Result::is_err), did_stop, "after {after}: {saved:?}");
-    let mut checkpoint = latest(&place.0).expect("a checkpoint");
-    let step = checkpoint.step();
-    assert!(step == 3 || (step == 2 && did_stop), "after {after}: step {step}");
-    assert_holds(&mut checkpoint, step, 3);
-    // Training goes on from there, and saves again.
-    save(&place.0, world, &[step + 1]);
-    assert_holds(&mut latest(&place.0).expect("a checkpoint"), step + 1, 1);
-    did_stop
-}
-
-#[test]
-fn stopped_anywhere_a_save_leaves_the_checkpoint_before_it() {
-    for world in [1, 2] {
-        let boundaries = (0..).take_while(|after| stop_a_save(world, *after)).count();
-        // Directory, files with a header and four tensors, index, and what is removed.
-        assert!(boundaries > 15, "{boundaries} boundaries among {world}");
-    }
 }
 
 /// Why a checkpoint cannot be loaded after one of its files was changed.
@@ -292,7 +221,7 @@ fn a_rank_that_cannot_write_is_named_to_all() {
         let rank = group.rank();
         let mut saver = Saver::new(&place.0).group(group);
         if rank == 1 {
-            saver = saver.disk(Stopping::after(0));
+            saver = saver.disk(Asking::stopped_by(&Stop::after(0)));
         }
         saver.save(1, pieces(1, rank, 2), progress(1))?;
         saver.finish()
@@ -301,4 +230,26 @@ fn a_rank_that_cannot_write_is_named_to_all() {
         saved.expect("a world").into_iter().map(|saved| saved.expect_err("refused").to_string()).collect();
     assert!(told[0].starts_with("rank 1 could not save: ") && told[1].contains("rank-1-of-2"), "{told:?}");
     assert!(latest(&place.0).is_none());
+}
+
+#[test]
+fn a_piece_of_a_part_of_an_element_is_refused_before_anything_is_written() {
+    let place = Place::new();
+    save(&place.0, 2, &[1]);
+    let saved = Threads::new(2).run(|group| {
+        let rank = group.rank();
+        let mut saver = Saver::new(&place.0).group(group).keep(1);
+        let mut pieces = pieces(2, rank, 2);
+        let cut = pieces[1].bytes.len() - 2 * rank;
+        pieces[1].bytes.truncate(cut);
+        saver.save(2, pieces, progress(2))?;
+        saver.finish()
+    });
+    let told: Vec<String> =
+        saved.expect("a world").into_iter().map(|saved| saved.expect_err("refused").to_string()).collect();
+    assert!(
+        told.iter().all(|told| told.contains("tensor bias: its piece has 6 bytes, must be a multiple of the 4")),
+        "{told:?}"
+    );
+    assert_holds(&mut latest(&place.0).expect("a checkpoint"), 1, 2);
 }
