@@ -193,6 +193,9 @@ fn a_training_goes_on_with_other_ranks() {
     assert!(text(&refused.stderr).contains("was 12, is 9"), "{}", text(&refused.stderr));
     let other = command(&["--seed", "2", "--batch", "6", "--resume", place.path()]).output().expect("it runs");
     assert!(text(&other.stderr).contains("--seed was 1, is 2"), "{}", text(&other.stderr));
+    // A model of which the checkpoint has every tensor, and which is another one all the same.
+    let other = command(&["--heads", "4", "--batch", "6", "--resume", place.path()]).output().expect("it runs");
+    assert!(text(&other.stderr).contains("--heads was 2, is 4"), "{}", text(&other.stderr));
 }
 
 /// The most memory of a process that trains 50 million parameters with one row of text.

@@ -95,7 +95,7 @@ pub(crate) struct Options {
     pub(super) no_python: bool,
 
     /// The program and its arguments; one whose name ends in .py is started with `python3 -u`
-    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
     pub(super) program: Vec<OsString>,
 }
 
@@ -266,7 +266,16 @@ mod tests {
         assert!(refused("--nnodes 2 prog").contains("--rdzv-endpoint"));
         assert!(refused("--node-rank 1 prog").contains("--node-rank is 1"));
         assert!(refused("--standalone --nnodes 2 prog").contains("--standalone"));
-        for line in ["--nproc-per-node 0 p", "--nnodes 1:2 p", "--grace -1 p", "--job-id a/b p", "--tee p", "--pin"] {
+        for line in [
+            "--nproc-per-node 0 p",
+            "--nnodes 1:2 p",
+            "--grace -1 p",
+            "--job-id a/b p",
+            "--tee p",
+            "--pin",
+            "--foo p",
+            "-n 4 p",
+        ] {
             assert_eq!(refused(line), "parser", "{line}");
         }
     }

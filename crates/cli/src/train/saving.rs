@@ -28,7 +28,12 @@ pub(super) fn pieces(model: &mut Model, optimizer: &mut AdamW) -> Result<Vec<Pie
 
 /// Which run this is, and how far it has come: all that a step follows from besides.
 pub(super) fn progress(options: &Options, corpus: &Corpus, optimizer: &AdamW) -> Progress {
+    let sizes = options.sizes(0);
     let said = [
+        (LAYERS, sizes.layers.to_string()),
+        (HEADS, sizes.heads.to_string()),
+        (WIDTH, sizes.width.to_string()),
+        (CONTEXT, sizes.context.to_string()),
         (STEPS, optimizer.steps().to_string()),
         (SEED, options.seed.to_string()),
         (TEXT, corpus.mark()),
@@ -86,7 +91,16 @@ fn nothing(place: &Path) -> Failure {
 
 /// That it is of the same run. What it does not say may be anything.
 fn check(checkpoint: &Checkpoint, own: &Progress) -> Result<(), Failure> {
-    for (what, name) in [(SEED, "--seed"), (TEXT, "--text"), (ROWS, "--batch times --np and --accumulate")] {
+    let compared = [
+        (LAYERS, "--layers"),
+        (HEADS, "--heads"),
+        (WIDTH, "--width"),
+        (CONTEXT, "--context"),
+        (SEED, "--seed"),
+        (TEXT, "--text"),
+        (ROWS, "--batch times --np and --accumulate"),
+    ];
+    for (what, name) in compared {
         match (checkpoint.progress().get(what), own.get(what)) {
             (Some(saved), Some(own)) if saved != own => {
                 let place = checkpoint.path().display();
@@ -102,6 +116,10 @@ fn state_name(quantity: &str, name: &str) -> String {
     format!("optimizer.{quantity}.{name}")
 }
 
+const LAYERS: &str = "layers";
+const HEADS: &str = "heads";
+const WIDTH: &str = "width";
+const CONTEXT: &str = "context";
 const STEPS: &str = "optimizer_steps";
 const SEED: &str = "seed";
 const TEXT: &str = "text_crc32c";

@@ -4,6 +4,9 @@
 pub(super) fn expand(list: &str) -> Option<Vec<String>> {
     let mut hosts = Vec::new();
     for entry in split(list)? {
+        if entry.matches('[').count() > MAX_BRACKETS {
+            return None;
+        }
         let room = MAX_HOSTS.checked_sub(hosts.len())?;
         hosts.extend(expand_entry(entry, room)?);
     }
@@ -56,11 +59,15 @@ fn expand_entry(entry: &str, room: usize) -> Option<Vec<String>> {
 fn bounds(range: &str) -> Option<(u64, u64, usize)> {
     let (first, last) = range.split_once('-').unwrap_or((range, range));
     let number = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit()).then(|| text.parse().ok())?;
-    Some((number(first)?, number(last)?, first.len()))
+    (first.len() <= MAX_DIGITS).then_some((number(first)?, number(last)?, first.len()))
 }
 
 /// More hosts than any list of an honest launcher has; a range that lies must not take all memory.
 const MAX_HOSTS: usize = 1 << 17;
+/// Each is a call deeper; no name of a host has so many numbers.
+const MAX_BRACKETS: usize = 8;
+/// With zeros in front, as many as the largest number has.
+const MAX_DIGITS: usize = 20;
 
 #[cfg(test)]
 mod tests {
@@ -93,6 +100,8 @@ mod tests {
     fn a_range_that_lies_takes_no_memory() {
         assert_eq!(expand("n[0-18446744073709551615]"), None);
         assert_eq!(expand("n[0-999]m[0-999]"), None);
+        assert_eq!(expand(&"[1]".repeat(43_000)), None);
+        assert_eq!(expand(&format!("n[{}1-9]", "0".repeat(70_000))), None);
         assert_eq!(expand("n[1-100000],m[1-100000]"), None);
         assert_eq!(expand("n[1-100000]").map(|hosts| hosts.len()), Some(100_000));
     }
