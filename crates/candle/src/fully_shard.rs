@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use candle_core::{CpuStorage, DType, Device, Layout, Storage, Tensor, Var};
+use candle_core::{CpuStorage, DType, Device, Layout, Storage, Tensor};
 use phalanx_core::DType as Wire;
 use phalanx_fsdp::{Class, Gradient, Groups, Param, ParamSpec, Policy, Reshard, Sharded, UnitSpec};
 
@@ -24,8 +24,6 @@ pub struct FullyShard {
     /// Which units' variables have memory.
     filled: Vec<bool>,
     spare: Spare,
-    /// Bytes of variables that have memory, now and at most.
-    full: (usize, usize),
 }
 
 impl FullyShard {
@@ -39,7 +37,6 @@ impl FullyShard {
             params: vec![],
             filled: vec![],
             spare: Spare::default(),
-            full: (0, 0),
         }
     }
 
@@ -72,8 +69,6 @@ impl FullyShard {
         // The engine's buffer may serve the next unit meanwhile.
         self.sharded()?.copied(index)?;
         self.filled[index] = true;
-        self.full.0 += byte_len(unit);
-        self.full.1 = self.full.1.max(self.full.0);
         Ok(())
     }
 
@@ -87,7 +82,6 @@ impl FullyShard {
             self.spare.keep(&parameter.var, storage::take(&parameter.var)?);
         }
         self.filled[index] = false;
-        self.full.0 -= byte_len(unit);
         Ok(())
     }
 
@@ -222,7 +216,8 @@ impl Strategy for FullyShard {
         let of = |class| memory.of(class);
         let lasting = of(Class::Sharded).current + of(Class::Gradients).peak;
         let passing = [Class::Gathered, Class::Narrow, Class::Reducing, Class::Accumulated];
-        Held { lasting, passing_peak: passing.map(|class| of(class).peak).iter().sum::<usize>() + self.full.1 }
+        let engine: usize = passing.map(|class| of(class).peak).iter().sum();
+        Held { lasting, passing_peak: engine + self.spare.peak() }
     }
 
     fn waited(&self) -> Duration {
@@ -253,7 +248,48 @@ fn unfit(parameter: &Parameter) -> Error {
     Error::Usage(format!("{} is {dtype:?} on {place:?}: must be f32 or bf16 on the CPU", parameter.name))
 }
 
-fn byte_len(unit: &Unit) -> usize {
-    let of = |var: &Var| var.elem_count() * var.dtype().size_in_bytes();
-    unit.parameters.iter().map(|parameter| of(&parameter.var)).sum()
+#[cfg(test)]
+mod tests {
+    use candle_core::{Result, Var};
+    use phalanx_comm::Threads;
+
+    use super::*;
+    use crate::Model;
+    use crate::ops::linear;
+
+    /// Layers of which none is as long as another, and the bytes of each.
+    fn unequal() -> (Vec<Unit>, Vec<usize>) {
+        let width = |at: usize| 3 + 2 * at;
+        let unit = |at: usize| {
+            let weight = Var::ones((width(at + 1), width(at)), DType::F32, &Device::Cpu).expect("a variable");
+            let used = weight.clone();
+            let module = move |x: &Tensor| -> Result<Tensor> { linear(x, &used) };
+            Unit::new(format!("layer {at}"), module).parameter(format!("{at}.weight"), &weight)
+        };
+        ((0..12).map(unit).collect(), (0..12).map(|at| 4 * width(at + 1) * width(at)).collect())
+    }
+
+    #[test]
+    fn unequal_layers_do_not_all_stay_in_memory() {
+        let rank = |group| {
+            let (units, lens) = unequal();
+            let mut model = Model::new(units, FullyShard::new(group, Policy::default())).expect("a model");
+            for _step in 0..3 {
+                let x = Tensor::ones((2, 3), DType::F32, &Device::Cpu).expect("an input");
+                let loss = model.forward(&x).and_then(|output| Ok(output.mean_all()?)).expect("a loss");
+                model.backward(&loss).expect("backward");
+                model.zero_gradients();
+            }
+            // The last layer is the longest. It is there from forward to backward, and with it never more than one that it follows.
+            let most = lens[11] + lens[10];
+            let spare = &model.strategy_mut::<FullyShard>().expect("the strategy").spare;
+            let idle: usize = spare.idle().map(|storage| 4 * storage.as_slice::<f32>().expect("floats").len()).sum();
+            assert!(
+                idle <= most && most < lens.iter().sum::<usize>() / 2,
+                "{idle} bytes are kept, not {most}: {lens:?}"
+            );
+            assert!(spare.peak() <= most && model.held().passing_peak >= idle, "{:?}", model.held());
+        };
+        Threads::new(2).run(rank).expect("a world");
+    }
 }

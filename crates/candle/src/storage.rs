@@ -2,7 +2,6 @@
 //! that shares it sees the change.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 
 use candle_core::{CpuStorage, DType, Error, InplaceOp1, Layout, Result, Var};
 use half::bf16;
@@ -24,26 +23,59 @@ pub(crate) fn swap(var: &Var, storage: CpuStorage) -> Result<CpuStorage> {
     Ok(exchange.0.into_inner())
 }
 
-/// Memory that was taken away, kept for the next variable of the same type and length.
+/// Memory that was taken away, kept for the next variable of the same type and length. With what variables have it is never more than
+/// these once needed at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
-    kept: HashMap<(DType, usize), Vec<CpuStorage>>,
+    /// With the type and length of each, the longest unused first.
+    kept: Vec<(DType, usize, CpuStorage)>,
+    /// Bytes that are kept, that variables have, and the most that they had.
+    idle: usize,
+    used: usize,
+    peak: usize,
 }
 
 impl Spare {
     /// Memory for a variable, with anything in it.
     pub(crate) fn take(&mut self, var: &Var) -> CpuStorage {
         let (dtype, len) = (var.dtype(), var.elem_count());
-        let kept = self.kept.get_mut(&(dtype, len)).and_then(Vec::pop);
-        kept.unwrap_or_else(|| match dtype {
+        self.used += len * dtype.size_in_bytes();
+        self.peak = self.peak.max(self.used);
+        if let Some(index) = self.kept.iter().rposition(|(of, long, _)| (*of, *long) == (dtype, len)) {
+            return self.wake(index);
+        }
+        while self.used + self.idle > self.peak {
+            drop(self.wake(0));
+        }
+        match dtype {
             DType::BF16 => CpuStorage::BF16(vec![bf16::ZERO; len]),
             _ => CpuStorage::F32(vec![0.0; len]),
-        })
+        }
     }
 
     /// Keeps memory that nobody uses any more.
     pub(crate) fn keep(&mut self, var: &Var, storage: CpuStorage) {
-        self.kept.entry((var.dtype(), var.elem_count())).or_default().push(storage);
+        let (dtype, len) = (var.dtype(), var.elem_count());
+        self.used -= len * dtype.size_in_bytes();
+        self.idle += len * dtype.size_in_bytes();
+        self.kept.push((dtype, len, storage));
+    }
+
+    /// The most bytes that it and the variables ever had.
+    pub(crate) fn peak(&self) -> usize {
+        self.peak
+    }
+
+    /// What is kept now.
+    #[cfg(test)]
+    pub(crate) fn idle(&self) -> impl Iterator<Item = &CpuStorage> {
+        self.kept.iter().map(|(.., storage)| storage)
+    }
+
+    fn wake(&mut self, index: usize) -> CpuStorage {
+        let (dtype, len, storage) = self.kept.remove(index);
+        self.idle -= len * dtype.size_in_bytes();
+        storage
     }
 }
 
@@ -71,15 +103,45 @@ mod tests {
         let var = Var::new(&[[1.0_f32, 2.0], [3.0, 4.0]], &Device::Cpu).expect("a variable");
         let x = Var::new(&[[1.0_f32, 1.0]], &Device::Cpu).expect("a variable");
         let output = x.matmul(&var.t().expect("a view")).and_then(|y| y.sum_all()).expect("forward");
-        let taken = take(&var).expect("its memory");
+        drop(take(&var).expect("its memory"));
         assert!(var.storage_and_layout().0.device().is_cpu());
         let mut spare = Spare::default();
-        spare.keep(&var, taken);
         let CpuStorage::F32(mut values) = spare.take(&var) else { panic!("of another type") };
-        values.iter_mut().for_each(|value| *value *= 10.0);
+        values.copy_from_slice(&[10.0, 20.0, 30.0, 40.0]);
         swap(&var, CpuStorage::F32(values)).expect("memory");
         let grads = output.backward().expect("backward");
         let of_x: Vec<Vec<f32>> = grads.get(&x).and_then(|of_x: &Tensor| of_x.to_vec2().ok()).expect("a gradient");
         assert_eq!(of_x, [[40.0, 60.0]]);
+    }
+
+    #[test]
+    fn nothing_is_kept_beyond_what_was_needed_at_a_time() {
+        let zeros = |len: usize| Var::zeros(len, DType::F32, &Device::Cpu).expect("a variable");
+        let vars: Vec<Var> = (1..=50).map(zeros).collect();
+        let (mut spare, mut random) = (Spare::default(), fastrand::Rng::with_seed(1));
+        let (mut held, mut most) = (Vec::<(&Var, CpuStorage)>::new(), 0);
+        for _ in 0..2000 {
+            if held.len() == 3 || (random.bool() && !held.is_empty()) {
+                let (var, storage) = held.swap_remove(random.usize(..held.len()));
+                spare.keep(var, storage);
+            } else {
+                let var = &vars[random.usize(..vars.len())];
+                let storage = spare.take(var);
+                assert_eq!(storage.as_slice::<f32>().expect("floats").len(), var.elem_count());
+                held.push((var, storage));
+            }
+            let bytes = |storages: &mut dyn Iterator<Item = &CpuStorage>| -> usize {
+                storages.map(|storage| 4 * storage.as_slice::<f32>().expect("floats").len()).sum()
+            };
+            let used = bytes(&mut held.iter().map(|(_, storage)| storage));
+            most = most.max(used);
+            let idle = bytes(&mut spare.idle());
+            assert!(used + idle <= most, "{idle} bytes beside {used}, and at most {most} were needed");
+            assert_eq!((spare.used, spare.idle, spare.peak()), (used, idle, most));
+        }
+        let again = spare.take(&vars[0]);
+        let start = again.as_slice::<f32>().expect("floats").as_ptr();
+        spare.keep(&vars[0], again);
+        assert_eq!(spare.take(&vars[0]).as_slice::<f32>().expect("floats").as_ptr(), start);
     }
 }

@@ -33,7 +33,7 @@ pub type Look<'a> = dyn FnMut(usize, &mut [f32], Option<&[f32]>) + 'a;
 pub struct Held {
     /// Parts of parameters that this rank updates, and their gradients.
     pub lasting: usize,
-    /// The most that full parameters and gradients on their way took besides.
+    /// The most that full parameters and gradients on their way took besides, with memory that is kept for the next of them.
     pub passing_peak: usize,
 }
 
