@@ -49,11 +49,14 @@ impl FullyShard {
         self.engine.as_mut().ok_or_else(|| Error::Usage("FullyShard: it has no units yet".to_owned()))
     }
 
-    /// Copies a unit's full parameters into its variables, once the engine has lent them.
+    /// Copies a unit's full parameters into its variables, once the engine has lent them. It lends nothing where the copy of before still
+    /// stands for them, and everything where shards were changed since, by whoever has the engine.
     fn fill(&mut self, unit: &Unit, index: usize) -> Result<()> {
-        if self.filled[index] {
+        let is_lent = self.engine.as_ref().is_some_and(|engine| engine.gathered(index).is_some());
+        if self.filled[index] && !is_lent {
             return Ok(self.sharded()?.copied(index)?);
         }
+        self.empty(unit, index)?;
         let Some(engine) = &self.engine else { return Ok(()) };
         let absent = || Error::Usage(format!("FullyShard: unit {} is not gathered", unit.name));
         let gathered = engine.gathered(index).ok_or_else(absent)?;
@@ -75,13 +78,16 @@ impl FullyShard {
     /// Takes the memory of a unit's variables once the engine has freed its full parameters.
     fn settle(&mut self, unit: &Unit, index: usize) -> Result<()> {
         let is_held = self.engine.as_ref().is_some_and(|engine| engine.holds(index));
-        if is_held || !self.filled[index] {
-            return Ok(());
+        if is_held { Ok(()) } else { self.empty(unit, index) }
+    }
+
+    /// Takes the memory of a unit's variables, if they have any.
+    fn empty(&mut self, unit: &Unit, index: usize) -> Result<()> {
+        if std::mem::take(&mut self.filled[index]) {
+            for parameter in &unit.parameters {
+                self.spare.keep(&parameter.var, storage::take(&parameter.var)?);
+            }
         }
-        for parameter in &unit.parameters {
-            self.spare.keep(&parameter.var, storage::take(&parameter.var)?);
-        }
-        self.filled[index] = false;
         Ok(())
     }
 

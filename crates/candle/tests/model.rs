@@ -2,7 +2,9 @@
 
 use candle_core::{CpuStorage, DType, Device, Module, Result, Storage, Tensor, Var};
 use phalanx_candle::ops::linear;
-use phalanx_candle::{AdamW, Ddp, Error, FullyShard, Groups, Model, Optimizer, Policy, Sgd, Single, Strategy, Unit};
+use phalanx_candle::{
+    AdamW, Ddp, Error, FullyShard, Groups, Model, Optimizer, Policy, Reshard, Sgd, Single, Strategy, Unit,
+};
 use phalanx_comm::Threads;
 use phalanx_core::Group;
 
@@ -133,6 +135,32 @@ fn sharded_variables_have_no_memory_between_steps() {
         assert!(model.held().lasting >= 4 * own + own && model.held().lasting <= 7 * own, "{:?}", model.held());
     };
     Threads::new(2).run(rank).expect("a world");
+}
+
+#[test]
+fn what_is_loaded_into_the_engine_is_what_is_computed_with() {
+    for reshard in [Reshard::Yes, Reshard::No] {
+        for unshards in [false, true] {
+            let rank = |group| {
+                let policy = Policy::default().reshard_after_forward(reshard);
+                let mut model = Model::new(units().0, FullyShard::new(group, policy)).expect("a model");
+                let x = Tensor::ones((1, 5), DType::F32, &Device::Cpu).expect("an input");
+                for value in [0.0_f32, 2.0, 3.0] {
+                    model.predict(&x).expect("an output");
+                    let engine = model.strategy_mut().and_then(FullyShard::engine).expect("the engine");
+                    for param in engine.owned().collect::<Vec<_>>() {
+                        engine.load_full(param, &[value; 25]).expect("its values");
+                        if unshards {
+                            engine.unshard(param.unit).expect("a unit");
+                        }
+                    }
+                    let output = model.predict(&x).and_then(|y| Ok(y.to_vec2::<f32>()?)).expect("an output");
+                    assert_eq!(output, [[(5.0 * value).powi(4); 5]], "{reshard:?}, unshards {unshards}");
+                }
+            };
+            Threads::new(2).run(rank).expect("a world");
+        }
+    }
 }
 
 #[test]
