@@ -59,8 +59,11 @@ pub(crate) fn add(source: &[u8], from: DType, target: &mut [u8], to: DType) {
     }));
 }
 
-/// Divides every element.
+/// Divides every element, which by one changes none.
 pub(crate) fn divide(data: &mut [u8], dtype: DType, by: f64) {
+    if by == 1.0 {
+        return;
+    }
     with_real!(dtype, T => slice_mut::<T>(data).iter_mut().for_each(|element| *element = element.divided(by)));
 }
 

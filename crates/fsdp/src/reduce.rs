@@ -144,9 +144,7 @@ pub(crate) fn begin(unit: &mut Unit, number: usize, gradients: &[Gradient<'_>], 
     }
     let dtype = row.dtype.unwrap_or(DType::F32);
     let factors = means.factors(dtype);
-    if factors.before != 1.0 {
-        divide(buffer.as_bytes_mut(), dtype, factors.before);
-    }
+    divide(buffer.as_bytes_mut(), dtype, factors.before);
     let counts = Counts::Even(row.byte_len / dtype.byte_len());
     let op = Op::ReduceScatter { counts, reduce: factors.op };
     unit.reducing = Reducing::Scattering(Flight::begin(shard, op, dtype, buffer)?);
@@ -227,10 +225,7 @@ pub(crate) fn finish(unit: &mut Unit, means: &mut Means<'_>) -> Result<()> {
     let (row, rank) = (&unit.layout.reduce, means.groups.shard.rank());
     let dtype = row.dtype.unwrap_or(DType::F32);
     let own = &mut buffer.as_bytes_mut()[start..start + row.byte_len];
-    let after = means.factors(dtype).after;
-    if after != 1.0 {
-        divide(own, dtype, after);
-    }
+    divide(own, dtype, means.factors(dtype).after);
     let before = row.of(rank).start;
     let pieces: Vec<_> = row.spans().map(|(index, span)| (index, row.piece(&span, rank))).collect();
     for (index, piece) in pieces {

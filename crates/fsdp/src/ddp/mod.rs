@@ -4,13 +4,14 @@ mod buckets;
 
 use std::time::Duration;
 
-use phalanx_core::{Class, DType, Element, Error, Group, Op, ReduceOp, Result};
+use phalanx_core::{Class, DType, Element, Error, Group, Op, Result};
 use phalanx_mem::Buffer;
 
 use crate::Memory;
 use crate::agreement;
 use crate::arena::Arena;
-use crate::cast::{add, convert, slice, slice_mut};
+use crate::cast::{add, convert, divide, slice, slice_mut};
+use crate::factors::Factors;
 use crate::flight::Flight;
 use crate::groups::Groups;
 use crate::hooks::{self, GradientHook, Size};
@@ -243,7 +244,7 @@ impl Ddp {
     fn send(&mut self, number: usize) -> Result<()> {
         let size = self.size(number);
         let bucket = &mut self.buckets[number];
-        let rows = match bucket.rows.take() {
+        let mut rows = match bucket.rows.take() {
             Some(rows) => rows,
             None => self.arena.take(memory::Class::Gradients, bucket.byte_len())?,
         };
@@ -255,7 +256,9 @@ impl Ddp {
                 packed
             }
             None => {
-                let op = Op::AllReduce { count: bucket.len, reduce: ReduceOp::Avg };
+                let Factors { op, before, .. } = Factors::of(bucket.dtype, size.ranks, None);
+                divide(rows.as_bytes_mut(), bucket.dtype, before);
+                let op = Op::AllReduce { count: bucket.len, reduce: op };
                 Flight::begin(&self.group, op, bucket.dtype, rows)?
             }
         });
@@ -277,13 +280,17 @@ impl Ddp {
             let size = self.size(number);
             let bucket = &mut self.buckets[number];
             let Some(flight) = bucket.flight.take() else { continue };
-            let buffers = flight.end_with(&mut self.trace)?;
+            let mut buffers = flight.end_with(&mut self.trace)?;
             match (&mut self.hook, &mut bucket.rows) {
                 (Some(hook), Some(rows)) => {
                     let reduced = slice_mut(rows.as_bytes_mut());
                     hooks::receive(&mut **hook, number, size, buffers, reduced, &mut self.arena);
                 }
-                _ => bucket.rows = Some(buffers.output),
+                _ => {
+                    let after = Factors::of(bucket.dtype, size.ranks, None).after;
+                    divide(buffers.output.as_bytes_mut(), bucket.dtype, after);
+                    bucket.rows = Some(buffers.output);
+                }
             }
             bucket.is_averaged = true;
             bucket.waits.clear();

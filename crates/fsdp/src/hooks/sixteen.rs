@@ -25,7 +25,7 @@ macro_rules! half_hook {
 
             fn pack(&mut self, _: usize, size: Size, gradients: &[f32], wire: &mut [u8]) {
                 slice_mut::<$T>(wire).convert_from_f32_slice(gradients);
-                divide_unless_one(wire, $dtype, Factors::two_steps(size.ranks as f64).before);
+                divide(wire, $dtype, Factors::two_steps(size.ranks as f64).before);
             }
 
             fn unpack(&mut self, _: usize, size: Size, wire: &[u8], reduced: &mut [f32]) {
@@ -45,9 +45,3 @@ macro_rules! half_hook {
 
 half_hook!(F16, f16, DType::F16);
 half_hook!(Bf16, bf16, DType::BF16);
-
-fn divide_unless_one(wire: &mut [u8], dtype: DType, by: f64) {
-    if by != 1.0 {
-        divide(wire, dtype, by);
-    }
-}

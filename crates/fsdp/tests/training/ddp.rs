@@ -1,5 +1,7 @@
 //! The whole model on every rank: averaged gradients train as one rank would.
 
+use half::f16;
+use phalanx_comm::Threads;
 use phalanx_core::{DType, Group, OpKind, Result};
 use phalanx_fsdp::hooks::{Bf16, F16, GradientHook, Int8};
 use phalanx_fsdp::{Ddp, DdpOptions};
@@ -200,4 +202,23 @@ fn gradients_of_a_backward_that_is_given_up_leave_nothing_behind() {
             assert_eq!(ddp.averaged::<f32>(1), Ok(None));
         }
     });
+}
+
+#[test]
+fn sums_of_a_short_exponent_neither_overflow_nor_vanish() {
+    for (len, hosts) in [3, 5000]
+        .into_iter()
+        .flat_map(|len| [[0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 1, 1]].map(|hosts| (len, hosts)))
+    {
+        let rank = |group: Group| {
+            let mut ddp = Ddp::new(group, &[("a", len, DType::F16)], DdpOptions::default()).expect("a model");
+            // Of few digits, so that no sum is rounded; eight of the first are beyond the type.
+            for gradient in [f16::from_f32(20480.0), f16::MIN_POSITIVE] {
+                ddp.gradient(0, &vec![gradient; len]).expect("a gradient");
+                ddp.finish_backward().expect("the end");
+                assert_eq!(ddp.averaged::<f16>(0), Ok(Some(&vec![gradient; len][..])), "{hosts:?}");
+            }
+        };
+        Threads::new(8).hosts(hosts.to_vec()).run(rank).expect("a world");
+    }
 }
