@@ -1,6 +1,6 @@
 //! What gradients are divided by, and when: once and exactly where the type has the range for it, else in two steps.
 
-use phalanx_core::{DType, ReduceOp};
+use phalanx_core::{DType, Error, ReduceOp, Result};
 
 /// The divisions around a sum over ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +33,17 @@ impl Factors {
             before *= 2.0;
         }
         Factors { op: ReduceOp::Sum, before, after: total / before }
+    }
+}
+
+/// That gradients may be divided by this: most types are divided in `f32`.
+pub(crate) fn check(divisor: Option<f64>) -> Result<()> {
+    match divisor {
+        Some(divisor) if !(divisor as f32).is_normal() => {
+            let value = format!("{divisor:?}");
+            Err(Error::usage("set_gradient_divisor", "divisor", value, "must be finite and not 0 as f32"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -74,6 +74,18 @@ pub(crate) fn check(
     Err(Error::usage(CALL, "dtype", value, format!("must be one in unit {:?}", unit.name)))
 }
 
+/// That how gradients are joined and divided may change: none of this unit are on their way, or kept by a rank for its replicas.
+pub(crate) fn check_still(call: &'static str, unit: &UnitSpec, [travels, is_kept]: [bool; 2]) -> Result<()> {
+    let refused = |what: &str, expected: &str| {
+        Err(Error::usage(call, "gradients", format!("{what} in unit {:?}", unit.name), expected))
+    };
+    match (travels, is_kept) {
+        (true, _) => refused("being reduced", "must be awaited first"),
+        (_, true) => refused("kept for replicas", "must be joined first"),
+        _ => Ok(()),
+    }
+}
+
 /// Adds gradients to those that wait on this rank.
 pub(crate) fn accumulate_full(unit: &mut Unit, gradients: &[Gradient<'_>], arena: &mut Arena) -> Result<()> {
     let (buffer, is_fresh) = match unit.accumulated.take() {

@@ -4,13 +4,14 @@ use phalanx_core::{DType, Element, Error, Result};
 
 use crate::cast::slice_mut;
 use crate::event::{Action, Event};
+use crate::factors;
 use crate::gather::{self, Gathered};
 use crate::hooks::GradientHook;
 use crate::reduce::{self, Given, Gradient, Means};
 use crate::sharded::Sharded;
 use crate::spec::Param;
 use crate::trace::Step;
-use crate::unit::{Reducing, Then};
+use crate::unit::Then;
 
 impl Sharded {
     /// A unit is about to be used in forward: lends its full parameters, which stay until [`after_forward`](Sharded::after_forward).
@@ -174,15 +175,24 @@ impl Sharded {
     }
 
     /// What the sum of all ranks' gradients is divided by, in place of the number of ranks that bring them.
-    pub fn set_gradient_divisor(&mut self, divisor: Option<f64>) {
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for 0 and what is not finite, and where gradients are on their way or kept for replicas:
+    /// they are divided in two places, and must be by the same in both.
+    pub fn set_gradient_divisor(&mut self, divisor: Option<f64>) -> Result<()> {
+        factors::check(divisor)?;
+        self.units.iter().try_for_each(|unit| unit.check_still("set_gradient_divisor"))?;
         self.divisor = divisor;
+        Ok(())
     }
 
     /// Has gradients travel as a hook says, in place of the engine's own reduction, its type and its divisor. Replicas then join in `f32`.
     ///
     /// # Errors
     ///
-    /// [`Usage`](phalanx_core::ErrorKind::Usage) where gradients are not reduced in `f32`, which a hook takes, or some are on their way.
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) where gradients are not reduced in `f32`, which a hook takes, and where some are on their
+    /// way or kept for replicas.
     pub fn set_hook(&mut self, hook: Option<Box<dyn GradientHook>>) -> Result<()> {
         for unit in &self.units {
             let other = unit.layout.reduce.dtype.filter(|dtype| *dtype != DType::F32);
@@ -190,10 +200,7 @@ impl Sharded {
                 let value = format!("{dtype} in unit {:?}", unit.spec.name);
                 return Err(Error::usage("set_hook", "reduce", value, "must be f32, set by the policy"));
             }
-            if !matches!(unit.reducing, Reducing::Nothing) {
-                let value = format!("being reduced in unit {:?}", unit.spec.name);
-                return Err(Error::usage("set_hook", "gradients", value, "must be awaited first"));
-            }
+            unit.check_still("set_hook")?;
         }
         self.hook = hook;
         Ok(())

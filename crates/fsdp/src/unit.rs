@@ -10,6 +10,7 @@ use crate::cast::{slice, slice_mut};
 use crate::flight::Flight;
 use crate::layout::{Row, UnitLayout};
 use crate::memory::Class;
+use crate::reduce;
 use crate::spec::{ParamSpec, Role, UnitSpec};
 
 /// A unit and everything this rank has of it.
@@ -112,6 +113,12 @@ impl Unit {
             accumulated: None,
             syncs: true,
         })
+    }
+
+    /// That how its gradients are joined and divided may change.
+    pub(crate) fn check_still(&self, call: &'static str) -> Result<()> {
+        let waits = [!matches!(self.reducing, Reducing::Nothing), self.partial.is_some()];
+        reduce::check_still(call, &self.spec, waits)
     }
 
     /// A parameter by number, and the one that owns its memory.

@@ -52,10 +52,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
                 let value = format!("{dtype} in unit {:?}", unit.spec.name);
                 return Err(Error::usage("set_hook", "reduce", value, "must be f32, set by the policy"));
             }
-            if !matches!(unit.reducing, Reducing::Nothing) {
-                let value = format!("being reduced in unit {:?}", unit.spec.name);
-                return Err(Error::usage("set_hook", "gradients", value, "must be awaited first"));
-            }
+            unit.check_still("set_hook")?;
         }
         let group = self.means.groups.reduce.group();
         let size = Size { ranks: group.size(), rank: group.rank(), len: 0, is_sharded: true };

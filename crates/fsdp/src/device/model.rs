@@ -18,6 +18,7 @@ use super::unit::Unit;
 use crate::agreement;
 use crate::cast::convert;
 use crate::event::{Depth, Event, Settings};
+use crate::factors;
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::options::Policy;
@@ -111,8 +112,15 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
     }
 
     /// What the sum of all ranks' gradients is divided by, in place of the number of ranks that bring them.
-    pub fn set_gradient_divisor(&mut self, divisor: Option<f64>) {
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Sharded::set_gradient_divisor`](crate::Sharded::set_gradient_divisor).
+    pub fn set_gradient_divisor(&mut self, divisor: Option<f64>) -> Result<()> {
+        factors::check(divisor)?;
+        self.units.iter().try_for_each(|unit| unit.check_still("set_gradient_divisor"))?;
         self.means.divisor = divisor;
+        Ok(())
     }
 
     /// Has these units gathered when `unit` begins its forward, in place of those that followed it last time.

@@ -17,6 +17,7 @@ use super::store::Store;
 use super::table::{self, Places, Table, TableSet};
 use crate::layout::{Row, UnitLayout};
 use crate::options::Offload;
+use crate::reduce::check_still;
 use crate::spec::{Role, UnitSpec};
 
 /// A unit and everything this rank has of it.
@@ -176,6 +177,12 @@ impl<N: Nccl, C: Cuda, P: Process> Unit<N, C, P> {
             spec,
             layout,
         })
+    }
+
+    /// That how its gradients are joined and divided may change.
+    pub(super) fn check_still(&self, call: &'static str) -> Result<()> {
+        let waits = [!matches!(self.reducing, Reducing::Nothing), self.partial.is_some()];
+        check_still(call, &self.spec, waits)
     }
 
     pub(super) fn is_trained(&self, owner: usize) -> bool {

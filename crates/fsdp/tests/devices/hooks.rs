@@ -193,22 +193,28 @@ fn hooks_that_devices_do_not_have_are_refused_by_name() {
 }
 
 #[test]
-fn a_hook_is_not_changed_while_gradients_travel() {
+fn a_hook_and_a_divisor_are_not_changed_while_gradients_travel() {
     let outcome = Simulation::new(2, 1).run(|rank| {
         let (mut model, _) = one(&rank, Policy::default())?;
         model.set_hook(Some(Box::new(F16)))?;
         model.settings_mut().is_last_backward = false;
         backward(&mut model)?;
-        let error = model.set_hook(None).expect_err("they travel").to_string();
+        let errors = [model.set_hook(None), model.set_gradient_divisor(Some(3.0))];
+        let errors = errors.map(|refused| refused.expect_err("they travel").to_string());
         model.settings_mut().is_last_backward = true;
         model.finish_backward()?;
         model.set_hook(None)?;
+        model.set_gradient_divisor(Some(3.0))?;
         backward(&mut model)?;
-        Ok::<_, phalanx_core::Error>(error)
+        Ok::<_, phalanx_core::Error>(errors)
     });
     clean(&outcome, 1);
     for end in outcome.results {
         let said = end.expect("an end").expect("no error");
-        assert_eq!(said, "set_hook: gradients is being reduced in unit \"unit\", must be awaited first");
+        let words = ["set_hook", "set_gradient_divisor"];
+        assert_eq!(
+            said,
+            words.map(|call| format!("{call}: gradients is being reduced in unit \"unit\", must be awaited first"))
+        );
     }
 }

@@ -161,8 +161,11 @@ fn mixed_precision_stays_near_and_is_what_it_is_on_the_host() {
 #[test]
 fn a_divisor_of_ones_own_takes_the_place_of_the_ranks() {
     let task = task();
-    let host = task.sharded(Company::of(2), &Policy::default(), |model, _, _| model.set_gradient_divisor(Some(3.0)));
+    let host = task.sharded(Company::of(2), &Policy::default(), |model, _, _| {
+        model.set_gradient_divisor(Some(3.0)).expect("a divisor")
+    });
     let job = Job::new(task, Company::of(2), Policy::default());
-    let apart = job.before(|model, _, _| model.set_gradient_divisor(Some(3.0))).outcome(5).apart(&host);
+    let apart =
+        job.before(|model, _, _| model.set_gradient_divisor(Some(3.0)).expect("a divisor")).outcome(5).apart(&host);
     assert!(apart <= CLOSE, "{apart:e}");
 }

@@ -55,6 +55,9 @@ fn calls_that_make_no_sense_change_nothing() {
         assert!(words(model.load_full(param(0, 0), &[1.0_f32])).contains("must be 35"));
         assert!(words(model.update_on_host::<f64>(param(0, 0), |_, _| {})).contains("must be f32"));
         assert!(words(model.gradient_memory(0, DType::I32)).contains("must be f32, f16 or bf16"));
+        for divisor in [0.0, f64::NAN, f64::INFINITY] {
+            assert!(words(model.set_gradient_divisor(Some(divisor))).contains("must be finite and not 0"));
+        }
         let full = model.before_backward(0).expect("a unit");
         assert!(full.param(3).is_err() && full.param(99).is_err());
         let memory = DeviceBuffer::new(&rank.cuda, DEVICE, 8).expect("memory");

@@ -73,7 +73,7 @@ fn views_are_given_where_a_parameter_lies_in_one_piece() {
 fn reduced(company: Company, policy: &Policy, divisor: Option<f64>) -> Vec<Vec<Vec<f32>>> {
     company.run(|groups, rank| {
         let mut model = Sharded::new(groups, vec![unit(DType::F32)], policy.clone()).expect("a model");
-        model.set_gradient_divisor(divisor);
+        model.set_gradient_divisor(divisor).expect("a divisor");
         bring(&mut model, rank);
         own(&model)
     })
@@ -134,6 +134,48 @@ fn a_divisor_takes_the_place_of_the_number_of_ranks() {
             }
         }
     }
+}
+
+#[test]
+fn a_divisor_is_not_changed_for_gradients_that_travel_or_wait_for_replicas() {
+    let company = Company::of(2).replicas(2);
+    let got = company.run(|groups, rank| {
+        let mut model = Sharded::new(groups, vec![unit(DType::F32)], Policy::default()).expect("a model");
+        let refused = |model: &mut Sharded| model.set_gradient_divisor(Some(8.0)).expect_err("refused").to_string();
+        model.set_last_backward(false);
+        bring(&mut model, rank);
+        let words = "set_gradient_divisor: gradients is being reduced in unit \"unit\", must be awaited first";
+        assert_eq!(refused(&mut model), words);
+        model.set_last_backward(true);
+        model.set_all_reduce(false);
+        bring(&mut model, rank);
+        let words = "set_gradient_divisor: gradients is kept for replicas in unit \"unit\", must be joined first";
+        assert_eq!(refused(&mut model), words);
+        assert_eq!(model.set_hook(None).expect_err("refused").to_string(), words.replace("gradient_divisor", "hook"));
+        model.zero_gradients();
+        model.set_all_reduce(true);
+        // What is summed up in full is divided when it travels.
+        model.set_sync(false);
+        bring(&mut model, rank);
+        model.set_gradient_divisor(Some(8.0)).expect("a divisor");
+        model.set_sync(true);
+        bring(&mut model, rank);
+        own(&model)
+    });
+    check(company, &got, |sum| 2.0 * sum / 8.0, "twice by 8");
+}
+
+#[test]
+fn a_divisor_that_means_nothing_is_refused() {
+    Company::of(1).run(|groups, _| {
+        let mut model = Sharded::new(groups, vec![unit(DType::F32)], Policy::default()).expect("a model");
+        let odd = [(0.0, "0.0"), (f64::NAN, "NaN"), (f64::INFINITY, "inf"), (1e-300, "1e-300"), (1e300, "1e300")];
+        for (divisor, name) in odd {
+            let said = model.set_gradient_divisor(Some(divisor)).expect_err("refused").to_string();
+            assert_eq!(said, format!("set_gradient_divisor: divisor is {name}, must be finite and not 0 as f32"));
+        }
+        model.set_gradient_divisor(Some(0.5)).expect("a divisor");
+    });
 }
 
 #[test]
