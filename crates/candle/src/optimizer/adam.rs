@@ -65,6 +65,8 @@ impl Optimizer for AdamW {
         let stride = (rate / correct.0) as f32;
         let (epsilon, root) = (self.epsilon as f32, (1.0 / correct.1) as f32);
         let keeps = (first as f32, second as f32);
+        // Close to one an `f32` has no digits left for what is missing.
+        let takes = ((1.0 - first) as f32, (1.0 - second) as f32);
         let keep = (1.0 - rate * self.decay) as f32;
         let moments = &mut self.moments;
         model.update(|index, values, gradient| {
@@ -72,8 +74,8 @@ impl Optimizer for AdamW {
             let Moments { first, second } = &mut moments[index];
             pulp::Arch::new().dispatch(|| {
                 for (((value, slope), first), second) in values.iter_mut().zip(gradient).zip(first).zip(second) {
-                    *first = keeps.0 * *first + (1.0 - keeps.0) * slope;
-                    *second = keeps.1 * *second + (1.0 - keeps.1) * slope * slope;
+                    *first = keeps.0 * *first + takes.0 * slope;
+                    *second = keeps.1 * *second + takes.1 * slope * slope;
                     *value = *value * keep - stride * *first / (second.sqrt() * root + epsilon);
                 }
             });

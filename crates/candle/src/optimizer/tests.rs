@@ -46,6 +46,23 @@ fn adam_goes_the_way_of_pytorch() {
 }
 
 #[test]
+fn what_is_new_counts_as_in_pytorch_however_slowly_averages_forget() {
+    let betas = (0.9, 0.9999);
+    let weight = Var::new(&[1.0_f32], &Device::Cpu).expect("a variable");
+    let unit = Unit::new("times", Times(weight.clone())).parameter("weight", &weight);
+    let mut model = Model::new(vec![unit], Single::new()).expect("a model");
+    let mut optimizer = AdamW::default().betas(betas.0, betas.1);
+    // The input is the gradient, a power of two: nothing is rounded but the two shares.
+    let output = model.forward(&Tensor::new(&[2.0_f32], &Device::Cpu).expect("an input")).expect("an output");
+    model.backward(&output.sum_all().expect("a loss")).expect("backward");
+    optimizer.step(&mut model, 0.1).expect("a step");
+    let moments: Vec<f64> = optimizer.state(&model).iter().map(|(_, all)| f64::from(all[0][0])).collect();
+    for (is, expected) in moments.iter().zip([(1.0 - betas.0) * 2.0, (1.0 - betas.1) * 2.0 * 2.0]) {
+        assert!((is / expected - 1.0).abs() < 1e-7, "{is}, not {expected}");
+    }
+}
+
+#[test]
 fn descent_goes_the_way_of_pytorch() {
     assert_close(&path(&mut Sgd::new()), SGD);
     assert_close(&path(&mut Sgd::new().momentum(0.9)), SGD_MOMENTUM);
