@@ -11,7 +11,8 @@ use crate::storage;
 use crate::strategy::{Held, Look, Part, Strategy};
 use crate::unit::Unit;
 
-/// Training by one rank, without another.
+/// Training by one rank, without another. A parameter that no gradient reaches has none, where among ranks it counts as zero: see
+/// [`Optimizer::step`](crate::Optimizer::step).
 #[derive(Debug, Default)]
 pub struct Single {
     parts: Vec<Part>,

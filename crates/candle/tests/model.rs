@@ -67,6 +67,31 @@ fn what_no_gradient_reaches_is_named_and_stays() {
     Threads::new(2).run(|group| check(Ddp::new(group), Sgd::new())).expect("a world");
 }
 
+#[test]
+fn what_no_gradient_reaches_decays_among_ranks_alone() {
+    fn decays(strategy: impl Strategy) -> Vec<bool> {
+        let mut model = Model::new(units().0, strategy).expect("a model");
+        let before = values(&mut model);
+        let x = Tensor::ones((2, 5), DType::F32, &Device::Cpu).expect("an input");
+        let loss = model.forward(&x).and_then(|output| Ok(output.sqr()?.mean_all()?)).expect("a loss");
+        model.backward(&loss).expect("backward");
+        AdamW::default().step(&mut model, 0.1).expect("a step");
+        let after = values(&mut model);
+        // Nothing moves them but the decay: a thousandth.
+        let is_decayed = |at: &usize| {
+            let pairs = before[*at].iter().zip(&after[*at]);
+            pairs.clone().all(|(before, after)| (after / before - 0.999).abs() < 1e-6)
+        };
+        let stays = |at: &usize| before[*at] == after[*at];
+        assert!([0, 1].iter().all(|at| stays(at) != is_decayed(at)));
+        [0, 1].iter().map(is_decayed).collect()
+    }
+    assert_eq!(decays(Single::new()), [false; 2]);
+    let sharded = |group| decays(FullyShard::new(group, Policy::default()));
+    assert_eq!(Threads::new(2).run(sharded).expect("a world"), [[true; 2]; 2]);
+    assert_eq!(Threads::new(2).run(|group| decays(Ddp::new(group))).expect("a world"), [[true; 2]; 2]);
+}
+
 /// The gradients of this rank's parts after one backward, before which another one was given up whose gradients `wait` on this rank.
 fn gradients(strategy: impl Strategy, rank: usize, wait: impl Fn(&mut Model, bool), gives_up: bool) -> Vec<Vec<f32>> {
     let mut model = Model::new(units().0, strategy).expect("a model");

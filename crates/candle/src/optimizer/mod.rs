@@ -15,7 +15,11 @@ use crate::model::Model;
 
 /// Changes a model's parameters by their gradients.
 pub trait Optimizer {
-    /// One step with this learning rate. Parameters without a gradient stay as they are.
+    /// One step with this learning rate.
+    ///
+    /// Under [`Single`](crate::Single) parameters without a gradient stay as they are. Among ranks ([`FullyShard`](crate::FullyShard),
+    /// [`Ddp`](crate::Ddp)) every trained parameter has a gradient once a backward was exchanged: zero where no rank brought one, so that decay
+    /// and what an optimizer remembers of earlier gradients change it. [`Model::unused`] names what got none on this rank.
     ///
     /// # Errors
     ///
