@@ -42,7 +42,7 @@ impl Model {
     }
 
     /// Whether backward runs every unit once more rather than that forward keeps what it has computed: less memory, a third more
-    /// time (activation checkpointing). [`Unit::recompute`] says the same for one unit.
+    /// time (activation checkpointing). [`Unit::recompute`] says the same for one unit, and what its module must keep to.
     pub fn recompute(mut self, recomputes: bool) -> Model {
         self.recomputes = recomputes;
         self

@@ -56,6 +56,9 @@ impl Unit {
     }
 
     /// Whether backward runs this unit once more rather than that forward keeps what it has computed.
+    ///
+    /// The module must give the same for the same input both times. One that draws numbers anew, as dropout does its mask, would have the
+    /// gradients of another output than the one that went into the loss, and nobody would notice: such a module has to draw the same again.
     pub fn recompute(mut self, recomputes: bool) -> Unit {
         self.recomputes = recomputes;
         self
