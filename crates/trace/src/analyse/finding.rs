@@ -172,7 +172,7 @@ impl Finding {
     /// The ranks that are at fault, or most likely so.
     pub fn culprits(&self) -> Vec<usize> {
         match self {
-            Finding::Divergence { sides, .. } => sides.iter().skip(1).flat_map(|side| side.ranks.clone()).collect(),
+            Finding::Divergence { sides, .. } => odd(sides),
             Finding::Deadlock { circle } => circle.iter().map(|place| place.rank).collect(),
             Finding::Absent { rank, .. } | Finding::Late { rank, .. } => vec![*rank],
             Finding::Unanswered { peer, .. } => vec![*peer],
@@ -258,6 +258,12 @@ impl Finding {
             None => Ok(()),
         }
     }
+}
+
+/// Who has another value than most; all, where no value has more ranks than each other one.
+fn odd(sides: &[Side]) -> Vec<usize> {
+    let is_tied = matches!(sides, [first, second, ..] if first.ranks.len() == second.ranks.len());
+    sides.iter().skip(usize::from(!is_tied)).flat_map(|side| side.ranks.iter().copied()).collect()
 }
 
 /// Ranks in words: "rank 3", "ranks 0, 2-5".

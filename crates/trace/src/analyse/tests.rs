@@ -114,6 +114,21 @@ fn the_first_divergence_names_the_odd_rank_the_field_and_both_values() {
     }
 }
 
+/// The values as text, "10" before "9", say nothing of who is right.
+#[test]
+fn where_no_value_has_most_ranks_all_are_named() {
+    for (elements, culprits) in [(&[9, 10][..], &[0, 1][..]), (&[10, 9], &[0, 1]), (&[9, 10, 10], &[0])] {
+        let dumps = world(elements.len(), |number, mut rank| {
+            rank.call(0, "all_reduce", SECOND, State::Done).output = elements[number];
+            rank
+        });
+        let [finding] = &analyse(&dumps).findings[..] else { panic!("{:?}", told(&dumps)) };
+        let mut named = finding.culprits();
+        named.sort_unstable();
+        assert_eq!(named, culprits, "{finding}");
+    }
+}
+
 #[test]
 fn roots_and_totals_are_compared_and_parts_are_not() {
     let dumps = world(3, |number, mut rank| {
