@@ -27,6 +27,7 @@ mod settings;
 mod signals;
 mod stack;
 mod standing;
+mod votes;
 mod watch;
 
 pub use backend::NcclBackend;

@@ -1,6 +1,5 @@
 //! The watch: one thread a group that ends operations in time, asks communicators how they are, and compares what ranks say of themselves.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use super::flight::Flight;
 use super::hall::{Hall, History, is_set, lock};
 use super::job::Job;
 use super::standing::{Alone, Standing};
+use super::votes;
 use crate::api::{Cuda, Nccl, Process};
 
 /// What the watch remembers from one round to the next.
@@ -198,7 +198,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         })
     }
 
-    /// The rank whose result is another than that of most.
+    /// The ranks whose result is another than that of most, once all have said theirs.
     fn corrupt(&self, history: &History, all: &[Standing]) -> Option<Error> {
         let rank = self.layout.rank();
         history.digests.iter().find_map(|&(sequence, own)| {
@@ -208,15 +208,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             let given: Vec<(usize, u64)> = (0..all.len())
                 .filter_map(|peer| Some((peer, if peer == rank { own } else { of(&all[peer])? })))
                 .collect();
-            let mut votes: BTreeMap<u64, usize> = BTreeMap::new();
-            given.iter().for_each(|(_, digest)| *votes.entry(*digest).or_default() += 1);
-            if votes.len() < 2 || given.len() < all.len() {
-                return None;
-            }
-            let most = votes.iter().max_by_key(|(_, votes)| **votes).map(|(digest, _)| *digest)?;
-            let culprit = given.iter().find(|(_, digest)| *digest != most)?.0;
-            let detail = format!("operation {sequence} gave it another result than most ranks got");
-            Some(Error::peer(culprit, PeerReason::Corrupt, detail))
+            if given.len() == all.len() { votes::dissent(sequence, &given) } else { None }
         })
     }
 

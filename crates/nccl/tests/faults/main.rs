@@ -211,6 +211,22 @@ fn a_result_is_wrong() {
     });
 }
 
+/// Of two results nobody can say which is wrong, so whichever rank it is, both are named.
+#[test]
+fn one_of_two_results_is_wrong() {
+    for (wrong, seed) in [0, 1].into_iter().flat_map(|wrong| seeds(6).map(move |seed| (wrong, seed))) {
+        let outcome = ran(2, seed, &[(wrong, Fault::WrongResult { launch: 0 })], None);
+        let errors = outcome.results.into_iter().map(|end| end.expect("it ended").first.expect_err("a failure"));
+        let errors: Vec<Error> = errors.collect();
+        assert!(errors.iter().any(|error| error.culprits() == [0, 1]), "seed {seed}: {errors:?}");
+        for error in errors {
+            let told = error.to_string();
+            let words = "ranks 0 and 1 sent corrupt data: operation 0 gave no result that most ranks got";
+            assert!(told.contains(words), "seed {seed}: {told}");
+        }
+    }
+}
+
 #[test]
 fn memory_is_out() {
     // The first allocation of the second all-reduce over memory of the host: the others are told why.
