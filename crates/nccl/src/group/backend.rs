@@ -67,13 +67,17 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
         let hall = &self.hall;
         let numbers = calls.iter().map(|(call, _)| call).filter(|call| !call.op.is_message());
         let numbers = numbers.map(|call| call.sequence).collect();
-        let (mut only, mut steps) = (Vec::new(), Vec::new());
+        let (mut only, mut steps, mut batch) = (Vec::new(), Vec::new(), Vec::new());
         for (call, own) in calls {
             hall.note(&call);
+            if line == Line::Whole {
+                batch.extend(hall.note_message(&call));
+            }
             only.push(call);
             steps.extend(own);
         }
         let flight = hall.depart(only, ready)?;
+        let _ = flight.batch.set(batch);
         let waiting = hall.waiting(Arc::clone(&flight));
         hall.give(line, Job { flight, steps, held, errand: None, numbers })?;
         Ok(waiting)

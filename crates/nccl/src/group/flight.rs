@@ -5,8 +5,9 @@ use std::task::Waker;
 use std::time::Duration;
 
 use phalanx_core::backend::{Finished, Pending};
-use phalanx_core::{Call, Chain, Error, OpKind, Result, Stuck, Timeout};
+use phalanx_core::{Call, Chain, Error, Op, OpKind, Result, Stuck, Timeout};
 
+use super::standing::Message;
 use crate::api::{Bell, Event};
 
 /// One operation, or several that travel as one.
@@ -17,10 +18,12 @@ pub(super) struct Flight {
     pub(super) after: Duration,
     /// When it must have ended.
     pub(super) deadline: Duration,
-    /// The other rank of a message.
-    pub(super) peer: Option<usize>,
-    /// Which message between the two it is, once it has its place among them.
+    /// The other ranks of its messages, each once.
+    pub(super) peers: Vec<usize>,
+    /// Which message between the two it is that goes alone, once it has its place among them.
     pub(super) turn: OnceLock<u32>,
+    /// The messages of a batch, once they are counted.
+    pub(super) batch: OnceLock<Vec<Message>>,
     /// What stands for its end on the stream, what the stream waits for before it, and for its begin where time is kept.
     pub(super) events: Events,
     /// Where they go when nobody has the flight any more.
@@ -61,19 +64,18 @@ impl Flight {
     /// An operation of these calls, the first of which gives its name and time.
     pub(super) fn new(calls: Vec<Call>, bell: Arc<dyn Bell>, now: Duration, (events, bin): (Events, Bin)) -> Flight {
         let first = &calls[0];
-        let peer = match first.op {
-            phalanx_core::Op::Send { to, .. } => Some(to),
-            phalanx_core::Op::Recv { from, .. } => from,
-            _ => None,
-        };
+        let mut peers: Vec<usize> = calls.iter().filter_map(peer).collect();
+        peers.sort_unstable();
+        peers.dedup();
         Flight {
             bell,
             op: first.op.kind(),
             sequence: first.sequence,
             after: first.timeout,
             deadline: now.saturating_add(first.timeout),
-            peer,
+            peers,
             turn: OnceLock::new(),
+            batch: OnceLock::new(),
             events,
             bin,
             state: Mutex::new(State { stage: Stage::Queued, result: None, calls, wakers: Vec::new() }),
@@ -247,6 +249,15 @@ impl Pending for Refused {
 
     fn wait(&mut self, _: Option<Duration>) -> Option<Result<Finished>> {
         self.0.take().map(Err)
+    }
+}
+
+/// The other rank of a message.
+pub(super) fn peer(call: &Call) -> Option<usize> {
+    match call.op {
+        Op::Send { to, .. } => Some(to),
+        Op::Recv { from, .. } => from,
+        _ => None,
     }
 }
 

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use phalanx_core::backend::Numbers;
 use phalanx_core::store::Store;
-use phalanx_core::{Call, Error, Fingerprint, Layout, Result};
+use phalanx_core::{Call, Error, Fingerprint, Layout, OpKind, Result};
 
 use super::failure;
-use super::flight::{Bin, Clock, Events, Flight, Stage, Waiting};
+use super::flight::{Bin, Clock, Events, Flight, Stage, Waiting, peer};
 use super::job::Job;
 use super::lane::{Lane, Line};
 use super::options::NcclOptions;
 use super::stack::Stack;
-use super::standing::Standing;
+use super::standing::{Message, Met, Standing};
 use crate::api::{Bell, Cuda, Event, EventKind, Nccl, Process, UniqueId, Version};
 pub(super) use crate::register::locked as lock;
 
@@ -76,12 +76,14 @@ impl Turns {
     }
 }
 
-/// What this rank's last collectives were, and what came of them.
+/// What this rank's last collectives were, and what came of them; and how many messages of batches it has called.
 #[derive(Debug, Default)]
 pub(super) struct History {
     pub(super) called: u32,
     pub(super) prints: VecDeque<(Fingerprint, String)>,
     pub(super) digests: VecDeque<(u32, u64)>,
+    /// With each rank that there were any with, the last at the end.
+    pub(super) met: VecDeque<Met>,
 }
 
 impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
@@ -179,6 +181,20 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         while history.prints.len() > REMEMBERED {
             history.prints.pop_front();
         }
+    }
+
+    /// Counts a message of a batch, if it is one.
+    pub(super) fn note_message(&self, call: &Call) -> Option<Message> {
+        let (peer, is_sent) = (u32::try_from(peer(call)?).ok()?, call.op.kind() == OpKind::Send);
+        let mut history = lock(&self.history);
+        let known = history.met.iter().position(|met| met.peer == peer);
+        let known = known.and_then(|at| history.met.remove(at));
+        let mut met = known.unwrap_or(Met { peer, ..Met::default() });
+        let count = if is_sent { &mut met.sent } else { &mut met.received };
+        let turn = *count;
+        *count = turn.wrapping_add(1);
+        history.met.push_back(met);
+        Some(Message { peer, turn, is_sent })
     }
 
     /// Passes over a call that was numbered and does not begin.

@@ -9,7 +9,7 @@ use phalanx_core::{Desync, Error, Last, OpKind, PeerReason, Result, Stuck, Waiti
 use super::flight::Flight;
 use super::hall::{Hall, History, is_set, lock};
 use super::job::Job;
-use super::standing::{Alone, Standing};
+use super::standing::{Message, Standing, TOLD};
 use super::votes;
 use crate::api::{Cuda, Nccl, Process};
 
@@ -105,7 +105,8 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             let history = lock(&self.history);
             let prints = history.prints.iter().map(|(print, _)| *print).collect();
             let digests = history.digests.iter().copied().collect();
-            Standing { beat: watch.beat, has_left, called: history.called, prints, digests, messages }
+            let met = history.met.iter().rev().take(TOLD).copied().collect();
+            Standing { beat: watch.beat, has_left, called: history.called, prints, digests, messages, met }
         };
         let store = self.store.with_timeout(self.options.heartbeat);
         let key = format!("{STANDING}{}", self.layout.rank());
@@ -165,10 +166,10 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
     }
 
     /// The messages under way that go alone, the oldest first.
-    fn messages_alone(&self) -> Vec<Alone> {
+    fn messages_alone(&self) -> Vec<Message> {
         let of = |flight: Arc<Flight>| {
-            let peer = u32::try_from(flight.peer?).ok()?;
-            Some(Alone { peer, turn: *flight.turn.get()?, is_sent: flight.op == OpKind::Send })
+            let peer = u32::try_from(*flight.peers.first()?).ok()?;
+            Some(Message { peer, turn: *flight.turn.get()?, is_sent: flight.op == OpKind::Send })
         };
         self.under_way().into_iter().filter_map(of).take(TOLD).collect()
     }
@@ -179,9 +180,9 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         let rank = self.layout.rank();
         self.messages_alone().into_iter().find_map(|own| {
             let peer = usize::try_from(own.peer).ok()?;
-            let meets = |theirs: &&Alone| usize::try_from(theirs.peer) == Ok(rank) && theirs.turn == own.turn;
+            let meets = |theirs: &&Message| usize::try_from(theirs.peer) == Ok(rank) && theirs.turn == own.turn;
             let theirs = all.get(peer)?.messages.iter().find(meets).filter(|theirs| theirs.is_sent == own.is_sent)?;
-            let is = |message: &Alone| if message.is_sent { "that is sent" } else { "that is received" };
+            let is = |message: &Message| if message.is_sent { "that is sent" } else { "that is received" };
             let theirs = format!("{}; messages that cross begin together, in a batch", is(theirs));
             let (sequence, ours) = (own.turn, is(&own).to_owned());
             Some(Error::from(Desync { sequence, rank, peer, field: "a message", ours, theirs, moved: true }))
@@ -214,9 +215,8 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
 
     /// The error of an operation that has taken too long: who has not come to it, or else all whom it waits for.
     pub(super) fn late(&self, flight: &Flight) -> Error {
-        if let Some(peer) = flight.peer {
-            let on = if flight.op == OpKind::Send { Waiting::Taking } else { Waiting::Giving };
-            return flight.timed_out(vec![Stuck { peer, on }]);
+        if !flight.peers.is_empty() {
+            return flight.timed_out(self.missed(flight));
         }
         let (own, standings) = (self.layout.rank(), lock(&self.standings).clone());
         let others = (0..self.layout.size()).filter(|&rank| rank != own);
@@ -229,6 +229,24 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             return flight.timed_out(others.map(Stuck::unknown).collect());
         }
         flight.timed_out(missing)
+    }
+
+    /// Whom messages wait for: of several ranks those that have not come to theirs, or else all.
+    fn missed(&self, flight: &Flight) -> Vec<Stuck> {
+        let on = |is_sent| if is_sent { Waiting::Taking } else { Waiting::Giving };
+        if let [peer] = flight.peers[..] {
+            return vec![Stuck { peer, on: on(flight.op == OpKind::Send) }];
+        }
+        let (own, standings) = (self.layout.rank(), lock(&self.standings).clone());
+        let missed = |peer: usize| {
+            let mut messages = flight.batch.get()?.iter().filter(|message| usize::try_from(message.peer) == Ok(peer));
+            let has_met =
+                |message: &&Message| standings[peer].as_ref().is_some_and(|standing| standing.has_met(own, message));
+            let message = messages.find(|message| !has_met(message))?;
+            Some(Stuck { peer, on: on(message.is_sent) })
+        };
+        let missing: Vec<Stuck> = flight.peers.iter().filter_map(|&peer| missed(peer)).collect();
+        if missing.is_empty() { flight.peers.iter().copied().map(Stuck::unknown).collect() } else { missing }
     }
 
     /// What a rank called last, and where this rank called the same.
@@ -278,5 +296,3 @@ const STANDING: &str = "phalanx/standing/";
 const FATE: &str = "phalanx/fate";
 /// Where ranks meet before each operation, if they do.
 const MEETING: &str = "phalanx/meeting/";
-/// How many messages a rank tells of at most.
-const TOLD: usize = 64;

@@ -7,7 +7,7 @@ mod signals;
 
 use std::time::Duration;
 
-use phalanx_core::{DType, Error, ErrorKind, GroupOptions, Op, PeerReason, ReduceOp, Result, Waiting};
+use phalanx_core::{DType, Error, ErrorKind, GroupOptions, Message, Op, PeerReason, ReduceOp, Result, Stuck, Waiting};
 use phalanx_nccl::api::{Cuda, Process};
 use phalanx_nccl::group::{DeviceBuffer, NcclOptions};
 use phalanx_nccl::sim::{Fault, Finding, Outcome, SimRank, Simulation};
@@ -280,6 +280,32 @@ fn who_does_not_come_is_named_with_its_last_call() {
     assert!(stuck.len() == 1 && stuck[0].peer == 1, "{stuck:?}");
     let Waiting::Coming { last: Some(last) } = &stuck[0].on else { panic!("{stuck:?}") };
     assert!(last.sequence == 0 && last.site.contains("faults/main.rs"), "{last:?}");
+}
+
+/// Rank 0 receives from ranks 1 and 2 in one batch. Whichever of them it names first, who came is not blamed for who did not.
+#[test]
+fn who_does_not_come_to_a_batch_is_named() {
+    for (seed, (absent, first)) in (0..).zip([(1, 1), (1, 2), (2, 1), (2, 2)]) {
+        let outcome = Simulation::new(3, seed).run(move |rank| {
+            let group = group(&rank, "group", NcclOptions::default()).expect("a group");
+            let host = group.group().within(Duration::from_secs(2));
+            host.barrier().expect("all came");
+            let from = |peer| Message::Recv { data: vec![0_u8], from: Some(peer), tag: 0 };
+            if rank.rank == 0 {
+                return host.batch(vec![from(first), from(3 - first)]).err();
+            }
+            if rank.rank != absent {
+                let sent = host.batch(vec![Message::Send { data: vec![7_u8], to: 0, tag: 0 }]);
+                assert!(sent.is_ok(), "{sent:?}");
+            }
+            let bell = rank.process.bell();
+            bell.wait(bell.count(), Some(rank.process.now() + Duration::from_secs(5)));
+            None
+        });
+        let errors: Vec<Error> = outcome.results.into_iter().flatten().flatten().collect();
+        let [Error::Timeout(timeout)] = &errors[..] else { panic!("{errors:?}") };
+        assert_eq!(timeout.stuck, [Stuck { peer: absent, on: Waiting::Giving }], "rank 0 named {first} first");
+    }
 }
 
 #[test]
