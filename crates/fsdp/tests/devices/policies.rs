@@ -74,6 +74,9 @@ fn micro_batches_add_up_however_they_are_reduced() {
     check("replicas join the last", 2, &partial);
 }
 
+/// How a model is told to hold gradients back, or not.
+type Setting = fn(&mut Model, bool);
+
 #[test]
 fn gradients_of_a_backward_that_is_given_up_leave_nothing_behind() {
     let (task, company) = (task().micros(2), Company::of(2).replicas(2));
@@ -83,7 +86,7 @@ fn gradients_of_a_backward_that_is_given_up_leave_nothing_behind() {
         }
     });
     assert!(host.apart(&task.alone()) > 1e-3, "nothing was given up");
-    let ways: [(&str, fn(&mut Model, bool)); 4] = [
+    let ways: [(&str, Setting); 4] = [
         ("reduced", |_, _| {}),
         ("in full", |model, waits| model.set_sync(!waits)),
         ("as parts", |model, waits| model.settings_mut().all_reduces = !waits),

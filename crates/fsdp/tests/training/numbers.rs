@@ -178,9 +178,12 @@ fn a_divisor_that_means_nothing_is_refused() {
     });
 }
 
+/// How a model is told to hold gradients back, or not.
+type Setting = fn(&mut Sharded, bool);
+
 #[test]
 fn gradients_of_a_backward_that_is_given_up_leave_nothing_behind() {
-    let ways: [(&str, fn(&mut Sharded, bool)); 3] = [
+    let ways: [(&str, Setting); 3] = [
         ("in full", |model, waits| model.set_sync(!waits)),
         ("as parts that replicas have not joined", |model, waits| model.set_all_reduce(!waits)),
         ("on their way", |model, waits| model.set_last_backward(!waits)),
