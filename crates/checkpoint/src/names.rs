@@ -4,31 +4,43 @@ use std::path::{Path, PathBuf};
 
 /// The directory of a step's checkpoint.
 pub(crate) fn directory(root: &Path, step: u64) -> PathBuf {
-    root.join(format!("{STEP}{step:012}"))
+    root.join(called(step))
+}
+
+fn called(step: u64) -> String {
+    format!("{STEP}{step:012}")
 }
 
 /// The step of a directory's name.
 pub(crate) fn step(name: &str) -> Option<u64> {
     let step = name.strip_prefix(STEP)?.parse().ok()?;
     // Another spelling of the number is somebody else's directory.
-    directory(Path::new(""), step).to_str().is_some_and(|own| own == name).then_some(step)
+    (called(step) == name).then_some(step)
 }
 
 /// The file of a rank; `again` tells those of one save of a step from those of another.
 pub(crate) fn file(rank: usize, world: usize, again: usize) -> String {
     match again {
-        0 => format!("rank-{rank}-of-{world}.safetensors"),
-        _ => format!("rank-{rank}-of-{world}-again-{again}.safetensors"),
+        0 => format!("{RANK}{rank}-of-{world}{FILE}"),
+        _ => format!("{RANK}{rank}-of-{world}-again-{again}{FILE}"),
     }
+}
+
+/// Whether it is the name of a rank's file, whole or not; all others are somebody else's.
+pub(crate) fn is_file(name: &str) -> bool {
+    name.strip_suffix(PART).unwrap_or(name).strip_suffix(FILE).is_some_and(|name| name.starts_with(RANK))
 }
 
 /// The name under which a file is written until it is whole.
 pub(crate) fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(".part");
+    name.push(PART);
     PathBuf::from(name)
 }
 
 pub(crate) const INDEX: &str = "index.json";
 
 const STEP: &str = "step-";
+const RANK: &str = "rank-";
+const FILE: &str = ".safetensors";
+const PART: &str = ".part";

@@ -107,7 +107,8 @@ impl Writer {
         disk.sync(&self.root).map_err(Error::disk(&self.root))?;
         let there = disk.list(directory).map_err(Error::disk(directory))?;
         let is_free = |again: &usize| !there.contains(&names::file(0, self.world(), *again));
-        Ok((0..).find(is_free).unwrap_or_default())
+        // There are more numbers here than files there.
+        Ok((0..=there.len()).find(is_free).unwrap_or_default())
     }
 
     /// Writes this rank's file.
@@ -148,10 +149,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Removes what an earlier save of the same step has left. As below, what cannot be removed is in nobody's way.
+    /// Removes files of ranks that an earlier save of the same step has left. As below, what cannot be removed is in nobody's way.
     fn tidy(&self, directory: &Path, index: &Index) {
         let names = self.disk.list(directory).unwrap_or_default();
-        for name in names.iter().filter(|name| *name != names::INDEX && !index.files.contains_key(*name)) {
+        for name in names.iter().filter(|name| names::is_file(name) && !index.files.contains_key(*name)) {
             let _ = self.disk.remove_file(&directory.join(name));
         }
     }

@@ -162,7 +162,12 @@ fn what_cannot_be_removed_makes_no_save_fail() {
 fn a_step_that_is_saved_again_replaces_what_it_was() {
     let place = Place::new();
     save(&place.0, 4, &[7]);
+    // What somebody else keeps with a checkpoint.
+    let beside =
+        ["notes.txt", "config.safetensors", "rank-0.log"].map(|name| place.0.join("step-000000000007").join(name));
+    beside.iter().for_each(|file| fs::write(file, "notes").expect("a file"));
     save(&place.0, 2, &[7]);
+    assert!(beside.iter().all(|file| file.is_file()));
     let mut checkpoint = latest(&place.0).expect("a checkpoint");
     assert_eq!(checkpoint.world(), 2);
     assert_holds(&mut checkpoint, 7, 4);
