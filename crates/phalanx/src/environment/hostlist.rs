@@ -1,6 +1,7 @@
 //! Host lists as Slurm writes them: `n[1-3,07],m2`.
 
-/// The hosts of a list, in order; `None` where it is malformed or has more than [`MAX_HOSTS`].
+/// The hosts of a list, in order; `None` where it is malformed, or has more than [`MAX_HOSTS`] or names longer than
+/// [`MAX_NAME_LEN`].
 pub(super) fn expand(list: &str) -> Option<Vec<String>> {
     let mut hosts = Vec::new();
     for entry in split(list)? {
@@ -38,15 +39,16 @@ fn split(list: &str) -> Option<Vec<&str>> {
 fn expand_entry(entry: &str, room: usize) -> Option<Vec<String>> {
     let Some((head, rest)) = entry.split_once('[') else {
         let is_name = entry.chars().all(|letter| letter.is_ascii_alphanumeric() || "-._".contains(letter));
-        return (is_name && room > 0).then(|| vec![entry.to_owned()]);
+        return (is_name && entry.len() <= MAX_NAME_LEN && room > 0).then(|| vec![entry.to_owned()]);
     };
     let (ranges, tail) = rest.split_once(']')?;
     let tails = if tail.is_empty() { vec![String::new()] } else { expand_entry(tail, room)? };
+    let longest_tail = tails.iter().map(String::len).max()?;
     let mut hosts = Vec::new();
     for range in ranges.split(',') {
         let (first, last, width) = bounds(range)?;
         let more = usize::try_from(last.checked_sub(first)?).ok()?.checked_add(1)?.checked_mul(tails.len())?;
-        if more > room.checked_sub(hosts.len())? {
+        if more > room.checked_sub(hosts.len())? || head.len() + width + longest_tail > MAX_NAME_LEN {
             return None;
         }
         let numbers = (first..=last).flat_map(|number| tails.iter().map(move |tail| (number, tail)));
@@ -66,6 +68,8 @@ fn bounds(range: &str) -> Option<(u64, u64, usize)> {
 const MAX_HOSTS: usize = 1 << 17;
 /// Each is a call deeper; no name of a host has so many numbers.
 const MAX_BRACKETS: usize = 8;
+/// What the name system has room for. Each host of a range has the name in full.
+const MAX_NAME_LEN: usize = 255;
 /// With zeros in front, as many as the largest number has.
 const MAX_DIGITS: usize = 20;
 
@@ -102,6 +106,9 @@ mod tests {
         assert_eq!(expand("n[0-999]m[0-999]"), None);
         assert_eq!(expand(&"[1]".repeat(43_000)), None);
         assert_eq!(expand(&format!("n[{}1-9]", "0".repeat(70_000))), None);
+        for list in [format!("{}[1-2]", "n".repeat(300)), format!("n[1-2]{}", "n".repeat(300)), "n".repeat(300)] {
+            assert_eq!(expand(&list), None, "{list}");
+        }
         assert_eq!(expand("n[1-100000],m[1-100000]"), None);
         assert_eq!(expand("n[1-100000]").map(|hosts| hosts.len()), Some(100_000));
     }
