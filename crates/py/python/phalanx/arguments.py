@@ -33,6 +33,40 @@ def check_same_dtype(call: str, tensors: Sequence[Tensor]) -> None:
             raise TypeError(f"phalanx: {call}: tensors have dtypes {first} and {tensor.dtype}, must have one")
 
 
+def check_whole(call: str, whole: str, parts: Tensor, part: str, one: Tensor, size: int) -> None:
+    """That the argument named `whole` has room for what `size` ranks have as the one named `part`."""
+    if parts.numel() != one.numel() * size:
+        raise ValueError(
+            f"phalanx: {call}: {whole} has {parts.numel()} elements, must have {size} times the {one.numel()} of the {part}"
+        )
+
+
+def one_for_each(call: str, argument: str, parts: Sequence[Any], size: int) -> list[Any]:
+    if len(parts) != size:
+        raise ValueError(
+            f"phalanx: {call}: {argument} are a list of {len(parts)}, must be one for each of the {size} ranks"
+        )
+    return list(parts)
+
+
+def split(argument: str, tensor: Tensor, sizes: Sequence[int], size: int) -> int | list[int]:
+    """How many elements go to, or come from, each of so many ranks when the first dimension is split like this."""
+    rows = tensor.size(0) if tensor.dim() else 0
+    row = tensor.numel() // rows if rows else 0
+    if not sizes:
+        if rows % size:
+            raise ValueError(
+                f"phalanx: all_to_all_single: {argument} has {rows} rows, must be a multiple of the {size} ranks"
+            )
+        return tensor.numel() // size
+    one_for_each("all_to_all_single", f"{argument}_split_sizes", sizes, size)
+    if sum(sizes) != rows or min(sizes) < 0:
+        raise ValueError(
+            f"phalanx: all_to_all_single: {argument}_split_sizes are {list(sizes)}, must add up to its {rows} rows"
+        )
+    return [each * row for each in sizes]
+
+
 def tag_number(call: str, tag: int) -> int:
     if not 0 <= tag < _OWN_TAGS:
         raise ValueError(f"phalanx: {call}: tag is {tag}, must be 0 to {_OWN_TAGS - 1}")

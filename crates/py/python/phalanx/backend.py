@@ -15,7 +15,8 @@ from torch.autograd.profiler import record_function
 
 from . import _native, sparse
 from ._native import Op
-from .arguments import check_pairs, check_same_dtype, check_some, count_of_each, counts_of, single, tag_number
+from .arguments import check_pairs, check_same_dtype, check_some, check_whole
+from .arguments import count_of_each, counts_of, one_for_each, single, split, tag_number
 from .failures import translated
 from .joining import Options, meet, next_of, underneath
 from .presence import shown
@@ -109,12 +110,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._together(works, outputs)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work | None:
-        size = self._group.size
-        if output.numel() != input.numel() * size:
-            raise ValueError(
-                f"phalanx: all_gather_into_tensor: output has {output.numel()} elements, "
-                f"must have {size} times the {input.numel()} of the input"
-            )
+        check_whole("all_gather_into_tensor", "output", output, "input", input, self._group.size)
         check_same_dtype("all_gather_into_tensor", [output, input])
         flat, source = contiguous("all_gather", output), contiguous("all_gather", input)
         return self._together([self._gathered(flat, source, source.numel(), opts, _back(output, flat))], [output])
@@ -170,12 +166,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._together(works, outputs)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work | None:
-        size = self._group.size
-        if input.numel() != output.numel() * size:
-            raise ValueError(
-                f"phalanx: reduce_scatter_tensor: input has {input.numel()} elements, "
-                f"must have {size} times the {output.numel()} of the output"
-            )
+        check_whole("reduce_scatter_tensor", "input", input, "output", output, self._group.size)
         check_same_dtype("reduce_scatter_tensor", [output, input])
         source = contiguous("reduce_scatter", input)
         return self._together([self._reduce_scattered(output, source, output.numel(), opts)], [output])
@@ -206,8 +197,8 @@ class ProcessGroup(dist.ProcessGroup):
         input_split_sizes: Sequence[int] = (),
         opts: Any = None,
     ) -> Work | None:
-        give = self._split("input", input, input_split_sizes)
-        take = self._split("output", output, output_split_sizes)
+        give = split("input", input, input_split_sizes, self._group.size)
+        take = split("output", output, output_split_sizes, self._group.size)
         flat = contiguous("all_to_all", output)
         source = apart(contiguous("all_to_all", input), flat)
         check_same_dtype("all_to_all", [output, input])
@@ -408,28 +399,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._begin(op, flat, _NOTHING, tensors, None, _back(tensor, flat))
 
     def _listed(self, call: str, argument: str, parts: Sequence[Any]) -> list[Any]:
-        if len(parts) != self._group.size:
-            raise ValueError(
-                f"phalanx: {call}: {argument} are a list of {len(parts)}, must be one for each of the {self._group.size} ranks"
-            )
-        return list(parts)
-
-    def _split(self, argument: str, tensor: Tensor, sizes: Sequence[int]) -> int | list[int]:
-        """How many elements go to, or come from, each rank when the first dimension is split like this."""
-        rows = tensor.size(0) if tensor.dim() else 0
-        row = tensor.numel() // rows if rows else 0
-        if not sizes:
-            if rows % self._group.size:
-                raise ValueError(
-                    f"phalanx: all_to_all_single: {argument} has {rows} rows, must be a multiple of the {self._group.size} ranks"
-                )
-            return tensor.numel() // self._group.size
-        self._listed("all_to_all_single", f"{argument}_split_sizes", sizes)
-        if sum(sizes) != rows or min(sizes) < 0:
-            raise ValueError(
-                f"phalanx: all_to_all_single: {argument}_split_sizes are {list(sizes)}, must add up to its {rows} rows"
-            )
-        return [size * row for size in sizes]
+        return one_for_each(call, argument, parts, self._group.size)
 
 
 def register() -> None:
