@@ -28,7 +28,7 @@ pub(super) fn pieces(model: &mut Model, optimizer: &mut AdamW) -> Result<Vec<Pie
 
 /// Which run this is, and how far it has come: all that a step follows from besides.
 pub(super) fn progress(options: &Options, corpus: &Corpus, optimizer: &AdamW) -> Progress {
-    let sizes = options.sizes(0);
+    let sizes = options.sizes(corpus.vocabulary());
     let said = [
         (LAYERS, sizes.layers.to_string()),
         (HEADS, sizes.heads.to_string()),

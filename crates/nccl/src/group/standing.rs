@@ -122,6 +122,7 @@ mod tests {
         }
         assert_eq!(Standing::decode(&[&bytes[..], &[0]].concat()), None);
     }
+
     #[test]
     fn who_has_called_its_side_of_a_message_has_come_to_it() {
         let met = |peer| Met { peer, sent: 2, received: 1 };
