@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use phalanx_core::schedule::{Algorithm, Schedule, Step};
+use phalanx_core::schedule::{Algorithm, Profile, Schedule, Step};
 use phalanx_core::{Counts, DType, Layout, Op, OpKind, ReduceOp};
 
 use crate::formula::evaluate;
@@ -56,6 +56,18 @@ fn the_page_tells_what_the_schedules_do() {
             assert!(reached, "{key:?}: no case reaches what the page says of '{column}'");
         }
     }
+}
+
+#[test]
+fn the_page_tells_the_limits_of_the_default_profile() {
+    let rows = PAGE.lines().skip_while(|line| !line.starts_with("| limit | default |")).skip(2);
+    let limits = rows.map_while(|line| line.strip_prefix("| `")?.split_once("` | ")).map(|(name, rest)| {
+        let (value, _) = rest.split_once(" | ").expect("a value and what it is");
+        format!("{name} = {value}")
+    });
+    let limits: Vec<String> = limits.collect();
+    let told: Profile = limits.join("\n").parse().expect("the page's limits are known");
+    assert_eq!((told, limits.len()), (Profile::default(), 3), "{limits:#?}");
 }
 
 /// Compares one case, in place too and with windows too where that is another case.
