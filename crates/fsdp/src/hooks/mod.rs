@@ -21,6 +21,54 @@ use phalanx_core::DType;
 ///
 /// Gradients come in `f32`: of a sharded unit a row for each rank, the padding zero, of which this rank gets its own reduced; of a bucket
 /// of [`Ddp`](crate::Ddp) one row for all, of which every rank gets all reduced. Ranks must have the same hook.
+///
+/// ```
+/// use phalanx_comm::Threads;
+/// use phalanx_core::DType;
+/// use phalanx_fsdp::hooks::{GradientHook, Size, Wire};
+/// use phalanx_fsdp::{Gradient, ParamSpec, Policy, Sharded, UnitSpec};
+///
+/// /// Each gradient's sign travels, as one byte: a quarter of `f32`, in worlds of up to 127 ranks.
+/// #[derive(Debug)]
+/// struct Signs;
+///
+/// impl GradientHook for Signs {
+///     fn wire(&self, size: Size) -> Wire {
+///         if size.is_sharded { Wire::ReduceScatter(DType::I8) } else { Wire::AllReduce(DType::I8) }
+///     }
+///
+///     fn pack(&mut self, _: usize, _: Size, gradients: &[f32], wire: &mut [u8]) {
+///         for (to, from) in wire.iter_mut().zip(gradients) {
+///             *to = (i8::from(*from > 0.0) - i8::from(*from < 0.0)) as u8;
+///         }
+///     }
+///
+///     fn unpack(&mut self, _: usize, size: Size, wire: &[u8], reduced: &mut [f32]) {
+///         for (to, from) in reduced.iter_mut().zip(wire) {
+///             *to = f32::from(*from as i8) / size.ranks as f32;
+///         }
+///     }
+/// }
+///
+/// let averages = Threads::new(2).run(|group| {
+///     let slopes = [[0.5_f32, -0.5, 0.0, 0.0], [7.0, -7.0, 7.0, -7.0]][group.rank()];
+///     let layer = UnitSpec::new("layer", vec![ParamSpec::new("weight", &[2, 2], DType::F32)]);
+///     let mut model = Sharded::new(group, vec![layer], Policy::default())?;
+///     model.set_hook(Some(Box::new(Signs)))?;
+///     let weight = model.param("layer", "weight").expect("it was just named");
+///     model.load_full(weight, &[0.0_f32; 4])?;
+///
+///     model.before_forward(0)?;
+///     model.after_forward(0)?;
+///     model.before_backward(0)?;
+///     model.gradients(0, &[Gradient::new(0, &slopes)])?;
+///     model.finish_backward()?;
+///     let (_, gradient) = model.update::<f32>(weight)?;
+///     Ok::<_, phalanx_core::Error>(gradient.unwrap_or_default().to_vec())
+/// })?;
+/// assert_eq!(averages, [Ok(vec![1.0, -1.0]), Ok(vec![0.5, -0.5])]);
+/// # Ok::<(), phalanx_core::Error>(())
+/// ```
 pub trait GradientHook: fmt::Debug + Send {
     /// What travels for a reduction of this size.
     fn wire(&self, size: Size) -> Wire;
