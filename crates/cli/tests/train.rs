@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -173,6 +173,24 @@ fn a_rank_that_is_killed_changes_nothing() {
     let (expected, sample) = (losses(&calm), &calm[calm.len() - 1]["sample"]);
     let campaign = std::env::var("PHALANX_TEST_CAMPAIGN").ok().and_then(|times| times.parse().ok());
     (0..campaign.unwrap_or(2)).for_each(|_| disturb(&expected, sample));
+}
+
+#[test]
+fn signals_are_passed_on_and_the_training_ends_as_a_run_does() {
+    let mut child =
+        command(&["--steps", "1000000"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    let (mut stdout, stderr) = (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
+    let (mut first, mut told) = ([0], BufReader::new(stderr).lines().map_while(Result::ok));
+    stdout.read_exact(&mut first).expect("a step");
+    for (signal, name) in [(Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2")] {
+        kill_process(Pid::from_child(&child), signal).expect("our own child");
+        let expected = format!("phalanx: {name} was not passed on to rank 0, 1: without a handler it would end there");
+        assert_eq!(told.next(), Some(expected));
+    }
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("our own child");
+    io::copy(&mut stdout, &mut io::sink()).expect("an end");
+    assert_eq!(child.wait().expect("our own child").code(), Some(143));
+    assert!(told.any(|line| line.starts_with("phalanx: ended by SIGTERM: 2 ranks ")));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::process::{descendants, signals};
 use super::spawn::Recipe;
 use super::verdict::{Fact, Report, State};
 use super::watch::{End, Event, Watch};
-use crate::failure::Failure;
+use crate::failure::{Failure, tell};
 
 /// What an epoch came to on this node.
 #[derive(Debug)]
@@ -48,6 +48,7 @@ pub(super) fn run(
 
 struct Epoch {
     began: Instant,
+    first_rank: usize,
     /// Counts of the kernel before the epoch.
     kills: Kills,
     pids: Vec<Pid>,
@@ -62,6 +63,7 @@ impl Epoch {
     fn start(plan: &Plan, recipe: &Recipe, events: &Events, grace: Duration) -> Result<Epoch, Failure> {
         let mut epoch = Epoch {
             began: Instant::now(),
+            first_rank: plan.first_rank,
             kills: Kills::now(),
             pids: vec![],
             memory: vec![None; plan.local_ranks],
@@ -138,10 +140,17 @@ impl Epoch {
         }
     }
 
-    /// Sends a signal to every rank that runs and to what it started in its group.
+    /// Sends a signal to every rank that runs and to what it started in its group; one that is a program's own, to those that take it.
     fn send(&self, signal: i32) {
-        let running = |local_rank: &usize| self.watch.ended(*local_rank).is_none();
-        (0..self.pids.len()).filter(running).for_each(|rank| signals::send_group(self.pids[rank], signal));
+        let running = (0..self.pids.len()).filter(|local_rank| self.watch.ended(*local_rank).is_none());
+        let is_due = |rank: &usize| !signals::is_free(signal) || signals::is_taken(self.pids[*rank], signal);
+        let (due, spared): (Vec<usize>, Vec<usize>) = running.partition(is_due);
+        due.into_iter().for_each(|rank| signals::send_group(self.pids[rank], signal));
+        if !spared.is_empty() {
+            let ranks: Vec<String> = spared.iter().map(|rank| (self.first_rank + rank).to_string()).collect();
+            let (name, ranks) = (signals::name(signal), ranks.join(", "));
+            tell(&format!("{name} was not passed on to rank {ranks}: without a handler it would end there"));
+        }
     }
 
     fn sweep(&self) {

@@ -1,9 +1,14 @@
 //! The command as the user starts it: `phalanx run` with the ranks below it, and what the first of them says, shown.
 
+use std::os::unix::process::CommandExt;
 use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
+use rustix::process::Pid;
 use serde_json::Value;
+use signal_hook::consts::SIGCHLD;
+use signal_hook::iterator::Signals;
 
 use super::corpus::Corpus;
 use super::laps::Lap;
@@ -13,6 +18,7 @@ use super::saving;
 use super::show::Show;
 use crate::failure::Failure;
 use crate::run::process::exit::Exit;
+use crate::run::process::signals;
 use crate::tied::{Process, tied_ourselves};
 
 /// Trains, and shows it.
@@ -24,8 +30,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut plot = options.plot.as_deref().map(Plot::create).transpose()?;
     let mut show = Show::new(options.steps, options.json);
     let (teller, said) = mpsc::channel();
+    // Handlers come first: what ends this process alone would leave the launcher without a word.
+    let signals = Signals::new(signals::watched().into_iter().filter(|signal| *signal != SIGCHLD));
+    let signals = signals.map_err(|error| Failure::Stopped(format!("signal handlers: {error}")))?;
     // Nobody listens any more once this has ended.
     let mut launcher = Process::start(launcher(options)?, move |line| drop(teller.send(line)))?;
+    pass_on(signals, launcher.id());
     while let Ok(Some(line)) = said.recv() {
         let Some(told) = line.strip_prefix(FIRST_RANK).and_then(|line| serde_json::from_str::<Value>(line).ok()) else {
             show.word(&line)?;
@@ -48,13 +58,20 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// `phalanx run` with ranks that are given the user's own flags.
+/// Has the launcher meet every signal as `phalanx run` does.
+fn pass_on(mut signals: Signals, launcher: u32) {
+    if let Some(launcher) = i32::try_from(launcher).ok().and_then(Pid::from_raw) {
+        thread::spawn(move || signals.forever().for_each(|signal| signals::send(launcher, signal)));
+    }
+}
+
+/// `phalanx run` with ranks that are given the user's own flags. What is sent to this process's group reaches it once, through this process.
 fn launcher(options: &Options) -> Result<std::process::Command, Failure> {
     let program = std::env::current_exe().map_err(|error| Failure::Stopped(format!("this program's path: {error}")))?;
     let (ranks, restarts) = (options.ranks().to_string(), options.restarts().to_string());
     let mut command =
         tied_ourselves(&["run", "--standalone", "--nproc-per-node", &ranks, "--max-restarts", &restarts, "--"], &[])?;
-    command.arg(program).arg("__train_rank").args(std::env::args_os().skip(2));
+    command.arg(program).arg("__train_rank").args(std::env::args_os().skip(2)).process_group(0);
     for (name, value) in [(THREADS, "1"), (RETURNED, "2097152"), (TRIMMED, "2097152")] {
         if std::env::var_os(name).is_none() {
             command.env(name, value);

@@ -132,6 +132,21 @@ fn user_signals_are_passed_on() {
 }
 
 #[test]
+fn a_user_signal_ends_no_rank_that_does_not_take_it() {
+    let script = "[ $RANK = 1 ] || trap 'echo one' USR1; echo ready; while :; do sleep 1000 & wait $!; done";
+    let mut running = Job::new().start(3, &[], script);
+    running.lines(3);
+    kill(running.guard(), Signal::USR1);
+    assert_eq!(running.lines(2), ["[0] one", "[2] one"]);
+    kill(running.guard(), Signal::TERM);
+    let (job, ended) = running.end();
+    assert_eq!(ended.code, Some(143), "{}", ended.stderr);
+    let told = "phalanx: SIGUSR1 was not passed on to rank 1: without a handler it would end there\n";
+    assert!(ended.stderr.starts_with(told), "{}", ended.stderr);
+    job.assert_nothing_left();
+}
+
+#[test]
 fn a_signal_that_was_ignored_from_the_start_stays_ignored() {
     let job = Job::new();
     let script = "trap 'echo alive' USR1; echo ready; while :; do sleep 1000 & wait $!; done";

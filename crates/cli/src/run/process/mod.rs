@@ -4,4 +4,4 @@ pub(crate) mod cores;
 pub(super) mod descendants;
 pub(crate) mod exit;
 pub(super) mod memory;
-pub(super) mod signals;
+pub(crate) mod signals;

@@ -9,7 +9,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SI
 /// Those of our signals that a handler is to be set for. One that was ignored when this process began, as under `nohup`,
 /// stays ignored, here and in the ranks.
 pub(crate) fn watched() -> Vec<i32> {
-    let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
+    let ignored = mask(&fs::read_to_string("/proc/self/status").unwrap_or_default(), "SigIgn:");
     let all = ENDING.into_iter().chain([SIGUSR1, SIGUSR2]);
     all.filter(|signal| ignored & (1 << (signal - 1)) == 0).chain([SIGCHLD]).collect()
 }
@@ -17,6 +17,17 @@ pub(crate) fn watched() -> Vec<i32> {
 /// Whether a signal asks for the end.
 pub(crate) fn is_ending(signal: i32) -> bool {
     ENDING.contains(&signal)
+}
+
+/// Whether a signal is the program's own, which may mean anything.
+pub(crate) fn is_free(signal: i32) -> bool {
+    [SIGUSR1, SIGUSR2].contains(&signal)
+}
+
+/// Whether a process handles, ignores or awaits a signal, which ends it otherwise.
+pub(crate) fn is_taken(pid: Pid, signal: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid())).unwrap_or_default();
+    ["SigCgt:", "SigIgn:", "SigBlk:"].iter().any(|name| mask(&status, name) & (1 << (signal - 1)) != 0)
 }
 
 /// The name of a signal, such as `SIGKILL`.
@@ -48,9 +59,9 @@ fn note(pid: Pid, signal: i32, sent: rustix::io::Result<()>) {
     }
 }
 
-/// The mask of ignored signals in the text of `/proc/self/status`.
-fn ignored(status: &str) -> u64 {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+/// A mask of signals in the text of `/proc/PID/status`.
+fn mask(status: &str, name: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix(name));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
 }
 
@@ -61,9 +72,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ignored_signals_are_read_from_the_status() {
-        assert_eq!(ignored("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"), 1 | 1 << 12);
-        assert_eq!(ignored("SigIgn:\tnonsense"), 0);
+    fn masks_are_read_from_the_status() {
+        let status = "Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t2\n";
+        assert_eq!((mask(status, "SigIgn:"), mask(status, "SigCgt:"), mask(status, "SigBlk:")), (1 | 1 << 12, 2, 0));
+        assert_eq!(mask("SigIgn:\tnonsense", "SigIgn:"), 0);
     }
 
     #[test]
