@@ -242,7 +242,7 @@ impl Joining {
         {
             self.backends = crate::maker::offered(self.backends, self.local_rank, Variables::of_process())?;
         }
-        let black_box = BlackBox::of_environment();
+        let black_box = BlackBox::of_environment()?;
         self.black_box = Some(Arc::clone(&black_box));
         let is_asked = trace::Listener::is_wanted()?;
         let asked = Service::of_environment()?;

@@ -51,7 +51,7 @@ impl Presence {
         let registry = Registry::of(rank, size);
         let seat =
             Seat { registry: registry.clone(), job: job.as_str().to_owned(), local_rank, host_name: host_name() };
-        let black_box = BlackBox::of_environment();
+        let black_box = BlackBox::of_environment()?;
         black_box.open(&seat);
         let office = Service::of_environment()?.open(&seat, Arc::clone(&black_box))?;
         Ok(Presence { registry, black_box, _office: office })

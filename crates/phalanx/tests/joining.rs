@@ -217,6 +217,10 @@ fn a_process_that_cannot_join_leaves_a_report() {
     let (message, missing, _) = told(&[("RANK", "first")], "PHALANX_ERROR_FILE");
     assert!(message.contains("RANK is \\\"first\\\", must be a whole number"), "{message}");
     assert_eq!(missing, serde_json::json!([]));
+
+    let nowhere = [("PMI_RANK", "0"), ("PMI_SIZE", "1"), ("MPI_LOCALNRANKS", "1"), ("PHALANX_TRACE_DIR", "/proc/x")];
+    let (message, _, _) = told(&nowhere, "PHALANX_ERROR_FILE");
+    assert!(message.contains("environment: PHALANX_TRACE_DIR is \\\"/proc/x\\\", cannot be written: "), "{message}");
 }
 
 /// A world of one takes in a second process, which is told only where the store is.

@@ -2,16 +2,19 @@
 
 use std::collections::HashMap;
 use std::env;
-use std::path::PathBuf;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::SystemTime;
 
-use phalanx_core::{Alarm, Error, Group};
+use phalanx_core::{Alarm, Error, Group, Result};
 use phalanx_trace::{Dump, Identity, files};
 use signal_hook::consts::SIGUSR2;
 use signal_hook::iterator::Signals;
 
+use crate::environment::wrong;
 use crate::presence::Seat;
 
 /// What a rank writes down of itself.
@@ -26,10 +29,14 @@ pub(crate) struct BlackBox {
 }
 
 impl BlackBox {
-    /// One that writes where the environment says.
-    pub(crate) fn of_environment() -> Arc<BlackBox> {
-        let directory = env::var_os(VARIABLE).filter(|directory| !directory.is_empty());
-        Arc::new(BlackBox { directory: directory.map(PathBuf::from), ..BlackBox::default() })
+    /// One that writes where the environment says. A place that cannot be written is refused now: what it is for comes too late for that.
+    pub(crate) fn of_environment() -> Result<Arc<BlackBox>> {
+        let directory = env::var_os(VARIABLE).filter(|directory| !directory.is_empty()).map(PathBuf::from);
+        if let Some(directory) = &directory {
+            let refused = |error| wrong(VARIABLE, directory.display(), format_args!("cannot be written: {error}"));
+            probe(directory).map_err(refused)?;
+        }
+        Ok(Arc::new(BlackBox { directory, ..BlackBox::default() }))
     }
 
     /// Begins to record this rank, and to wait for the signal.
@@ -88,6 +95,16 @@ pub(super) fn take(seat: &Seat, verdict: impl Fn(&str) -> Option<String>) -> Dum
         dump.add(&group, formed.members, &format!("over {}", formed.transport), verdict(group.name()));
     }
     dump
+}
+
+/// Makes the directory, and tries to write there.
+fn probe(directory: &Path) -> io::Result<()> {
+    let file = directory.join(format!(".probe.{}", std::process::id()));
+    fs::create_dir_all(directory)?;
+    fs::write(&file, [])?;
+    // Another thread of this process may have tried at the same time.
+    let _ = fs::remove_file(&file);
+    Ok(())
 }
 
 const VARIABLE: &str = "PHALANX_TRACE_DIR";
