@@ -5,6 +5,7 @@ mod bench;
 mod burden;
 mod command;
 mod completions;
+mod counted;
 mod doctor;
 mod failure;
 mod gpu_check;

@@ -141,7 +141,7 @@ fn flags_are_the_frozen_list() {
 
 #[test]
 fn bad_arguments_are_named_and_exit_with_2() {
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["bench", "all_reduse"], "'all_reduse'"),
         (&["bench", "--sizes", "9..1"], "9..1"),
         (&["bench", "--dtype", "f31"], "'f31'"),
@@ -150,6 +150,12 @@ fn bad_arguments_are_named_and_exit_with_2() {
         (&["run", "--nproc-per-node", "0", "prog"], "'0'"),
         (&["run", "--nnodes", "2", "prog"], "--rdzv-endpoint"),
         (&["run"], "<PROGRAM>"),
+        (&["bench", "--time", "-1"], "must be from 0.001 to 3600"),
+        (&["bench", "--dtype", "bf16", "--op", "bit_and"], "--op bit_and with --dtype bf16: "),
+        (&["train", "--sample", "-1"], "-1 is not in 0..=10000"),
+        (&["simulate", "--seeds", "0"], "'0' for '--seeds <N>': must be a whole number, at least 1"),
+        (&["simulate", "--seed", "abc"], "'abc' for '--seed <SEED>': must be a whole number"),
+        (&["simulate", "--first-seed", "-1"], "'-1' for '--first-seed <SEED>': must be a whole number"),
         (&["top", "--once", "--interval", "0"], "a number of seconds from 0.1 to 3600"),
         (&["top", "--once", "--interval", "x"], "'x'"),
         (&["top"], "use --once or --json"),
@@ -173,6 +179,12 @@ fn a_short_simulation_finds_no_violation_and_every_planted_bug_is_found() {
         stdout(&hunted).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(found.len() >= 8);
     assert!(found.iter().all(|line| line["found"]["seed"].is_number()));
+}
+
+#[test]
+fn one_of_something_is_counted_as_one() {
+    let played = stdout(&phalanx(&["simulate", "--seeds", "1"]));
+    assert!(played.starts_with("1 seed in ") && !played.contains(" 1 seeds"), "{played}");
 }
 
 #[test]

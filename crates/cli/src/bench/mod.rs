@@ -83,7 +83,7 @@ pub(crate) struct Options {
     shared_buffers: bool,
 
     /// Seconds to measure each operation and size
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.2, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.2, value_parser = seconds, allow_negative_numbers = true)]
     time: f64,
 
     /// Microseconds that are timed at once, at least: short calls are timed several together, and count as their mean
@@ -151,7 +151,8 @@ impl Options {
         let mut cases = vec![];
         for kind in &self.operations {
             if kind.reduces() {
-                self.op.supports(self.dtype).map_err(|refused| Failure::Stopped(refused.to_string()))?;
+                let refused = |why| format!("--op {} with --dtype {}: {why}", self.op, self.dtype);
+                self.op.supports(self.dtype).map_err(|why| Failure::Usage(refused(why)))?;
             }
             match kind {
                 Kind::Barrier => cases.push(case(kind, &0)),

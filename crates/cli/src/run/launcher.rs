@@ -14,6 +14,7 @@ use super::scratch::Scratch;
 use super::spawn::Recipe;
 use super::stores::{Addresses, Stores};
 use super::verdict::Verdict;
+use crate::counted::counted;
 use crate::failure::{Failure, tell};
 
 /// What the guard tells the launcher, besides the user's own flags.
@@ -107,9 +108,13 @@ fn interrupted(signal: i32, outcome: &Outcome, verdict: Option<&Verdict>) -> Fai
     if let Some(verdict) = verdict {
         tell(&verdict.to_string());
     }
-    let how = if outcome.was_killed { "were killed" } else { "ended" };
-    let (ranks, took) = (outcome.facts.len(), outcome.took.as_secs_f64());
-    tell(&format!("ended by {}: {ranks} ranks {how}, {took:.3} s after their start", signals::name(signal)));
+    let how = match (outcome.was_killed, outcome.facts.len()) {
+        (true, 1) => "was killed",
+        (true, _) => "were killed",
+        (false, _) => "ended",
+    };
+    let (ranks, took) = (counted(outcome.facts.len(), "rank"), outcome.took.as_secs_f64());
+    tell(&format!("ended by {}: {ranks} {how}, {took:.3} s after their start", signals::name(signal)));
     Failure::Code(signals::exit_code(signal))
 }
 

@@ -17,15 +17,15 @@ use report::Outcome;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
     /// How many seeds to play
-    #[arg(long, value_name = "N", default_value_t = 1000, conflicts_with = "seed")]
+    #[arg(long, value_name = "N", default_value_t = 1000, conflicts_with = "seed", value_parser = seeds, allow_negative_numbers = true)]
     seeds: u64,
 
     /// The first seed
-    #[arg(long, value_name = "SEED", default_value_t = 0, conflicts_with = "seed")]
+    #[arg(long, value_name = "SEED", default_value_t = 0, conflicts_with = "seed", value_parser = seed, allow_negative_numbers = true)]
     first_seed: u64,
 
     /// Play this one seed and tell what happened in it
-    #[arg(long, value_name = "SEED")]
+    #[arg(long, value_name = "SEED", value_parser = seed, allow_negative_numbers = true)]
     seed: Option<u64>,
 
     /// Plant a bug in every seed that has a place for it, or each bug of the list in turn with `all`, until it is found
@@ -88,6 +88,14 @@ impl Options {
         progress.finish_and_clear();
         Outcome { tally, elapsed }
     }
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "must be a whole number".to_owned())
+}
+
+fn seeds(text: &str) -> Result<u64, String> {
+    seed(text).ok().filter(|seeds| *seeds > 0).ok_or_else(|| "must be a whole number, at least 1".to_owned())
 }
 
 /// The names of the planted bugs, each with what it does, and `all`.

@@ -6,6 +6,8 @@ use std::time::Duration;
 use phalanx_sim::{Mutation, Report, Tally};
 use serde_json::{Value, json};
 
+use crate::counted::{counted, noun};
+
 /// Many seeds, and the time they took.
 #[derive(Debug)]
 pub(super) struct Outcome {
@@ -21,13 +23,14 @@ pub(super) fn tally(outcome: &Outcome, as_json: bool) -> io::Result<()> {
     }
     let Outcome { tally, elapsed } = outcome;
     let (seeds, rate) = (tally.seeds(), rate(outcome));
-    writeln!(out, "{seeds} seeds in {:.1} s: {rate:.0} seeds a second", elapsed.as_secs_f64())?;
-    writeln!(out, "  right to the end   {:>8} seeds, {} right answers in all", tally.right(), tally.answers())?;
+    writeln!(out, "{} in {:.1} s: {rate:.0} seeds a second", counted(seeds, "seed"), elapsed.as_secs_f64())?;
+    let (right, answers) = (noun(tally.right(), "seed"), counted(tally.answers(), "right answer"));
+    writeln!(out, "  right to the end   {:>8} {right}, {answers} in all", tally.right())?;
     for (fault, count) in tally.faults() {
-        writeln!(out, "  fault {:<12} {count:>8} seeds", fault.to_string())?;
+        writeln!(out, "  fault {:<12} {count:>8} {}", fault.to_string(), noun(*count, "seed"))?;
     }
     for (kind, count) in tally.errors() {
-        writeln!(out, "  ended in {:<9} {count:>8} ranks", format!("{kind:?}"))?;
+        writeln!(out, "  ended in {:<9} {count:>8} {}", format!("{kind:?}"), noun(*count, "rank"))?;
     }
     writeln!(out, "  violations         {:>8}", tally.violations().len())?;
     for (seed, kind) in tally.violations().iter().take(SHOWN) {
@@ -52,15 +55,15 @@ pub(super) fn catch(mutation: Mutation, outcome: &Outcome, as_json: bool) -> io:
             json!({ "mutation": mutation.name(), "seeds": tally.seeds(), "planted": tally.planted(), "found": found });
         return writeln!(out, "{object}");
     }
-    let (name, planted, seeds) = (mutation.name(), tally.planted(), tally.seeds());
+    let (name, planted, seeds) = (mutation.name(), counted(tally.planted(), "time"), counted(tally.seeds(), "seed"));
     match found {
         Some((seed, kind)) => writeln!(
             out,
-            "{name:<22} found as {:<13} in seed {seed}, planted {planted} times in {seeds} seeds, {:.2} s",
+            "{name:<22} found as {:<13} in seed {seed}, planted {planted} in {seeds}, {:.2} s",
             kind.name(),
             elapsed.as_secs_f64(),
         ),
-        None => writeln!(out, "{name:<22} NOT FOUND, planted {planted} times in {seeds} seeds"),
+        None => writeln!(out, "{name:<22} NOT FOUND, planted {planted} in {seeds}"),
     }
 }
 

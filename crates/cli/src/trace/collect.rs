@@ -10,6 +10,7 @@ use phalanx::JobName;
 use phalanx::trace::{Collected, collect, collect_host};
 use phalanx_trace::files;
 
+use crate::counted::counted;
 use crate::failure::{Failure, tell};
 use crate::seconds::seconds;
 use crate::store::{Target, connect};
@@ -64,7 +65,7 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
     }
     match collected.files.len() {
         0 => Err(Failure::Stopped("no rank gave its dump".to_owned())),
-        count => Ok(writeln!(io::stdout(), "{output}: dumps of {count} ranks")?),
+        count => Ok(writeln!(io::stdout(), "{output}: dumps of {}", counted(count, "rank"))?),
     }
 }
 

@@ -66,7 +66,7 @@ pub(crate) struct Options {
     pub(super) steps: u64,
 
     /// Highest learning rate
-    #[arg(long, value_name = "RATE", default_value_t = 1e-3, value_parser = rate)]
+    #[arg(long, value_name = "RATE", default_value_t = 1e-3, value_parser = rate, allow_negative_numbers = true)]
     rate: f64,
 
     /// What initial weights and the order of the text follow from
@@ -94,7 +94,7 @@ pub(crate) struct Options {
     pub(super) resume: Option<PathBuf>,
 
     /// Characters to write in the end
-    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u16).range(0..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u16).range(0..=10_000), allow_negative_numbers = true)]
     pub(super) sample: u16,
 
     /// Also draw the loss over the steps into this SVG file
