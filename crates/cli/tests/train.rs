@@ -216,6 +216,15 @@ fn a_training_goes_on_with_other_ranks() {
     assert!(text(&other.stderr).contains("--heads was 2, is 4"), "{}", text(&other.stderr));
 }
 
+#[test]
+fn a_training_that_is_done_already_says_so() {
+    let place = Place::new();
+    train(&["--mode", "single", "--save", place.path()]);
+    let again = command(&["--mode", "single", "--resume", place.path()]).output().expect("it runs");
+    assert_eq!(lines(&again).len(), 1);
+    assert_eq!(text(&again.stderr), format!("phalanx: --resume {}: step 30 of 30 was reached already\n", place.path()));
+}
+
 /// The most memory of a process that trains 50 million parameters with one row of text.
 fn peak(mode: &[&str]) -> u64 {
     let sizes = ["--layers", "16", "--heads", "8", "--width", "512", "--context", "64", "--batch", "1", "--steps", "3"];
@@ -250,6 +259,7 @@ fn what_cannot_be_trained_is_named() {
     refused(&["--save-every", "3"], 2, "--save");
     refused(&["--text", "/no/such/text"], 1, "--text /no/such/text");
     refused(&["--resume", "/no/such/place"], 1, "--resume /no/such/place");
+    refused(&["--save", "/proc/x"], 1, "phalanx: --save /proc/x: cannot be written: ");
     refused(&["--plot", "/no/such/place/x.svg"], 1, "--plot /no/such/place/x.svg");
     // The inner step is for the command alone.
     let alone = Command::new(env!("CARGO_BIN_EXE_phalanx")).arg("__train_rank").output().expect("it runs");

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use phalanx_candle::{AdamW, Model, Optimizer, Part};
-use phalanx_checkpoint::{Checkpoint, Piece, Progress};
+use phalanx_checkpoint::{Checkpoint, Disk, Piece, Progress, SystemDisk};
 
 use super::corpus::Corpus;
 use super::hold::stopped;
@@ -83,6 +83,13 @@ pub(super) fn newest(options: &Options) -> Result<Option<Checkpoint>, Failure> {
         }
         (None, None) => Ok(None),
     }
+}
+
+/// Makes the directory for checkpoints, and tries to write there.
+pub(super) fn probe(place: &Path) -> Result<(), Failure> {
+    let (disk, file) = (SystemDisk, place.join(format!(".probe.{}", std::process::id())));
+    let tried = disk.make_directory(place).and_then(|()| disk.create(&file)).and_then(|()| disk.remove_file(&file));
+    tried.map_err(|error| Failure::Stopped(format!("--save {}: cannot be written: {error}", place.display())))
 }
 
 fn nothing(place: &Path) -> Failure {

@@ -16,7 +16,7 @@ use super::options::Options;
 use super::plot::Plot;
 use super::saving;
 use super::show::Show;
-use crate::failure::Failure;
+use crate::failure::{Failure, tell};
 use crate::run::process::exit::Exit;
 use crate::run::process::signals;
 use crate::tied::{Process, tied_ourselves};
@@ -26,7 +26,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     options.check()?;
     // What ranks would all refuse is refused once.
     Corpus::read(options.text.as_deref())?.check(options.sizes(1).context)?;
-    saving::newest(options)?;
+    if let Some(done) = saving::newest(options)?.filter(|newest| newest.step() >= options.steps) {
+        let place = options.resume.as_deref().unwrap_or(done.path()).display();
+        tell(&format!("--resume {place}: step {} of {} was reached already", done.step(), options.steps));
+    }
+    options.save.as_deref().map_or(Ok(()), saving::probe)?;
     let mut plot = options.plot.as_deref().map(Plot::create).transpose()?;
     let mut show = Show::new(options.steps, options.json);
     let (teller, said) = mpsc::channel();
