@@ -73,8 +73,8 @@ impl Launcher<'_> {
         match judgement.verdict {
             None => Ok(false),
             Some(verdict) if judgement.again => {
-                let (left, all) = (self.options.max_restarts.saturating_sub(epoch), self.options.max_restarts);
-                tell(&format!("{}; starting again, {left} of {all} restarts left", verdict.headline));
+                let (next, all) = (epoch.saturating_add(1), self.options.max_restarts);
+                tell(&format!("{}; starting again (restart {next} of {all})", verdict.headline));
                 Ok(true)
             }
             Some(verdict) => {

@@ -174,10 +174,8 @@ fn a_failed_world_is_started_again() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let told: Vec<&str> = ended.stderr.lines().collect();
     assert_eq!(told.len(), 2, "{}", ended.stderr);
-    assert!(
-        told[0].contains("rank 1 failed: exit code 7") && told[0].ends_with("starting again, 3 of 3 restarts left")
-    );
-    assert!(told[1].contains("epoch 1)") && told[1].ends_with("starting again, 2 of 3 restarts left"), "{}", told[1]);
+    assert!(told[0].contains("rank 1 failed: exit code 7") && told[0].ends_with("starting again (restart 1 of 3)"));
+    assert!(told[1].contains("epoch 1)") && told[1].ends_with("starting again (restart 2 of 3)"), "{}", told[1]);
     for epoch in 0..3 {
         assert!(ended.stdout.contains(&format!("[1] epoch {epoch} {epoch} of 3\n")), "{}", ended.stdout);
     }
