@@ -29,7 +29,8 @@ pub(crate) fn find(file: Option<&Path>) -> Result<Option<JobKey>, Failure> {
         return Ok(None);
     };
     log::warn!("PHALANX_KEY: an environment is easily read by others; better use --key-file or PHALANX_KEY_FILE");
-    Ok(Some(JobKey::from_hex(&digits)?))
+    let key = JobKey::from_hex(&digits).map_err(|error| Failure::Stopped(format!("PHALANX_KEY: {error}")))?;
+    Ok(Some(key))
 }
 
 fn wrong(name: &str, value: &str, expected: &str) -> Failure {

@@ -138,10 +138,20 @@ fn a_minted_key_opens_the_store_and_another_does_not() {
     refused(&["get", &address, "k", "--key-file", &other, "--job-id", "train", "--timeout", "1"]);
     let job = refused(&["get", &address, "k", "--key-file", &key, "--job-id", "else", "--timeout", "1"]);
     assert!(job.contains("train"), "{job}");
-    assert!(refused(&["mint-key", &key]).contains(&key), "a key was overwritten");
+    let there = format!("phalanx: key file {key}: is there already; a key is never overwritten\n");
+    assert_eq!(refused(&["mint-key", &key]), there);
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
-    assert!(refused(&["serve", "--key-file", &key]).contains("0644"));
+    let mended = format!("has mode 0644, must be 0600 or less: chmod 600 {key}\n");
+    assert!(refused(&["serve", "--key-file", &key]).ends_with(&mended));
     assert_eq!((server.end(), stranger.end()), (Some(0), Some(0)));
+}
+
+#[test]
+fn a_key_of_another_length_is_refused_without_being_shown() {
+    let served = command(&["serve"]).env("PHALANX_KEY", "5a".repeat(31)).output().unwrap();
+    let why = String::from_utf8(served.stderr).unwrap();
+    assert!(why.contains("phalanx: PHALANX_KEY: job key has 62 of 64 digits, must be 64 hexadecimal digits"), "{why}");
+    assert!(served.status.code() == Some(1) && !why.contains("5a5a"), "{why}");
 }
 
 #[test]

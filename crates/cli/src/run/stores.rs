@@ -109,7 +109,7 @@ fn key(options: &Options) -> Result<Option<JobKey>, Failure> {
             Ok(Some(minted))
         }
         None if options.insecure => Ok(None),
-        None => Err(Failure::Usage("several nodes need a job key: give each --key-file, or say --insecure".to_owned())),
+        None => Err(Failure::Usage(KEYLESS.to_owned())),
     }
 }
 
@@ -140,3 +140,6 @@ fn free_port(host: &str) -> Result<u16, Failure> {
     let port = listener.and_then(|listener| listener.local_addr()).map(|address| address.port());
     port.map_err(|error| Failure::Stopped(format!("no free port on {host}: {error}")))
 }
+
+const KEYLESS: &str = "several nodes need a job key: make one with `phalanx store mint-key job.key` and give each node \
+                       --key-file job.key, or say --insecure";

@@ -186,7 +186,8 @@ fn without_a_key_several_nodes_are_refused() {
     let flags = ["--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:1"];
     let ended = job.script(1, &flags, "exit 0");
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
-    assert!(ended.verdict().contains("--key-file"), "{}", ended.stderr);
+    let expected = "make one with `phalanx store mint-key job.key` and give each node --key-file job.key";
+    assert!(ended.verdict().contains(expected), "{}", ended.stderr);
     let ended = job.script(1, &[&flags[..2], &["--rdzv-endpoint", "nonsense", "--insecure"]].concat(), "exit 0");
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     job.assert_nothing_left();

@@ -55,15 +55,18 @@ impl JobKey {
     }
 
     pub(crate) fn from_digits(digits: &[u8]) -> Result<JobKey, KeyError> {
-        if digits.len() != 2 * BYTES {
-            return Err(KeyError::Format { what: "has not 64 digits" });
+        if digits.len() > 2 * BYTES {
+            return Err(KeyError::Format { what: "is longer than 64 digits".into() });
+        }
+        if digits.len() < 2 * BYTES {
+            return Err(KeyError::Format { what: format!("has {} of 64 digits", digits.len()).into() });
         }
         let mut secret = Secret::zeroed().map_err(KeyError::Memory)?;
         for (byte, pair) in secret.bytes_mut().iter_mut().zip(digits.chunks_exact(2)) {
             *byte = (nibble(pair[0])? << 4) | nibble(pair[1])?;
         }
         match is_wiped(&secret) {
-            true => Err(KeyError::Format { what: "is all zeros" }),
+            true => Err(KeyError::Format { what: "is all zeros".into() }),
             false => Ok(JobKey { secret: Arc::new(secret) }),
         }
     }
@@ -111,7 +114,7 @@ fn nibble(digit: u8) -> Result<u8, KeyError> {
         b'0'..=b'9' => Ok(digit - b'0'),
         b'a'..=b'f' => Ok(digit - b'a' + 10),
         b'A'..=b'F' => Ok(digit - b'A' + 10),
-        _ => Err(KeyError::Format { what: "has a character that is no hexadecimal digit" }),
+        _ => Err(KeyError::Format { what: "has a character that is no hexadecimal digit".into() }),
     }
 }
 
@@ -139,6 +142,9 @@ mod tests {
             assert!(matches!(error, KeyError::Format { .. }));
             assert!(!error.to_string().contains("1g") && !error.to_string().contains("11"), "{error}");
         }
+        let told = |digits: &str| JobKey::from_hex(digits).expect_err("no key").to_string();
+        assert_eq!(told(&"1".repeat(63)), "job key has 63 of 64 digits, must be 64 hexadecimal digits");
+        assert_eq!(told(&"1".repeat(65)), "job key is longer than 64 digits, must be 64 hexadecimal digits");
     }
 
     #[test]

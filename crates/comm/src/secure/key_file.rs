@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -26,6 +27,12 @@ pub enum KeyError {
         /// What the system said.
         source: io::Error,
     },
+    /// There is a file already where a new one was to be written.
+    #[error("key file {}: is there already; a key is never overwritten", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
     /// What is there is no regular file.
     #[error("key file {}: must be a regular file", path.display())]
     NotRegular {
@@ -43,7 +50,7 @@ pub enum KeyError {
         user: u32,
     },
     /// Others than its owner may read or write the file.
-    #[error("key file {}: has mode {mode:04o}, must be 0600 or less", path.display())]
+    #[error("key file {}: has mode {mode:04o}, must be 0600 or less: chmod 600 {}", path.display(), path.display())]
     Mode {
         /// The file.
         path: PathBuf,
@@ -56,13 +63,13 @@ pub enum KeyError {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        what: &'static str,
+        what: Cow<'static, str>,
     },
     /// The text is no key.
     #[error("job key {what}, must be 64 hexadecimal digits")]
     Format {
         /// What is wrong.
-        what: &'static str,
+        what: Cow<'static, str>,
     },
     /// There is no memory to keep it in.
     #[error("memory for a job key: {0}")]
@@ -104,7 +111,11 @@ impl JobKey {
     pub fn write_file(&self, path: impl AsRef<Path>) -> Result<(), KeyError> {
         let path = path.as_ref();
         let failed = |source| KeyError::File { path: path.to_owned(), source };
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let mut file = opened.map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => KeyError::Exists { path: path.to_owned() },
+            _ => failed(source),
+        })?;
         let written = self.write(&mut file).and_then(|()| file.sync_all());
         written.inspect_err(|_| drop(std::fs::remove_file(path))).map_err(failed)
     }

@@ -42,7 +42,8 @@ fn a_written_key_is_read_again() {
     assert_eq!(fs::metadata(&path).expect("the file").permissions().mode() & 0o7777, 0o600);
     assert_eq!(*JobKey::read_file(&path).expect("a key").to_hex(), *key().to_hex());
     let error = key().write_file(&path).expect_err("there already");
-    assert!(error.to_string().starts_with(&format!("key file {}: ", path.display())), "{error}");
+    assert!(matches!(error, KeyError::Exists { .. }), "{error:?}");
+    assert_eq!(error.to_string(), format!("key file {}: is there already; a key is never overwritten", path.display()));
     assert_eq!(*JobKey::read_file(&path).expect("unharmed").to_hex(), *key().to_hex());
 }
 
@@ -54,7 +55,7 @@ fn a_key_that_others_may_read_is_refused_by_path_and_mode() {
         let error = JobKey::read_file(&path).expect_err("too wide");
         assert_eq!(
             error.to_string(),
-            format!("key file {}: has mode {mode:04o}, must be 0600 or less", path.display())
+            format!("key file {0}: has mode {mode:04o}, must be 0600 or less: chmod 600 {0}", path.display())
         );
     }
     assert!(JobKey::read_file(room.file("400", &key().to_hex(), 0o400)).is_ok());
@@ -99,6 +100,10 @@ fn content_that_is_no_key_is_refused_without_being_shown() {
         let error = JobKey::read_file(room.file(name, &content, 0o600)).expect_err(name);
         assert!(matches!(error, KeyError::Content { .. }), "{name}: {error}");
         assert!(!error.to_string().contains("5a5a"), "{error}");
+    }
+    for (name, told) in [("short", "has 63 of 64 digits"), ("huge", "is longer than 64 digits")] {
+        let error = JobKey::read_file(room.0.join(name)).expect_err(name).to_string();
+        assert!(error.ends_with(&format!(": {told}, must be 64 hexadecimal digits")), "{error}");
     }
 }
 
