@@ -4,12 +4,14 @@
 use std::fmt;
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
-use phalanx_core::store::Store;
+use phalanx_core::store::{Store, StoreError};
 use phalanx_core::{Error, ErrorKind};
 
 use super::hall::{Hall, lock};
 use super::keys::torch_keys;
+use super::watch::answer;
 use crate::api::{Cuda, Nccl, Process, UniqueId};
 
 /// A job with ranks of PyTorch in it, and which of its groups this is.
@@ -51,33 +53,35 @@ impl TorchJob {
         format!("{REMOTE_ERROR}:{}", self.group)
     }
 
-    /// What the other ranks have signalled, as the error of this one.
-    fn heard(&self, own: usize, ids: &[UniqueId], patience: std::time::Duration) -> Option<Error> {
+    /// What the other ranks have signalled, as the error of this one. A store that does not answer is asked no further.
+    fn heard(&self, own: usize, ids: &[UniqueId], patience: Duration) -> Result<Option<Error>, StoreError> {
         let (root, keys) = (self.store.with_timeout(patience), self.keys().with_timeout(patience));
-        let find = |store: &Store, key: &str| store.find(key).ok().flatten();
+        let find = |store: &Store, key: &str| answer(store.find(key));
         let by =
             |value: Vec<u8>| value.try_into().ok().map(i32::from_le_bytes).and_then(|rank| usize::try_from(rank).ok());
         let own = self.members.get(own).copied();
         let named = |rank: Option<usize>| rank.map_or_else(|| "a rank".to_owned(), |rank| format!("rank {rank}"));
-        if let Some(rank) = find(&root, EXCEPTION_DUMP).map(by).filter(|rank| rank.is_none() || *rank != own) {
+        if let Some(rank) = find(&root, EXCEPTION_DUMP)?.map(by).filter(|rank| rank.is_none() || *rank != own) {
             if let Some(dump) = &self.dump {
                 dump(rank);
             }
-            return Some(Error::aborted(format!(
-                "{} of the job saw an operation fail and asks for dumps",
-                named(rank)
-            )));
+            let told = format!("{} of the job saw an operation fail and asks for dumps", named(rank));
+            return Ok(Some(Error::aborted(told)));
         }
-        if let Some(rank) = find(&keys, &self.remote_error()).map(by).filter(|rank| rank.is_none() || *rank != own) {
-            return Some(Error::aborted(format!("{} of the job says that the group failed", named(rank))));
+        if let Some(rank) = find(&keys, &self.remote_error())?.map(by).filter(|rank| rank.is_none() || *rank != own) {
+            return Ok(Some(Error::aborted(format!("{} of the job says that the group failed", named(rank)))));
         }
-        let aborted = ids.iter().find_map(|id| find(&keys, &aborted(id)))?;
-        let rank = String::from_utf8_lossy(&aborted).into_owned();
-        Some(Error::aborted(format!("rank {rank} has aborted a communicator of this group")))
+        for id in ids {
+            if let Some(rank) = find(&keys, &aborted(id))? {
+                let rank = String::from_utf8_lossy(&rank).into_owned();
+                return Ok(Some(Error::aborted(format!("rank {rank} has aborted a communicator of this group"))));
+            }
+        }
+        Ok(None)
     }
 
     /// Tells the others; whether they are told.
-    fn tell(&self, own: usize, error: &Error, ids: &[UniqueId], patience: std::time::Duration) -> bool {
+    fn tell(&self, own: usize, error: &Error, ids: &[UniqueId], patience: Duration) -> bool {
         let (root, keys) = (self.store.with_timeout(patience), self.keys().with_timeout(patience));
         let rank = self.members.get(own).and_then(|rank| i32::try_from(*rank).ok()).unwrap_or(-1).to_le_bytes();
         // What somebody has said before stays: it was the first.
@@ -102,7 +106,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             return;
         }
         let ids = lock(&self.ids).clone();
-        if let Some(error) = job.heard(self.layout.rank(), &ids, self.options.heartbeat) {
+        if let Ok(Some(error)) = job.heard(self.layout.rank(), &ids, self.options.heartbeat) {
             self.fail(error, self.under_way().first());
         }
     }

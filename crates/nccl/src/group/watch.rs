@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use phalanx_core::store::StoreError;
 use phalanx_core::{Desync, Error, Last, OpKind, PeerReason, Result, Stuck, Waiting};
 
 use super::flight::Flight;
@@ -17,8 +18,12 @@ use crate::api::{Cuda, Nccl, Process};
 struct Watch {
     beat: u64,
     next: Duration,
-    /// Of each rank, the last beat and when it was news.
+    /// Of each rank, the last beat, and for how long the store had answered when it was news.
     heard: Vec<Option<(u64, Duration)>>,
+    /// For how long the store has answered in all. While it does not, nobody is heard, and that is no rank's silence.
+    answered: Duration,
+    /// When the last round began, if the store answered all that was asked in it.
+    last: Option<Duration>,
     has_told_fate: bool,
     has_signalled: bool,
     has_abandoned: bool,
@@ -29,7 +34,8 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
     pub(super) fn watch(self: Arc<Hall<N, C, P>>) {
         let heard = vec![None; self.layout.size()];
         let (has_told_fate, has_signalled, has_abandoned) = (false, false, false);
-        let mut watch = Watch { beat: 0, next: self.now(), heard, has_told_fate, has_signalled, has_abandoned };
+        let (answered, last, next) = (Duration::ZERO, None, self.now());
+        let mut watch = Watch { beat: 0, next, heard, answered, last, has_told_fate, has_signalled, has_abandoned };
         loop {
             let seen = self.bell.count();
             self.look_after(&mut watch);
@@ -77,17 +83,23 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         }
     }
 
-    /// Tells the others how this rank stands, and hears how they do.
+    /// Tells the others how this rank stands, and hears how they do. A store that does not answer is asked once: whatever waits for it here
+    /// makes deadlines late.
     fn beat(self: &Arc<Hall<N, C, P>>, watch: &mut Watch) {
-        if self.layout.size() == 1 {
+        let answers = if self.layout.size() == 1 {
             watch.has_told_fate = true;
+            true
+        } else if self.tell(watch, false) {
+            self.listen(watch)
         } else {
-            self.tell(watch, false);
-            self.listen(watch);
-        }
+            watch.last = None;
+            false
+        };
         // What ranks of this crate say of a failure says more, so it goes before.
         watch.has_signalled = watch.has_signalled || (self.fate().is_some() && self.tell_signals());
-        self.hear_signals();
+        if answers {
+            self.hear_signals();
+        }
         if self.fate().is_none()
             && let Some(error) = self.compare().or_else(|| self.lost(watch))
         {
@@ -95,9 +107,10 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         }
     }
 
-    fn tell(&self, watch: &mut Watch, has_left: bool) {
+    /// Whether the store has answered.
+    fn tell(&self, watch: &mut Watch, has_left: bool) -> bool {
         if self.layout.size() == 1 {
-            return;
+            return true;
         }
         watch.beat += 1;
         let messages = self.messages_alone();
@@ -110,41 +123,53 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         };
         let store = self.store.with_timeout(self.options.heartbeat);
         let key = format!("{STANDING}{}", self.layout.rank());
-        if let Err(error) = store.set(&key, standing.encode()) {
+        let told = answer(store.set(&key, standing.encode()));
+        if let Err(error) = &told {
             log::debug!("a rank's standing is not told: {error}");
         }
         if let Some(fate) = self.fate().filter(|_| !watch.has_told_fate) {
             let text = format!("rank {}: {}", self.layout.rank(), fate.error);
-            watch.has_told_fate = store.compare_set(FATE, "", text).is_ok() || has_left;
+            watch.has_told_fate = (told.is_ok() && store.compare_set(FATE, "", text).is_ok()) || has_left;
         }
+        told.is_ok()
     }
 
-    fn listen(self: &Arc<Hall<N, C, P>>, watch: &mut Watch) {
-        let (store, now) = (self.store.with_timeout(self.options.heartbeat), self.now());
-        for rank in (0..self.layout.size()).filter(|&rank| rank != self.layout.rank()) {
-            let Ok(Some(bytes)) = store.find(&format!("{STANDING}{rank}")) else { continue };
-            let Some(standing) = Standing::decode(&bytes) else { continue };
+    /// Hears how the others stand; whether the store has answered all.
+    fn listen(self: &Arc<Hall<N, C, P>>, watch: &mut Watch) -> bool {
+        let (now, mut told) = (self.now(), Vec::new());
+        let fate = self.ask(&mut told);
+        let last = std::mem::replace(&mut watch.last, fate.is_ok().then_some(now));
+        watch.answered += watch.last.zip(last).map_or(Duration::ZERO, |(now, last)| now.saturating_sub(last));
+        for (rank, standing) in told {
             if watch.heard[rank].is_none_or(|(beat, _)| beat != standing.beat) {
-                watch.heard[rank] = Some((standing.beat, now));
+                watch.heard[rank] = Some((standing.beat, watch.answered));
             }
             lock(&self.standings)[rank] = Some(standing);
         }
-        if self.fate().is_none()
-            && let Ok(Some(text)) = store.find(FATE)
-        {
-            let error = Error::aborted(String::from_utf8_lossy(&text).into_owned());
+        if let Ok(Some(text)) = &fate {
+            let error = Error::aborted(String::from_utf8_lossy(text).into_owned());
             self.fail(error, self.under_way().first());
         }
+        fate.is_ok()
+    }
+
+    /// Asks the store how the others stand and what they failed of, up to the first question that it does not answer.
+    fn ask(&self, told: &mut Vec<(usize, Standing)>) -> Result<Option<Vec<u8>>, StoreError> {
+        let store = self.store.with_timeout(self.options.heartbeat);
+        for rank in (0..self.layout.size()).filter(|&rank| rank != self.layout.rank()) {
+            let bytes = answer(store.find(&format!("{STANDING}{rank}")))?;
+            told.extend(bytes.and_then(|bytes| Standing::decode(&bytes)).map(|standing| (rank, standing)));
+        }
+        if self.fate().is_some() { Ok(None) } else { answer(store.find(FATE)) }
     }
 
     /// A rank that has not been heard for too long, or left while it was needed.
     fn lost(&self, watch: &Watch) -> Option<Error> {
-        let now = self.now();
         let standings = lock(&self.standings).clone();
         let is_needed = !self.under_way().is_empty();
         watch.heard.iter().enumerate().find_map(|(rank, heard)| {
             let (_, at) = (*heard)?;
-            let silent = now.saturating_sub(at);
+            let silent = watch.answered.saturating_sub(at);
             if standings[rank].as_ref().is_some_and(|standing| standing.has_left) {
                 let detail = "while an operation waits for it";
                 let is_late = silent >= self.options.heartbeat * 2;
@@ -267,7 +292,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         let store = self.store.with_timeout(left);
         let key = |rank: usize| format!("{MEETING}{sequence}/{rank}");
         let lost = |error| match error {
-            phalanx_core::store::StoreError::Timeout { .. } => self.late(&job.flight),
+            StoreError::Timeout { .. } => self.late(&job.flight),
             error => Error::setup("the meeting of ranks", error),
         };
         let rank = self.layout.rank();
@@ -287,6 +312,14 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
     /// How many communicators could not be aborted.
     pub(super) fn abandoned(&self) -> usize {
         self.abandoned.load(Ordering::Relaxed)
+    }
+}
+
+/// What the store has answered; a refusal is an answer too, and says nothing.
+pub(super) fn answer<T: Default>(asked: Result<T, StoreError>) -> Result<T, StoreError> {
+    match asked {
+        Err(StoreError::Refused { .. }) => Ok(T::default()),
+        asked => asked,
     }
 }
 

@@ -94,6 +94,14 @@ impl Engine {
         vanishes.is_some_and(|after| calls > after)
     }
 
+    /// Until when the store does not answer a rank, if it does not.
+    pub(super) fn store_stalls(&self, rank: usize, now: Duration) -> Option<Duration> {
+        self.script.find(rank, |fault| match fault {
+            Fault::StoreStalls { from, until } => (from..until).contains(&now).then_some(until),
+            _ => None,
+        })
+    }
+
     /// What a rank's context died of.
     pub(super) fn sticky(&self, rank: usize) -> Option<CudaCode> {
         self.ranks.get(rank)?.sticky

@@ -1,5 +1,7 @@
 //! Faults by script: what NCCL, CUDA and machines are known to do, at the moment a test wants it.
 
+use std::time::Duration;
+
 /// One documented misbehaviour of one rank. Counts begin at 0 and are of that rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -53,6 +55,13 @@ pub enum Fault {
         launch: usize,
         /// The code.
         code: i32,
+    },
+    /// The store does not answer this rank for a while.
+    StoreStalls {
+        /// From when on, on the clock of the simulation.
+        from: Duration,
+        /// When it answers again.
+        until: Duration,
     },
     /// The rank is not heard of again once it has called this often.
     Vanishes {

@@ -48,7 +48,13 @@ impl Home for SimStore {
             // Whoever reads what is written here comes after whoever wrote it, even before that one rings: what is known goes into the bell
             // before the table is asked, and is taken from its count after.
             self.changed.tell();
-            if let Some(answer) = self.try_ask(&request) {
+            let stalls = {
+                let state = self.stage.look();
+                state.engine.store_stalls(self.rank, state.now)
+            };
+            if stalls.is_none()
+                && let Some(answer) = self.try_ask(&request)
+            {
                 self.changed.count();
                 self.changed.ring();
                 return answer;
@@ -56,7 +62,7 @@ impl Home for SimStore {
             if self.stage.look().now >= until {
                 return Err(StoreError::Timeout { verb, after: timeout, keys: Vec::new(), doubt: Doubt::None });
             }
-            self.changed.wait(seen, Some(until));
+            self.changed.wait(seen, Some(stalls.map_or(until, |end| end.min(until))));
         }
     }
 

@@ -4,6 +4,7 @@
 #[path = "../jobs/seats.rs"]
 mod seats;
 mod signals;
+mod store;
 
 use std::time::Duration;
 
