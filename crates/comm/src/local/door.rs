@@ -116,11 +116,14 @@ pub(super) struct OpenDoor {
 }
 
 impl OpenDoor {
-    /// Whoever waits to come in, if it is the same user, and its process; an absent answer may be followed by another.
-    pub(super) fn admit(&self) -> Option<(OwnedFd, Pid)> {
-        let socket = accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).ok()?;
-        let pid = peer(&socket)?;
-        Some((socket, pid))
+    /// Whoever waits to come in, and its process; nobody where the next is of another user, or has gone again. What
+    /// stands in the way is this process's own.
+    pub(super) fn admit(&self) -> Result<Option<(OwnedFd, Pid)>, Errno> {
+        match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok(socket) => Ok(peer(&socket).map(|pid| (socket, pid))),
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+            Err(errno) => Err(errno),
+        }
     }
 }
 

@@ -105,6 +105,7 @@ pub(crate) fn attend(door: &Door, terms: &Terms, kick: Option<BorrowedFd<'_>>, d
             failed(format!("rank 0 has another group than rank {rank} of {size} in epoch {epoch}"))
         }
         Some(Answer::Taken) => failed(format!("rank {} came to {door} before", terms.rank)),
+        Some(Answer::Lacking(errno)) => failed(format!("rank 0 could not let all in at {door}: {}", lacking(errno))),
         _ => failed(format!("what rank 0 said at {door} is not understood")),
     }
 }
@@ -170,13 +171,24 @@ pub(crate) struct Gathering<'a> {
     with_kicks: bool,
     /// Why the last one was sent away.
     refused: Option<String>,
+    /// What this process lacked to let the last one in.
+    lacks: Option<Errno>,
 }
 
 impl<'a> Gathering<'a> {
     /// Opens the door. Who comes waits until it is looked for.
     pub(crate) fn open(name: &'a Door, terms: &'a Terms) -> Result<Gathering<'a>> {
         let door = name.open(MOST_STRANGERS)?;
-        Ok(Gathering { name, terms, door, strangers: vec![], guests: vec![], with_kicks: false, refused: None })
+        Ok(Gathering {
+            name,
+            terms,
+            door,
+            strangers: vec![],
+            guests: vec![],
+            with_kicks: false,
+            refused: None,
+            lacks: None,
+        })
     }
 
     /// Waits for all other ranks and hands the segment out. With a kick, each must bring one.
@@ -189,27 +201,43 @@ impl<'a> Gathering<'a> {
     /// Waits until all have come. The guests are in the order of their ranks.
     fn gather(mut self, deadline: Instant) -> Result<Vec<Guest>> {
         while self.guests.len() + 1 < self.terms.size {
-            if !self.wait(deadline).map_err(|errno| Error::setup(self.name.to_string(), errno))? {
+            self.wait(deadline).map_err(|errno| Error::setup(self.name.to_string(), errno))?;
+            self.admit();
+            self.hear();
+            // The clock decides, however many still speak.
+            if self.guests.len() + 1 < self.terms.size && Instant::now() >= deadline {
                 return Err(self.missed());
             }
-            while let Some(stranger) = self.door.admit() {
-                self.strangers.push(stranger);
-                if self.strangers.len() > MOST_STRANGERS {
-                    self.strangers.remove(0);
-                }
-            }
-            self.hear();
         }
         self.guests.sort_by_key(|guest| guest.rank);
         Ok(self.guests)
     }
 
-    fn wait(&self, deadline: Instant) -> Result<bool, Errno> {
+    /// Waits until somebody comes or speaks. What this process lacks may be there again in a moment, of which no event tells.
+    fn wait(&self, deadline: Instant) -> Result<(), Errno> {
+        let door = self.lacks.is_none().then_some(&self.door.socket);
+        let deadline = if door.is_some() { deadline } else { deadline.min(Instant::now() + PAUSE) };
         let strangers = self.strangers.iter().map(|(socket, _)| socket);
         let guests = self.guests.iter().map(|guest| &guest.socket);
-        let all = std::iter::once(&self.door.socket).chain(strangers).chain(guests);
+        let all = door.into_iter().chain(strangers).chain(guests);
         let mut polled: Vec<PollFd<'_>> = all.map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
-        packet::wait(&mut polled, deadline)
+        packet::wait(&mut polled, deadline).map(drop)
+    }
+
+    fn admit(&mut self) {
+        loop {
+            match self.door.admit() {
+                Ok(Some(stranger)) => {
+                    self.lacks = None;
+                    self.strangers.push(stranger);
+                }
+                Ok(None) => return,
+                Err(errno) => return self.lacks = Some(errno),
+            }
+            if self.strangers.len() > MOST_STRANGERS {
+                self.strangers.remove(0);
+            }
+        }
     }
 
     /// Hears everybody who says something. A guest has nothing more to say: it is gone, and may come again.
@@ -219,9 +247,16 @@ impl<'a> Gathering<'a> {
             match packet::try_recv(&socket) {
                 Err(Errno::AGAIN) => self.strangers.push((socket, pid)),
                 Ok((bytes, fds)) => self.greet((socket, pid), Hello::decode(&bytes), fds.into_iter().next()),
+                Err(Errno::MFILE) => self.lack(&socket, Errno::MFILE),
                 Err(_) => {}
             }
         }
+    }
+
+    /// Sends somebody away for want of something that is this process's own.
+    fn lack(&mut self, socket: &OwnedFd, errno: Errno) {
+        self.lacks = Some(errno);
+        let _ = packet::send(socket, &Answer::Lacking(errno.raw_os_error()).encode(), &[]);
     }
 
     /// Who does not know the token is told nothing.
@@ -240,7 +275,7 @@ impl<'a> Gathering<'a> {
         } else {
             match pidfd_open(pid, PidfdFlags::empty()) {
                 Ok(process) => self.guests.push(Guest { rank, socket, process, kick }),
-                Err(errno) => self.refused = Some(format!("rank {rank} cannot be watched: {errno}")),
+                Err(errno) => self.lack(&socket, errno),
             }
             return;
         };
@@ -253,12 +288,16 @@ impl<'a> Gathering<'a> {
         of_ranks.contains(&hello.rank) && (hello.size as usize, hello.epoch, hello.map) == (size, epoch, map)
     }
 
-    /// Tells those who came who did not.
+    /// Tells those who came who did not, or what kept this rank from letting them in.
     fn missed(&self) -> Error {
         let came = self.guests.iter().fold(1, |came: u64, guest| came | 1 << guest.rank);
         let missing = (0..self.terms.size).filter(|rank| came & 1 << rank == 0).fold(0, |bits, rank| bits | 1 << rank);
+        let answer = self.lacks.map_or(Answer::Missing(missing), |errno| Answer::Lacking(errno.raw_os_error()));
         for guest in &self.guests {
-            let _ = packet::send(&guest.socket, &Answer::Missing(missing).encode(), &[]);
+            let _ = packet::send(&guest.socket, &answer.encode(), &[]);
+        }
+        if let Some(errno) = self.lacks {
+            return Error::setup(self.name.to_string(), format!("cannot let {} in: {errno}", list(missing)));
         }
         let refused = self.refused.as_ref().map_or(String::new(), |refused| format!("; {refused}"));
         Error::setup("local ranks", format!("{} did not come to {}{refused}", list(missing), self.name))
@@ -292,8 +331,15 @@ fn list(ranks: u64) -> String {
     format!("{noun} {}", numbers.join(", "))
 }
 
+/// What the system says of one of its numbers.
+fn lacking(errno: i32) -> std::io::Error {
+    std::io::Error::from_raw_os_error(errno)
+}
+
 const HOST: usize = 0;
 /// How much longer a guest waits than its host, who can say more about what is missing.
 const GRACE: Duration = Duration::from_millis(200);
+/// How long somebody waits at the door of a process that can let nobody in, until it tries again.
+const PAUSE: Duration = Duration::from_millis(20);
 /// How many may be at the door without a word; the oldest goes first.
 const MOST_STRANGERS: usize = 256;

@@ -36,6 +36,8 @@ pub(super) enum Answer {
     Stranger,
     /// The rank came before.
     Taken,
+    /// Rank 0 could not let all in: the system's number for what it lacked.
+    Lacking(i32),
 }
 
 impl Hello {
@@ -76,6 +78,10 @@ impl Answer {
             }
             Answer::Stranger => STRANGER,
             Answer::Taken => TAKEN,
+            Answer::Lacking(errno) => {
+                bytes[1..5].copy_from_slice(&errno.to_le_bytes());
+                LACKING
+            }
         };
         bytes
     }
@@ -88,6 +94,7 @@ impl Answer {
             MISSING => Some(Answer::Missing(u64::from_le_bytes(*rest.first_chunk()?))),
             STRANGER => Some(Answer::Stranger),
             TAKEN => Some(Answer::Taken),
+            LACKING => Some(Answer::Lacking(i32::from_le_bytes(*rest.first_chunk()?))),
             _ => None,
         }
     }
@@ -134,9 +141,13 @@ pub(super) fn try_recv(socket: &OwnedFd) -> Result<(Vec<u8>, Vec<OwnedFd>), Errn
     if came.bytes == 0 {
         return Err(Errno::CONNRESET);
     }
-    // What does not fit is of nobody who knows what we say; descriptors that do not are refused by the system.
-    if came.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+    // What does not fit is of nobody who knows what we say.
+    if came.flags.contains(ReturnFlags::TRUNC) {
         return Err(Errno::MSGSIZE);
+    }
+    // There is room for all descriptors that are ever sent, unless this process may have no more.
+    if came.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(Errno::MFILE);
     }
     Ok((bytes[..came.bytes].to_vec(), fds))
 }
@@ -162,6 +173,7 @@ const WELCOME: u8 = 1;
 const MISSING: u8 = 2;
 const STRANGER: u8 = 3;
 const TAKEN: u8 = 4;
+const LACKING: u8 = 7;
 
 /// Said first, with the version of what is said.
 const MAGIC: &[u8; 8] = b"PHXDOOR1";
@@ -183,7 +195,8 @@ mod tests {
         assert_eq!(Hello::decode(&[&bytes[..], &[0]].concat()), None);
         assert_eq!((0..HELLO).find_map(|len| Hello::decode(&bytes[..len])), None);
         assert_eq!(Hello::decode(&[0; HELLO]), None);
-        for answer in [Answer::Welcome { token: [9; 16] }, Answer::Missing(5), Answer::Stranger, Answer::Taken] {
+        let welcome = Answer::Welcome { token: [9; 16] };
+        for answer in [welcome, Answer::Missing(5), Answer::Stranger, Answer::Taken, Answer::Lacking(24)] {
             let bytes = answer.encode();
             assert_eq!(Answer::decode(&bytes), Some(answer));
             assert_eq!((0..ANSWER).find_map(|len| Answer::decode(&bytes[..len])), None);

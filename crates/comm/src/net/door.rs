@@ -1,9 +1,11 @@
 //! Where a rank listens, and at which addresses the others may reach it.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use phalanx_core::{Error, Result};
+use rustix::io::Errno;
 
 use super::socket::Socket;
 use crate::rendezvous::card::addresses;
@@ -40,11 +42,17 @@ impl Door {
         Ok(Door { listener, port, addresses })
     }
 
-    /// Whoever stands at the door, and from where; an absent answer may be followed by another.
-    pub(super) fn admit(&self) -> Option<(Socket, SocketAddr)> {
-        let (stream, from) = self.listener.accept().ok()?;
-        stream.set_nonblocking(true).ok()?;
-        Some((Socket::prepared(stream.into()).ok()?, from))
+    /// Whoever stands at the door, and from where; nobody where the next has gone again. What stands in the way is this
+    /// process's own.
+    pub(super) fn admit(&self) -> io::Result<Option<(Socket, SocketAddr)>> {
+        match self.listener.accept() {
+            Ok((stream, from)) => {
+                let prepared = stream.set_nonblocking(true).and_then(|()| Socket::prepared(stream.into()));
+                Ok(prepared.ok().map(|socket| (socket, from)))
+            }
+            Err(error) if is_own(&error) => Err(error),
+            Err(_) => Ok(None),
+        }
     }
 }
 
@@ -52,6 +60,12 @@ impl AsFd for Door {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
+}
+
+/// Whether it is this process that lacks something. Of a connection that went wrong the system says so here as well.
+fn is_own(error: &io::Error) -> bool {
+    let lacking = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    Errno::from_io_error(error).is_some_and(|errno| lacking.contains(&errno))
 }
 
 fn bind(address: IpAddr) -> Result<TcpListener> {

@@ -147,9 +147,13 @@ fn connect_all(terms: &Terms, door: &Door, cards: &[Card], accord: &Accord, unti
         called.inspect_err(|_| places.fail())
     })
     .inspect_err(|error| accord.call_off(&error.to_string(), until))?;
-    match &*places.absent() {
-        [] => Ok(places.into_lines()),
-        absent => {
+    match (&*places.absent(), places.lacks()) {
+        ([], _) => Ok(places.into_lines()),
+        (absent, Some(lacks)) => {
+            let why = format!("rank {} cannot let {} in at port {}: {lacks}", terms.rank, named(absent), door.port);
+            Err(Error::setup("ranks over TCP", why))
+        }
+        (absent, None) => {
             let why = format!("{} did not connect to rank {} at port {}", named(absent), terms.rank, door.port);
             Err(Error::absent("ranks over TCP", why, absent.to_vec()))
         }
@@ -188,16 +192,18 @@ fn welcome<'scope>(
     guard: &'scope Guard,
     until: Instant,
 ) -> Option<usize> {
-    while !places.is_settled() {
+    while !places.is_settled() && Instant::now() < until {
         let here = places.sockets();
         if let Some((rank, _)) = here.iter().find(|(_, socket)| socket.has_ended()) {
             places.lose(*rank);
             break;
         }
         let ends = here.iter().map(|(_, socket)| (socket.as_fd(), PollFlags::RDHUP));
-        let door_opens = places.has_room().then(|| (door.as_fd(), PollFlags::IN));
+        // What this process lacks may be there again in a moment, of which no event tells.
+        let lacks = places.lacks().is_some();
+        let door_opens = (places.has_room() && !lacks).then(|| (door.as_fd(), PollFlags::IN));
         let wanted: Vec<_> = iter::once((places.nudge.as_fd(), PollFlags::IN)).chain(door_opens).chain(ends).collect();
-        if !wait_any(&wanted, until).unwrap_or_default() {
+        if wait_any(&wanted, if lacks { until.min(Instant::now() + PAUSE) } else { until }).is_err() {
             break;
         }
         // Only empties the counter.
@@ -205,7 +211,15 @@ fn welcome<'scope>(
         if !places.has_room() {
             continue;
         }
-        let Some((socket, from)) = door.admit() else { continue };
+        let (socket, from) = match door.admit() {
+            Ok(Some(guest)) => guest,
+            Ok(None) => continue,
+            Err(error) => {
+                places.lack(Some(error.to_string()));
+                continue;
+            }
+        };
+        places.lack(None);
         places.enter();
         let greeting = move || {
             if let Err(trouble) = greet(socket, places, guard, until.min(Instant::now() + GREETING)) {
@@ -214,7 +228,7 @@ fn welcome<'scope>(
             places.exit();
         };
         if let Err(error) = thread::Builder::new().spawn_scoped(scope, greeting) {
-            log::warn!("a connection from {from} was not answered: {error}");
+            places.lack(Some(format!("a thread for the connection from {from}: {error}")));
             places.exit();
         }
     }
@@ -246,6 +260,8 @@ fn named(ranks: &[usize]) -> String {
 
 /// What remains for telling the others.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long whoever connects waits for a process that can let nobody in, until it tries again.
+const PAUSE: Duration = Duration::from_millis(20);
 /// How long whoever connects may take to say who it is.
 const GREETING: Duration = Duration::from_secs(2);
 

@@ -35,6 +35,7 @@ struct Peers {
     places: Vec<Place>,
     has_failed: bool,
     lost: Option<usize>,
+    lacks: Option<String>,
     guests: usize,
 }
 
@@ -43,7 +44,11 @@ impl Places {
     pub(super) fn new(hello: Hello, size: usize) -> Result<Places, Errno> {
         let nudge = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let places = (0..size).map(|_| Place::default()).collect();
-        Ok(Places { hello, peers: Mutex::new(Peers { places, has_failed: false, lost: None, guests: 0 }), nudge })
+        Ok(Places {
+            hello,
+            peers: Mutex::new(Peers { places, has_failed: false, lost: None, lacks: None, guests: 0 }),
+            nudge,
+        })
     }
 
     /// Promises the place that this hello asks for, where it is one that may be asked for.
@@ -77,6 +82,16 @@ impl Places {
     /// Who ended a connection.
     pub(super) fn lost(&self) -> Option<usize> {
         self.peers().lost
+    }
+
+    /// This process cannot let the next one in, for want of something, or has let it in.
+    pub(super) fn lack(&self, what: Option<String>) {
+        self.peers().lacks = what;
+    }
+
+    /// What this process lacked to let the last one in.
+    pub(super) fn lacks(&self) -> Option<String> {
+        self.peers().lacks.clone()
     }
 
     /// Ends the wait: a connection that is needed cannot be made.

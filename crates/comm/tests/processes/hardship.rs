@@ -90,9 +90,9 @@ pub(crate) fn cores(process: u32) -> PathBuf {
     std::env::temp_dir().join(format!("phalanx-cores-{process}"))
 }
 
-/// Rank 1 has so few descriptors that joining fails somewhere.
-pub(crate) fn scarce() {
-    in_want(Resource::Nofile, |more| open_files() as u64 + more);
+/// One rank has so few descriptors that joining fails somewhere: the one that lets the others in, or one that comes.
+pub(crate) fn scarce(poor: usize) {
+    in_want(poor, Resource::Nofile, |more| open_files() as u64 + more);
 }
 
 /// Rank 1 has so little room for memory that joining fails somewhere. What the language takes for its own small things, whose
@@ -102,25 +102,27 @@ pub(crate) fn cramped() {
     // The last one keeps the system from having the others back.
     let _last = reserve.pop();
     drop(reserve);
-    in_want(Resource::As, |more| address_space() + (more << 19));
+    in_want(1, Resource::As, |more| address_space() + (more << 19));
 }
 
-/// Rank 1 has a little more of something each time, until joining succeeds. Whatever happens, both ranks are told of it, and
-/// nothing stays open.
-fn in_want(resource: Resource, limit: impl Fn(u64) -> u64) {
-    let is_poor = number(RANK) == 1;
+/// The poor rank has a little more of something each time, until joining succeeds. Whatever happens, both ranks are told of
+/// it in their time, and nothing stays open.
+fn in_want(poor: usize, resource: Resource, limit: impl Fn(u64) -> u64) {
+    let is_poor = number(RANK) == poor;
     let most = getrlimit(resource);
     let (home, door) = home(&said(DOOR));
-    for more in 0..64 {
+    for more in 0.. {
         // Descriptors that a library or the system opened once and keeps are counted as they are.
         let before = open_files();
         if is_poor {
             setrlimit(resource, Rlimit { current: Some(limit(more)), maximum: most.maximum }).expect("a lower limit");
         }
+        let began = Instant::now();
         let joined = attempt(&home, &format!("{door}-{more}"));
+        assert!(began.elapsed() < JOINING + SLACK, "joining took {:?}", began.elapsed());
         setrlimit(resource, most).expect("the limit before");
         match joined.and_then(|group| group.barrier()) {
-            Ok(()) => return say(&format!("joined after {more}")),
+            Ok(()) => return say(&format!("tried and joined after {more}")),
             Err(error) => assert!(matches!(first(&error), Error::Setup(_) | Error::Peer(_)), "{error:?}"),
         }
         let began = Instant::now();
@@ -128,8 +130,12 @@ fn in_want(resource: Resource, limit: impl Fn(u64) -> u64) {
             assert!(began.elapsed() < PATIENCE, "{} of {before} files are open", open_files());
             std::thread::yield_now();
         }
+        say("tried");
+        // The others try once more at the same time.
+        if listen().is_empty() {
+            return;
+        }
     }
-    say("never joined");
 }
 
 /// How much of it this process has, in bytes.
@@ -142,8 +148,8 @@ fn address_space() -> u64 {
 fn attempt(home: &Option<Store>, door: &str) -> Result<Group> {
     let (rank, size) = (number(RANK), number(RANKS));
     match home {
-        Some(store) => placed(Network::new(rank, size, store.scope(door)), size).join(SOON),
-        None => Processes::new(rank, size, Door::named(door.to_owned()), [9; 16]).heap(1 << 20).join(SOON),
+        Some(store) => placed(Network::new(rank, size, store.scope(door)), size).join(JOINING),
+        None => Processes::new(rank, size, Door::named(door.to_owned()), [9; 16]).heap(1 << 20).join(JOINING),
     }
 }
 
@@ -246,3 +252,7 @@ fn number(name: &str) -> usize {
 }
 
 const SOON: Duration = Duration::from_secs(1);
+/// How long ranks try to join, of which some cannot.
+const JOINING: Duration = Duration::from_millis(500);
+/// How much longer an end may be in coming on a machine that has other things to do.
+const SLACK: Duration = Duration::from_secs(5);

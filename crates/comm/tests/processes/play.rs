@@ -45,7 +45,8 @@ pub(crate) fn play() {
         "late" => hardship::late(&join(PATIENCE)),
         "cramped" => hardship::cramped(),
         "greedy" => hardship::greedy(&join(PATIENCE)),
-        "scarce" => hardship::scarce(),
+        "scarce" => hardship::scarce(1),
+        "scarce at home" => hardship::scarce(0),
         "hosting" => hardship::hosting(),
         "beside a store" => hardship::beside_a_store(),
         "abort" => at_odds(join(PATIENCE), |group| {
