@@ -43,6 +43,9 @@ pub(crate) trait Neighbours: Send {
     /// Whether all peers can fetch from this process.
     fn can_fetch(&mut self) -> bool;
 
+    /// Whether the system gives them this memory of it.
+    fn can_fetch_from(&mut self, part: &[u8]) -> bool;
+
     /// Fills `into` from this address of a rank's process.
     fn fetch(&mut self, rank: usize, address: usize, into: &mut [u8]) -> Result<(), LinkError>;
 
@@ -71,9 +74,10 @@ impl BoardWindows {
         self
     }
 
-    /// Whether the peers can fetch what this lease lets them.
-    fn reaches(&mut self, lease: Lease) -> bool {
-        let reaches = |peers: &mut Box<dyn Neighbours>| peers.can_fetch();
+    /// Whether the peers can fetch these parts, and this lease lets them.
+    fn reaches(&mut self, parts: &[&[u8]], lease: Lease) -> bool {
+        let reaches =
+            |peers: &mut Box<dyn Neighbours>| peers.can_fetch() && parts.iter().all(|part| peers.can_fetch_from(part));
         lease == Lease::Fetch && self.neighbours.as_mut().is_some_and(reaches)
     }
 }
@@ -120,7 +124,7 @@ impl Drop for MemoryLink {
 impl Windows for BoardWindows {
     fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], lease: Lease) -> Result<bool, LinkError> {
         let byte_len = parts.iter().map(|part| part.len()).sum();
-        let is_choice = byte_len >= board::WORTH_FETCHING && self.reaches(lease) && !self.seat.shows(parts);
+        let is_choice = byte_len >= board::WORTH_FETCHING && !self.seat.shows(parts) && self.reaches(parts, lease);
         let way = if is_choice { self.scales.choose() } else { self.scales.rest() };
         let began = self.scales.start(byte_len);
         let made = self.seat.try_offer(head, parts, (lease, way == Way::Fetch)).map_err(board_error)?;
@@ -140,7 +144,8 @@ impl Windows for BoardWindows {
         wanted: Wanted,
         fill: &mut dyn FnMut(&mut [u8], View<'_>) -> bool,
     ) -> bool {
-        let (lease, viewed) = ((lease, self.reaches(lease)), (wanted.rank, wanted.offer + 1, self.order.choice()));
+        let is_fetched = part.len() >= board::WORTH_FETCHING && self.reaches(&[part], lease);
+        let (lease, viewed) = ((lease, is_fetched), (wanted.rank, wanted.offer + 1, self.order.choice()));
         let began = self.order.start(part.len());
         let made = self
             .seat
@@ -179,7 +184,7 @@ impl Windows for BoardWindows {
 
     fn fetch(&mut self, rank: usize, address: usize, into: &mut [u8]) -> Result<(), LinkError> {
         let Some(neighbours) = &mut self.neighbours else {
-            return Err(LinkError::Corrupt("an offer in a process that cannot be read".to_owned()));
+            return Err(LinkError::corrupt(rank, "an offer in a process that cannot be read"));
         };
         let began = self.scales.start(into.len());
         neighbours.fetch(rank, address, into)?;
@@ -251,14 +256,14 @@ fn piece(capacity: usize) -> usize {
 fn ring_error(error: RingError) -> LinkError {
     match error {
         RingError::Closed => LinkError::Left { rank: None },
-        other => LinkError::Corrupt(other.to_string()),
+        other => LinkError::corrupt(None, other.to_string()),
     }
 }
 
 fn board_error(error: BoardError) -> LinkError {
     match error {
         BoardError::Closed { member } => LinkError::Left { rank: Some(member) },
-        BoardError::Corrupt { .. } => LinkError::Corrupt(error.to_string()),
+        BoardError::Corrupt { member } => LinkError::corrupt(member, "it has written nonsense on the board"),
         other => LinkError::Failed(other.to_string()),
     }
 }

@@ -83,7 +83,7 @@ pub trait Windows: Send {
 
     /// A part of what a rank has lent by this offer.
     fn lent(&mut self, rank: usize, offer: u64, part: Range<usize>) -> Result<&mut [u8], LinkError> {
-        Err(LinkError::Corrupt(format!("rank {rank} cannot lend bytes {part:?} by offer {offer} here")))
+        Err(LinkError::corrupt(rank, format!("it cannot lend bytes {part:?} by offer {offer} here")))
     }
 
     /// Says that no peer writes what this rank has lent, because each sees why not.
@@ -149,11 +149,23 @@ pub enum LinkError {
         rank: Option<usize>,
     },
     /// What came is not what was sent.
-    #[error("{0}")]
-    Corrupt(String),
+    #[error("{detail}")]
+    Corrupt {
+        /// Whose bytes, where one link or window serves several.
+        rank: Option<usize>,
+        /// What is wrong with them.
+        detail: String,
+    },
     /// The system refused.
     #[error("{0}")]
     Failed(String),
+}
+
+impl LinkError {
+    /// That this rank's bytes are none that it can have sent.
+    pub fn corrupt(rank: impl Into<Option<usize>>, detail: impl Into<String>) -> LinkError {
+        LinkError::Corrupt { rank: rank.into(), detail: detail.into() }
+    }
 }
 
 /// All of one rank's links and windows for one kind of traffic.

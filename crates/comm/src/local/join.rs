@@ -121,7 +121,8 @@ fn shared(error: impl std::fmt::Display) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use phalanx_core::link::{Lease, Windows};
+    use phalanx_core::link::{Lease, LinkError, Windows};
+    use phalanx_mem::board::HEAD;
 
     use super::*;
 
@@ -151,6 +152,21 @@ mod tests {
         taken.windows.as_mut().expect("a seat").try_offer(&[1], &[], Lease::View).expect("open");
         drop(taken);
         assert!(join(view(&segment), &map(0), 1, true).is_err());
+    }
+
+    /// The board is one of all ranks, and so each call on it finds out who is to blame.
+    #[test]
+    fn whoever_writes_nonsense_on_the_board_is_named() {
+        let segment = create(&map(0)).expect("memfd");
+        let mut ranks: Vec<Joined> =
+            (0..2).map(|rank| join(view(&segment), &map(0), rank, true).expect("free")).collect();
+        let mut windows = ranks.remove(0).windows.expect("a seat");
+        let length = map(0).heap(0) - map(0).board;
+        segment.copy_in(map(0).board, &vec![0xee; length]).expect("in range");
+        let end = (0..9).find_map(|_| windows.try_offer(&[7; HEAD], &[], Lease::View).err());
+        let expected = LinkError::corrupt(1, "it has written nonsense on the board");
+        assert_eq!(end, Some(expected.clone()));
+        assert_eq!(windows.view(1, 0, 0..0).err(), Some(expected));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod meet;
 mod packet;
 mod process;
 mod reach;
+mod readable;
 #[cfg(test)]
 mod tests;
 mod watch;

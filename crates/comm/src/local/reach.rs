@@ -20,6 +20,7 @@ use phalanx_mem::Cells;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::process::number_of;
+use super::readable::Readable;
 use crate::memory::Neighbours;
 
 /// The ranks of a host as one of them sees their processes.
@@ -33,6 +34,7 @@ pub(crate) struct Neighbourhood {
     /// Whether all peers have found this rank's word.
     is_open: bool,
     word: Box<u64>,
+    readable: Readable,
 }
 
 /// The process of one peer.
@@ -57,7 +59,7 @@ impl Neighbourhood {
         let word = Box::new(word_of(rank));
         reach[rank].store(std::ptr::from_ref(word.as_ref()).expose_provenance() as u64, Ordering::Release);
         let peers = (0..size).map(neighbour).collect();
-        Neighbourhood { rank, reach, peers, unconfirmed: 0, is_open: false, word }
+        Neighbourhood { rank, reach, peers, unconfirmed: 0, is_open: false, word, readable: Readable::default() }
     }
 
     /// Looks for the peers' words, all of which have shown theirs, and says which it finds.
@@ -86,6 +88,10 @@ impl Neighbours for Neighbourhood {
         self.is_open
     }
 
+    fn can_fetch_from(&mut self, part: &[u8]) -> bool {
+        self.readable.covers(part)
+    }
+
     fn fetch(&mut self, rank: usize, address: usize, into: &mut [u8]) -> Result<(), LinkError> {
         let Some(neighbour) = self.peers.get(rank).and_then(Option::as_ref) else {
             return Err(LinkError::Failed(format!("rank {rank} is no process to be read")));
@@ -94,7 +100,9 @@ impl Neighbours for Neighbourhood {
         match neighbour.read(address, into) {
             Ok(()) => Ok(()),
             Err(Errno::ESRCH) => Err(LinkError::Ended { rank }),
-            Err(Errno::EFAULT) => Err(LinkError::Corrupt(format!("an offer at {address:#x}, where nothing is"))),
+            Err(Errno::EFAULT) => {
+                Err(LinkError::corrupt(rank, format!("an offer at {address:#x}, where nothing is to be read")))
+            }
             Err(errno) => Err(LinkError::Failed(format!("reading its process: {errno}"))),
         }
     }
@@ -191,9 +199,9 @@ mod tests {
     fn what_is_not_there_is_an_error() {
         let mut ranks = ranks(2);
         let refused = ranks[0].fetch(1, usize::MAX - 3, &mut [0; 8]);
-        assert!(matches!(refused, Err(LinkError::Corrupt(_))), "{refused:?}");
+        assert!(matches!(refused, Err(LinkError::Corrupt { .. })), "{refused:?}");
         let refused = ranks[0].fetch(1, 8, &mut [0; 8]);
-        assert!(matches!(refused, Err(LinkError::Corrupt(_))), "{refused:?}");
+        assert!(matches!(refused, Err(LinkError::Corrupt { .. })), "{refused:?}");
         assert!(ranks[0].fetch(0, 8, &mut [0; 8]).is_err(), "its own process is no neighbour");
         assert!(ranks[0].fetch(2, 8, &mut [0; 8]).is_err());
     }

@@ -37,6 +37,14 @@ impl NeighbourWindows {
     fn judged<R>(&self, end: Result<R, LinkError>, not_now: R) -> Result<R, LinkError> {
         match end {
             Err(LinkError::Left { rank: Some(seat) }) => self.endings[seat].judge().map(|()| not_now),
+            other => other.map_err(|error| self.named(error)),
+        }
+    }
+
+    /// What is said of a seat, said of its rank.
+    fn named(&self, error: LinkError) -> LinkError {
+        match error {
+            LinkError::Corrupt { rank: Some(seat), detail } => LinkError::corrupt(self.ranks[seat], detail),
             other => other,
         }
     }
@@ -82,11 +90,12 @@ impl Windows for NeighbourWindows {
 
     fn fetch(&mut self, rank: usize, address: usize, into: &mut [u8]) -> Result<(), LinkError> {
         let seat = self.seat_of(rank)?;
-        self.board.fetch(seat, address, into)
+        self.board.fetch(seat, address, into).map_err(|error| self.named(error))
     }
 
     fn try_settle(&mut self) -> Result<bool, LinkError> {
-        self.board.try_settle()
+        let settled = self.board.try_settle();
+        self.judged(settled, false)
     }
 
     fn take_borrowed(&mut self) -> bool {

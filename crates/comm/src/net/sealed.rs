@@ -183,7 +183,7 @@ impl Arriving {
 }
 
 fn corrupt(error: TunnelError) -> LinkError {
-    LinkError::Corrupt(error.to_string())
+    LinkError::corrupt(None, error.to_string())
 }
 
 /// Up to here a copy costs less than another piece on its own.

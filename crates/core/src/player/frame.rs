@@ -115,7 +115,7 @@ impl Incoming {
         let came = link.try_recv(&mut self.tail[at..])?;
         self.done += came;
         if self.next() == Part::End && self.checksum != Some(u32::from_le_bytes(self.tail)) {
-            return Err(LinkError::Corrupt("checksum of a frame does not match".to_owned()));
+            return Err(LinkError::corrupt(None, "checksum of a frame does not match"));
         }
         Ok(came > 0)
     }

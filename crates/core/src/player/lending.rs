@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use super::memory::{Memory, Parts};
 use super::viewing::{bytes_of, checked, shown};
-use super::{Progress, Task, lost};
-use crate::link::{LinkError, Loan, Mesh, Windows};
+use super::{Progress, Task, corrupt, lost};
+use crate::link::{Loan, Mesh, Windows};
 use crate::reduce::{combine_both, combine_in_place};
 use crate::schedule::{Lending, Source, Span};
 use crate::{Error, Result};
@@ -166,7 +166,7 @@ fn part_of<'a>(
     part: Range<usize>,
 ) -> Result<&'a [u8]> {
     let view = windows.view(peer, offer, part.clone()).map_err(|error| lost(peer, error))?;
-    let view = view.ok_or_else(|| lost(peer, LinkError::Corrupt("an offer that was made is not there".to_owned())))?;
+    let view = view.ok_or_else(|| corrupt(peer, "an offer that was made is not there"))?;
     shown(peer, checked(task, peer, view, part)?)
 }
 

@@ -284,7 +284,7 @@ pub(crate) fn lost(peer: usize, error: LinkError) -> Error {
         LinkError::Closed { rank } => Error::peer(rank.unwrap_or(peer), PeerReason::Dead, "connection closed"),
         LinkError::Ended { rank } => Error::peer(rank, PeerReason::Dead, "its process ended"),
         LinkError::Left { rank } => Error::peer(rank.unwrap_or(peer), PeerReason::Left, "its group was dropped"),
-        LinkError::Corrupt(detail) => corrupt(peer, detail),
+        LinkError::Corrupt { rank, detail } => corrupt(rank.unwrap_or(peer), detail),
         LinkError::Failed(detail) => Error::peer(peer, PeerReason::Dead, detail),
     }
 }
