@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use phalanx_core::backend::{Buffers, Finished, Numbers, Pending};
 use phalanx_core::player::{Data, Player, Progress};
-use phalanx_core::{Call, Error, PeerReason, Result};
+use phalanx_core::{Call, Error, PeerReason, Result, Stuck};
 use phalanx_mem::{Buffer, Heap, Origin};
 
 pub(crate) use reunion::Quarrel;
@@ -155,7 +155,8 @@ impl Host {
             self.inner.lane.nudge();
             self.inner.bell.ring();
         } else {
-            self.inner.lane.queue(Job { call, buffers, slot: Arc::clone(&slot) });
+            let deadline = self.inner.open(&call);
+            self.inner.lane.queue(Job { call, deadline, buffers, slot: Arc::clone(&slot) });
             self.inner.bell.ring();
         }
         Box::new(Waiter(slot))
@@ -247,7 +248,7 @@ impl Inner {
         }
         let Some(turn) = self.lane.enter(call.sequence, call.timeout) else {
             self.check(call)?;
-            return Err(self.fail(call.timed_out(vec![])));
+            return Err(self.fail(self.kinship.traced(call.timed_out(self.absent(call, self.lane.turn())))));
         };
         if turn.was_awaited() {
             call.start(self.now());
@@ -325,6 +326,9 @@ impl Inner {
                         if !vigil.is_told() {
                             vigil.tell(&self.stuck(call, player, stage));
                         }
+                        if let Some(job) = self.lane.take_overdue() {
+                            self.fail_queued(job, self.stuck(call, player, stage));
+                        }
                     }
                     if !patience.wait() {
                         vigil.give_up();
@@ -348,23 +352,33 @@ impl Inner {
             if self.lane.is_finished() && !(is_busy && self.post().is_wanted()) {
                 return;
             }
-            let limit = if is_busy { Duration::ZERO } else { IDLE };
+            let limit = if is_busy { Duration::ZERO } else { self.lane.rest(IDLE) };
             if let Some((job, turn)) = self.lane.next(limit) {
                 self.play_job(job);
                 drop(turn);
                 patience.renew();
+            } else if let Some(job) = self.lane.take_overdue() {
+                let stuck = self.absent(&job.call, self.lane.turn());
+                self.fail_queued(job, stuck);
             }
         }
     }
 
     fn play_job(&self, job: Job) {
-        let Job { call, mut buffers, slot } = job;
+        let Job { call, mut buffers, slot, .. } = job;
         let input = buffers.input.as_ref().map(Buffer::as_bytes).unwrap_or_default();
         let mut data = Data { input, output: buffers.output.as_bytes_mut() };
         call.start(self.now());
         let played = self.check(&call).and_then(|()| self.play(&call, &mut data));
         call.end(|| self.now(), played.as_ref().err());
         slot.fill(played.map(|()| Finished { buffers, source: None }));
+    }
+
+    /// Ends the group because a collective has waited too long for its turn, which reports that itself.
+    fn fail_queued(&self, job: Job, stuck: Vec<Stuck>) {
+        let error = self.fail(self.kinship.traced(job.call.timed_out(stuck)));
+        job.call.end(|| self.now(), Some(&error));
+        job.slot.fill(Err(error));
     }
 
     /// Ends the group: seals its fate, ends every message, lets nobody in any more. Returns what the caller reports.

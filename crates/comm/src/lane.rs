@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use phalanx_core::Call;
 use phalanx_core::backend::Buffers;
@@ -38,6 +38,8 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) call: Call,
+    /// When it has taken too long, whether its turn has come by then or not.
+    pub(crate) deadline: Option<Instant>,
     pub(crate) buffers: Buffers,
     pub(crate) slot: Arc<Slot>,
 }
@@ -71,9 +73,32 @@ impl Lane {
         self.turn() == sequence
     }
 
-    /// Queues a job for whoever calls [`next`](Lane::next).
+    /// The number whose turn it is.
+    pub(crate) fn turn(&self) -> u32 {
+        self.turn.load(Ordering::SeqCst)
+    }
+
+    /// Queues a job for whoever calls [`next`](Lane::next), who has to look how long it can wait.
     pub(crate) fn queue(&self, job: Job) {
-        self.change(|state| drop(state.queue.insert(job.call.sequence, job)));
+        self.change(|state| {
+            state.queue.insert(job.call.sequence, job);
+            state.nudged = true;
+        });
+    }
+
+    /// How long the first deadline of what is queued is away, at most `limit`.
+    pub(crate) fn rest(&self, limit: Duration) -> Duration {
+        let first = self.state().queue.values().filter_map(|job| job.deadline).min();
+        first.map_or(limit, |first| first.saturating_duration_since(Instant::now()).min(limit))
+    }
+
+    /// A job that has waited too long for its turn.
+    pub(crate) fn take_overdue(&self) -> Option<Job> {
+        let mut state = self.state();
+        let now = Instant::now();
+        let late = state.queue.values().find(|job| job.deadline.is_some_and(|deadline| deadline <= now));
+        let late = late?.call.sequence;
+        state.queue.remove(&late)
     }
 
     /// The job whose turn it is; none when a nudge, the end or `limit` comes before it. Jobs of a broken lane come in
@@ -110,10 +135,6 @@ impl Lane {
     /// Makes [`next`](Lane::next) return, so that its caller looks around.
     pub(crate) fn nudge(&self) {
         self.change(|state| state.nudged = true);
-    }
-
-    fn turn(&self) -> u32 {
-        self.turn.load(Ordering::SeqCst)
     }
 
     fn is_broken(&self) -> bool {

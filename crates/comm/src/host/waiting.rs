@@ -52,10 +52,14 @@ impl Inner {
 
     /// Whom a collective waits for: the ranks that never came to it, or else the peers of the step that it is stuck in.
     pub(super) fn stuck(&self, call: &Call, player: &Player, stage: &mut Stage) -> Vec<Stuck> {
-        let absent = self.fate.roll.absent(call.sequence).into_iter().enumerate();
-        let coming = |(at, peer)| Stuck { peer, on: Waiting::Coming { last: self.last(call, peer, at == 0) } };
-        let absent: Vec<_> = absent.map(coming).collect();
+        let absent = self.absent(call, call.sequence);
         if absent.is_empty() { player.stuck(&mut stage.mesh) } else { absent }
+    }
+
+    /// The other ranks that have not come to this number, for a call that waits for them.
+    pub(super) fn absent(&self, call: &Call, sequence: u32) -> Vec<Stuck> {
+        let absent = self.fate.roll.absent(sequence).into_iter().filter(|&rank| rank != self.rank).enumerate();
+        absent.map(|(at, peer)| Stuck { peer, on: Waiting::Coming { last: self.last(call, peer, at == 0) } }).collect()
     }
 
     /// What a rank called last, and where this one called the same, unless the two say that they called from elsewhere.

@@ -4,9 +4,9 @@ use std::pin::pin;
 use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use phalanx_core::{ErrorKind, ReduceOp, Work};
+use phalanx_core::{Error, ErrorKind, ReduceOp, Result, Work};
 
 use crate::case::Case;
 use crate::collectives::{Kind, begin, play};
@@ -83,6 +83,49 @@ pub(crate) fn wait_timeout(setting: &Setting) {
     }
 }
 
+/// Behind what is stuck an operation keeps its own deadline, and tells who is waited for; however the one in front is called,
+/// and however it is called itself.
+pub(crate) fn late_in_the_queue(setting: &Setting) {
+    let two = [false, true];
+    for (front_blocks, late_blocks) in two.into_iter().flat_map(|front| two.map(|late| (front, late))) {
+        let is_told = Barrier::new(2);
+        setting.run(2, |group| {
+            if group.rank() == 1 {
+                is_told.wait();
+                return;
+            }
+            let behind = || {
+                let (group, mut data) = (group.within(SHORT), [1_u32]);
+                match late_blocks {
+                    true => group.all_reduce(&mut data, ReduceOp::Sum),
+                    false => group.all_reduce_async(data.to_vec(), ReduceOp::Sum).and_then(Work::wait).map(drop),
+                }
+            };
+            let began = Instant::now();
+            let (front, late) = thread::scope(|scope| {
+                let late = |error: Result<()>| error.expect_err("rank 1 does not come");
+                if front_blocks {
+                    let front = scope.spawn(|| group.barrier());
+                    while group.recorder().records().is_empty() {
+                        thread::yield_now();
+                    }
+                    let behind = late(behind());
+                    return (front.join().expect("no panic"), behind);
+                }
+                let front = group.barrier_async().expect("it is queued");
+                let behind = late(behind());
+                (front.wait(), behind)
+            });
+            assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
+            is_told.wait();
+            let expected =
+                "all_reduce (operation 1) not finished after 400ms; waiting for rank 1, which has called nothing yet";
+            assert_eq!(late.to_string(), expected);
+            assert_eq!(front, Err(Error::aborted_by(late)));
+        });
+    }
+}
+
 /// Work is a future, for whatever runs futures.
 pub(crate) fn awaited(setting: &Setting) {
     for size in WORLDS {
@@ -131,3 +174,7 @@ impl Wake for Unpark {
         self.0.unpark();
     }
 }
+
+const SHORT: Duration = Duration::from_millis(400);
+/// What a busy machine may take.
+const LATE: Duration = Duration::from_secs(10);

@@ -42,7 +42,7 @@ macro_rules! conformance {
 
             conformance!(@tests collectives: blocking, asynchronous, roots, elements, to_one_alone);
             conformance!(@tests messages: by_tag, any_source, out_of_order, long, batches, futures, from_several_threads);
-            conformance!(@tests asynchronous: several_in_flight, dropped_early, leaked, wait_timeout, awaited, taken_twice);
+            conformance!(@tests asynchronous: several_in_flight, dropped_early, leaked, wait_timeout, late_in_the_queue, awaited, taken_twice);
             conformance!(@tests reductions: every_operation_and_type, scaled);
             conformance!(@tests same_bits: floats, halves);
             conformance!(@tests lent: buffers_of_the_group);
