@@ -43,6 +43,8 @@ pub(crate) enum Return {
     Back(u32),
     /// It has left the group.
     Gone,
+    /// It has given the group up, and comes back no more.
+    Abandoned,
 }
 
 impl Return {
@@ -50,12 +52,14 @@ impl Return {
         match self {
             Return::Back(upcoming) => u64::from(upcoming) + 1,
             Return::Gone => u64::MAX,
+            Return::Abandoned => ABANDONED,
         }
     }
 
     fn of(word: u64) -> Option<Return> {
         match word {
             0 => None,
+            ABANDONED => Some(Return::Abandoned),
             word => Some(u32::try_from(word - 1).map_or(Return::Gone, Return::Back)),
         }
     }
@@ -264,10 +268,19 @@ impl Fate {
         self.herald.iter().for_each(|herald| herald.ring());
     }
 
-    /// Writes down what a rank is known to do after a failure. The first that is known stays.
+    /// Says that a rank has given the group up, which may have failed before: nobody needs to wait until it comes back.
+    pub(crate) fn abandon(&self, rank: usize) {
+        self.note_return(rank, Return::Abandoned);
+        self.herald.iter().for_each(|herald| herald.ring());
+    }
+
+    /// Writes down what a rank is known to do after a failure. The first that is known stays, unless the rank comes back and
+    /// then gives the group up.
     pub(crate) fn note_return(&self, rank: usize, said: Return) {
         let Some(word) = self.returns().get(rank) else { return };
-        let _ = word.compare_exchange(0, said.word(), Ordering::AcqRel, Ordering::Acquire);
+        let stays = |known| known != 0 && (said != Return::Abandoned || known == Return::Gone.word());
+        let note = |known| (!stays(known)).then(|| said.word());
+        let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, note);
         self.tell();
     }
 
@@ -330,6 +343,7 @@ fn joined(failure: Error, other: &Error) -> Error {
 
 /// The winner has a line of its own, because everybody looks at it all the time.
 const LINE_WORDS: usize = LINE / size_of::<u64>();
+const ABANDONED: u64 = u64::MAX - 1;
 /// How long a rank waits for others to say which failure was the first.
 const AGREEMENT: Duration = Duration::from_millis(160);
 /// How long it waits for the thread that would ask them, on a machine that does much else.

@@ -177,6 +177,8 @@ impl Host {
             return;
         }
         self.inner.fail(cause);
+        // Where it failed before, by a disagreement, the others wait until this rank comes back.
+        self.inner.fate.abandon(self.inner.rank);
         if let Ok(mut stage) = self.inner.stage.try_lock() {
             stage.mesh.close();
         }

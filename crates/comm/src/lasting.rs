@@ -52,9 +52,11 @@ enum Current<'a> {
 struct Between {
     /// Whether a thread of this rank is about to come together with the others.
     is_busy: bool,
+    /// Whether all have come back, and connect.
+    is_rejoining: bool,
     /// What the ranks disagreed about last.
     quarrel: Option<Error>,
-    /// Why they could not come together again.
+    /// Why they do not come together again.
     over: Option<Error>,
 }
 
@@ -103,18 +105,21 @@ impl Lasting {
         drop(between);
         let next = self.next_round(host, deadline, late);
         let mut between = self.between();
-        between.is_busy = false;
-        match &next {
+        (between.is_busy, between.is_rejoining) = (false, false);
+        let end = match next {
             Ok(next) => {
-                *self.later.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(next);
+                *self.later.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&next);
                 self.is_first.store(false, Ordering::Release);
+                // The others hear in the new round of what this rank aborted meanwhile.
+                between.over.iter().for_each(|over| next.abort(over.clone()));
+                Ok(())
             }
-            Err(error) => between.over = Some(error.clone()),
-        }
+            Err(error) => Err(between.over.get_or_insert(error).clone()),
+        };
         drop(between);
         self.changed.notify_all();
         host.retire(&quarrel);
-        next.map(|_| part(Arc::clone(host)))
+        end.map(|()| part(Arc::clone(host)))
     }
 
     fn next_round(
@@ -124,6 +129,12 @@ impl Lasting {
         late: impl FnOnce(Vec<usize>) -> Error,
     ) -> Result<Arc<Host>> {
         let (first, round) = (host.reunite(deadline, late)?, host.round() + 1);
+        let mut between = self.between();
+        if let Some(over) = &between.over {
+            return Err(over.clone());
+        }
+        between.is_rejoining = true;
+        drop(between);
         // All are in a call: only a fault keeps one away.
         let soon = Instant::now() + WITHIN;
         let equipment = self.way.rejoin(round, deadline.map_or(soon, |deadline| deadline.min(soon)))?;
@@ -181,11 +192,12 @@ impl Backend for Lasting {
     }
 
     fn abort(&self, cause: Error) {
-        // Not in the middle of a change of rounds, which would outlive it.
-        let between = self.changed.wait_timeout_while(self.between(), WITHIN, |between| between.is_busy);
-        let mut between = between.unwrap_or_else(PoisonError::into_inner).0;
-        self.current().abort(cause.clone());
-        between.over.get_or_insert(cause);
+        let mut between = self.between();
+        between.over.get_or_insert_with(|| cause.clone());
+        // Where all have come back, the next round is aborted as soon as it is there.
+        if !between.is_rejoining {
+            self.current().abort(cause);
+        }
     }
 
     fn allocate(&self, byte_len: usize) -> Result<Buffer> {

@@ -57,7 +57,11 @@ impl Host {
         let mut patience = Patience::until(&inner.bell, inner.crowd, deadline);
         loop {
             let returned: Vec<Option<Return>> = inner.fate.returned().collect();
-            if let Some(rank) = returned.iter().position(|said| *said == Some(Return::Gone)) {
+            let who = |end| returned.iter().position(|said| *said == Some(end));
+            if let Some(rank) = who(Return::Abandoned) {
+                return Err(Error::aborted(format!("rank {rank} aborted the group")));
+            }
+            if let Some(rank) = who(Return::Gone) {
                 return Err(Error::peer(rank, PeerReason::Left, "its group was dropped"));
             }
             let upcoming = |said: &Option<Return>| match said {

@@ -51,7 +51,7 @@ macro_rules! conformance {
             conformance!(@tests objects: of_any_size, blobs, in_messages, of_different_types, not_given, too_long);
             conformance!(@tests monitored: all_come, some_are_missing, rank_0_is_missing);
             conformance!(@tests watched: by_hooks, by_alarms, works, for_nan);
-            conformance!(@tests quarrels: every_mistake, swapped, messages);
+            conformance!(@tests quarrels: aborted, every_mistake, swapped, messages);
             conformance!(@tests matrix: every_shape_in_every_world);
             conformance!(@tests soak: soak, many_short_worlds);
         }

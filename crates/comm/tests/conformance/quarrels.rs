@@ -1,6 +1,7 @@
 //! Disagreements: whatever one rank calls otherwise, all ranks are told the field, two ranks and both values, nobody gets a wrong
 //! answer, and what all call next is right.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use phalanx_core::{Desync, Error, Group, GroupOptions, ReduceOp, Scope};
@@ -37,6 +38,29 @@ fn told_of(group: &Group, planted: &Planted) -> Desync {
     match error {
         Error::Desync(desync) => *desync,
         other => panic!("{what}: {other}"),
+    }
+}
+
+/// A rank that aborts after a disagreement ends the calls of those who are back already, and of those who come later.
+pub(crate) fn aborted(setting: &Setting) {
+    let told = setting.run(3, |group| {
+        mistakes::of(3).next().expect("there are some").make(group).expect_err("planted");
+        let began = Instant::now();
+        let told = thread::scope(|scope| {
+            let back = scope.spawn(|| group.barrier().expect_err("rank 1 gave the group up"));
+            if group.rank() == 1 {
+                group.abort("the operator said so");
+            }
+            back.join().expect("no panic")
+        });
+        assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
+        assert_eq!(group.barrier().expect_err("it is over"), told);
+        told
+    });
+    assert_eq!(told[1], Error::aborted("rank 1: the operator said so"));
+    for rank in [0, 2] {
+        let whatever = [Error::aborted("rank 1 aborted the group"), told[1].clone()];
+        assert!(whatever.contains(&told[rank]), "{:?}", told[rank]);
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Keeper {
     /// What was told last of a wait.
     told_wait: [u64; waits::WORDS],
     has_told_verdict: bool,
-    has_told_return: bool,
+    told_return: Option<Return>,
     /// Who was asked about this rank's failure, and until when to wait for the answer.
     asked: Option<(Option<usize>, Instant)>,
     /// Until when to wait for the peers to have all that was sent.
@@ -47,7 +47,7 @@ impl Keeper {
             peers.into_iter().map(|(rank, line, data, standing)| Peer::new(rank, line, data, standing)).collect();
         let now = Instant::now();
         let (last_beat, next_beat, last_look) = (now, now + until_all_beat(), now);
-        let (told, has_told_verdict, has_told_return, asked, leaving) = (0, false, false, None, None);
+        let (told, has_told_verdict, told_return, asked, leaving) = (0, false, None, None, None);
         let mut keeper = Keeper {
             rank,
             peers,
@@ -61,7 +61,7 @@ impl Keeper {
             told,
             told_wait: [0; waits::WORDS],
             has_told_verdict,
-            has_told_return,
+            told_return,
             asked,
             leaving,
         };
@@ -147,12 +147,18 @@ impl Keeper {
         }
     }
 
-    /// Tells the peers that the rank is there again after a failure.
+    /// Tells the peers that the rank is there again after a failure, or never will be.
     fn announce_return(&mut self) {
-        let own = if self.has_told_return { None } else { self.fate.returned().nth(self.rank).flatten() };
-        if let Some(Return::Back(upcoming)) = own {
-            self.has_told_return = true;
-            self.say_to_all(&Message::Return { upcoming });
+        let own = self.fate.returned().nth(self.rank).flatten();
+        if own == self.told_return {
+            return;
+        }
+        self.told_return = own;
+        match own {
+            Some(Return::Back(upcoming)) => self.say_to_all(&Message::Return { upcoming }),
+            Some(Return::Abandoned) => self.say_to_all(&Message::Abandon),
+            // Whoever leaves says so when it does.
+            Some(Return::Gone) | None => {}
         }
     }
 
@@ -332,6 +338,7 @@ impl Keeper {
             }
             Message::Arrived => peer.has_all = true,
             Message::Return { upcoming } => self.fate.note_return(peer.rank, Return::Back(upcoming)),
+            Message::Abandon => self.fate.note_return(peer.rank, Return::Abandoned),
             Message::Beacon { port, key } => peer.beacon.aim(port, &key),
         }
     }
