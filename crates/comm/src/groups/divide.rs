@@ -149,6 +149,7 @@ impl World {
         let meeting = Meeting::new(scope.clone(), "ask", seat, among.len());
         let met = meeting.meet(&ask.encode(wiring), wiring.patience());
         let cards = met.map_err(|error| error.among(among).during(&format!("forming groups by {}", ask.call)))?;
+        meeting.end(wiring.patience().saturating_sub(began.elapsed()));
         let asks = cards.iter().map(|card| Ask::decode(card)).collect::<Option<Vec<_>>>();
         let asks = asks.ok_or_else(|| Error::setup("forming groups", "a rank runs another version of this library"))?;
         let number = u32::try_from(turn.generation).unwrap_or(u32::MAX);

@@ -123,8 +123,10 @@ impl World {
         let what = format!("forming group {:?}", part.name);
         let invitation = Invitation::mint()?;
         let card = if rank == 0 { invitation.bytes() } else { &[] };
-        let met = Meeting::new(part.scope.clone(), "door", rank, size).meet(card, part.timeout);
+        let meeting = Meeting::new(part.scope.clone(), "door", rank, size);
+        let met = meeting.meet(card, part.timeout);
         let cards = met.map_err(|error| error.among(&part.members).during(&what))?;
+        meeting.end(part.timeout.saturating_sub(began.elapsed()));
         let Some(invitation) = cards.first().and_then(|card| Invitation::told(card)) else {
             return Err(Error::setup(what, "its rank 0 did not say where to meet"));
         };

@@ -1,7 +1,7 @@
 //! Worlds of threads that form groups.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -48,6 +48,29 @@ fn a_world_has_any_number_of_groups_over_any_transport() {
             part.iter().for_each(|part| check(part, world, &[2, 0]));
         }
     });
+}
+
+/// A trainer may form groups for as long as it runs.
+#[test]
+fn groups_leave_nothing_on_the_store() {
+    let kept = Mutex::new(vec![]);
+    let formed = Barrier::new(3);
+    worlds(3, |world| {
+        for _ in 0..3 {
+            for transport in [Transport::Automatic, Transport::Tcp, Transport::SharedMemory] {
+                let wiring = Wiring::default().transport(transport);
+                world.wire(&wiring).expect("all come").barrier().expect("all come");
+                let half = world.split((world.rank() < 2).then_some(0), 0, &wiring).expect("all ask");
+                half.iter().for_each(|half| half.barrier().expect("both come"));
+            }
+            if formed.wait().is_leader() {
+                kept.lock().expect("no panic").push(world.store().num_keys().expect("a store"));
+            }
+            formed.wait();
+        }
+    });
+    let kept = kept.into_inner().expect("no panic");
+    assert_eq!(kept, [kept[0]; 3]);
 }
 
 #[test]

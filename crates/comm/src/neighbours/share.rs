@@ -81,6 +81,7 @@ pub(crate) fn share(request: &Request<'_>, deadline: Instant) -> Result<Agreemen
         _ => YES.to_owned(),
     };
     let words = meeting.hear(word.as_bytes())?;
+    meeting.end();
     let agrees = |team: &[usize]| team.iter().all(|&rank| words[rank] == YES.as_bytes());
     let windows = windows && teams.all().iter().all(|team| agrees(team));
     let shared = mine.and_then(Result::ok).filter(|shared| agrees(&shared.ranks));
@@ -103,6 +104,11 @@ impl Round {
     fn hear(&self, word: &[u8]) -> Result<Vec<Vec<u8>>> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         self.meeting.meet(word, left).map_err(|error| error.during("ranks of one host"))
+    }
+
+    /// There is no more to say.
+    fn end(self) {
+        self.meeting.end(self.deadline.saturating_duration_since(Instant::now()));
     }
 
     /// Until when to wait for neighbours.

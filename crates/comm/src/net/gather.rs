@@ -68,9 +68,7 @@ pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<
         });
     accord.forget(deadline);
     if lines.is_ok() {
-        // The last to pass removes what the first meeting left on the store.
-        let passed = meeting.pass(&[], deadline.saturating_duration_since(Instant::now()));
-        passed.unwrap_or_else(|error| log::debug!("ranks over TCP: {error}"));
+        meeting.end(deadline.saturating_duration_since(Instant::now()));
     }
     let suite = suite(&terms.guard, &cards);
     lines.map(|lines| Gathered { lines, places: cards.into_iter().map(|card| card.host).collect(), suite })

@@ -5,12 +5,13 @@
 //! runs out of patience decides as well, from the list as it is then. The outcome is put in place by comparing with
 //! nothing, so the first decision is everybody's, and a late rank finds it too. That is three requests a rank, and six
 //! more for the one that decides. Every use of a meeting is a generation with keys of its own. Whoever decides one
-//! removes the keys of the one before: all came, so nobody looks there any more.
+//! removes the keys of the one before: all came, so nobody looks there any more. Those of the last go with the last rank
+//! that [ends](Meeting::end) the meeting.
 
-use std::sync::{Mutex, TryLockError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use phalanx_core::store::Store;
+use phalanx_core::store::{Store, StoreError};
 
 use super::arrival::{Arrival, missing};
 use super::outcome::{Judge, Outcome};
@@ -78,6 +79,22 @@ impl Meeting {
             }
             Ok(())
         })
+    }
+
+    /// Needs this meeting no more, which took place. The last of all ranks to say so removes what it left on the store.
+    /// Whether that went well concerns nobody, so it is only noted.
+    pub fn end(self, timeout: Duration) {
+        let store = self.store.with_timeout(timeout);
+        let latest = self.generation.lock().unwrap_or_else(PoisonError::into_inner).saturating_sub(1);
+        let ended = format!("{}/{ENDED}", self.name);
+        let end = || match store.add(&ended, 1)? {
+            count if count == self.size as i64 => {
+                let keys = [CARDS, COUNT, ALL].map(|part| self.key(latest, part));
+                keys.iter().chain([&ended]).try_for_each(|key| store.delete(key).map(drop))
+            }
+            _ => Ok::<_, StoreError>(()),
+        };
+        end().unwrap_or_else(|error| log::debug!("{}: {error}", self.name));
     }
 
     fn visit<R>(
@@ -222,6 +239,7 @@ impl Meeting {
 const CARDS: &str = "cards";
 const COUNT: &str = "count";
 const ALL: &str = "all";
+const ENDED: &str = "ended";
 const INTERVAL: Duration = Duration::from_secs(10);
 /// What the end of a meeting needs at most: reading the list and writing the outcome.
 const LAST_WORDS: Duration = Duration::from_millis(250);

@@ -140,6 +140,27 @@ fn one_rank_is_at_one_meeting_once_at_a_time() {
 }
 
 #[test]
+fn a_meeting_that_all_have_ended_leaves_nothing() {
+    let store = store();
+    let keys_after = |meets: usize| {
+        thread::scope(|scope| {
+            for rank in 0..3 {
+                let meeting = Meeting::new(store.clone(), "m", rank, 3);
+                scope.spawn(move || {
+                    (0..meets).for_each(|_| drop(meeting.meet(b"card", LONG).expect("all come")));
+                    meeting.end(LONG);
+                });
+            }
+        });
+        store.list_keys().expect("a store")
+    };
+    // The same name can be used once more.
+    assert_eq!([1, 3, 0, 1].map(keys_after), [const { Vec::<String>::new() }; 4]);
+    Meeting::new(store.clone(), "m", 0, 2).end(LONG);
+    assert_eq!(store.list_keys().expect("a store"), ["m/ended"], "the other may still look");
+}
+
+#[test]
 fn who_passes_does_not_wait() {
     let store = store();
     Meeting::new(store.clone(), "m", 0, 2).pass(b"zero", LONG).unwrap();
