@@ -78,6 +78,13 @@ impl Style {
         self.windows && !hosts.is_empty() && hosts.iter().all(|host| *host == hosts[0])
     }
 
+    /// All that decides how bytes go, as bytes for ranks to compare.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn settings(&self) -> impl Iterator<Item = u8> + use<> {
+        let wish = self.wish.map_or(0, |wish| 1 + wish as u8);
+        self.limits().chain([wish, self.windows.into(), self.checksum.into()])
+    }
+
     /// By which limits algorithms are chosen, as bytes for ranks to compare.
     #[cfg(target_os = "linux")]
     pub(crate) fn limits(&self) -> impl Iterator<Item = u8> + use<> {

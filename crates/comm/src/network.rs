@@ -199,7 +199,8 @@ impl Network {
         let protection = if self.guard.key.is_some() { self.guard.protection as u8 } else { 0 };
         let (epoch, checksum) = (self.style.options.current_epoch(), self.style.checksum);
         let (shared_memory, profile) = (self.shared_memory, local::hash(self.style.limits()));
-        let manner = Manner { epoch, checksum, shared_memory, profile, protection };
+        let (windows, algorithm) = (self.style.windows, self.style.wish);
+        let manner = Manner { epoch, checksum, shared_memory, windows, algorithm, profile, protection };
         let (rank, size, address, insecure) = (self.rank, self.size, self.address, self.insecure);
         Terms { rank, size, address, insecure, manner, guard: self.guard.clone() }
     }

@@ -128,7 +128,7 @@ impl Processes {
 
     fn equip(&self, round: u32, deadline: Instant) -> Result<Equipment> {
         let (rank, size, epoch) = (self.rank, self.hosts.len(), self.style.options.current_epoch());
-        let group = local::hash(self.token.into_iter().chain(self.style.limits()));
+        let group = local::hash(self.token.into_iter().chain(self.style.settings()));
         let map = SegmentMap::new(size, group, epoch, self.heap_byte_len)?;
         let token = self.token_of(round);
         let terms = Terms { rank, size, epoch, token, map: map.hash(), byte_len: map.byte_len };

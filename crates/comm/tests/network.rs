@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use phalanx_comm::secure::JobKey;
 use phalanx_comm::store::LocalStore;
-use phalanx_comm::{Network, Protection};
-use phalanx_core::schedule::Profile;
+use phalanx_comm::{Door, Network, Processes, Protection};
+use phalanx_core::schedule::{Algorithm, Profile};
 use phalanx_core::store::{Limits, Store};
 use phalanx_core::{Error, Group, GroupOptions, ReduceOp, Result};
 
@@ -100,6 +100,44 @@ fn profiles_and_wishes_that_differ_are_named() {
     let ends = join(&[0, 1], 2, LONG, |rank, network| network.shared_memory(rank == 1));
     let said = ends[0].as_ref().unwrap_err().to_string();
     assert_eq!(said, "ranks over TCP: rank 1 has shared memory true, this rank false");
+    let ends = join(&[0, 1], 2, LONG, |rank, network| network.windows(rank == 1));
+    let said = ends[0].as_ref().unwrap_err().to_string();
+    assert_eq!(said, "ranks over TCP: rank 1 has windows true, this rank false");
+    let wish = |rank, network: Network| if rank == 1 { network.algorithm(Algorithm::Ring) } else { network };
+    let ends = join(&[0, 1], 2, LONG, wish);
+    let said = ends[0].as_ref().unwrap_err().to_string();
+    assert_eq!(said, "ranks over TCP: rank 1 has algorithm ring, this rank of its choice");
+}
+
+/// In shared memory as over TCP.
+#[test]
+fn ranks_of_one_host_with_different_settings_do_not_meet() {
+    let styles: [fn(Processes) -> Processes; 4] = [
+        |ranks| ranks.algorithm(Algorithm::Ring),
+        |ranks| ranks.windows(false),
+        |ranks| ranks.checksum(true),
+        |ranks| ranks.options(GroupOptions::default().profile(Profile::default().segment(100))),
+    ];
+    let meet = |number: usize, style: fn(Processes) -> Processes| {
+        let door = Door::named(format!("phalanx-settings-{}-{number}", std::process::id()));
+        let ranks = |rank| Processes::new(rank, 2, door.clone(), [7; 16]).heap(1 << 20);
+        thread::scope(|scope| {
+            let other = scope.spawn(|| style(ranks(1)).join(LONG));
+            let host = ranks(0).join(SHORT);
+            [host, other.join().unwrap()].map(|end| end.unwrap_err().to_string())
+        })
+    };
+    thread::scope(|scope| {
+        let meet = &meet;
+        let meetings = styles.into_iter().enumerate();
+        let meetings: Vec<_> = meetings.map(|(number, style)| scope.spawn(move || meet(number, style))).collect();
+        for meeting in meetings {
+            let [host, other] = meeting.join().unwrap();
+            assert!(host.ends_with("; rank 1 came as one of 2 in epoch 0, or with other settings"), "{host}");
+            let expected = "local ranks: rank 0 has another group or other settings than rank 1 of 2 in epoch 0";
+            assert_eq!(other, expected);
+        }
+    });
 }
 
 #[test]

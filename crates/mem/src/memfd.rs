@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
 
 use crate::SegmentError;
 
@@ -19,6 +20,9 @@ pub(crate) fn create(byte_len: usize) -> Result<OwnedFd, SegmentError> {
 
 /// The same with pages for its first bytes only.
 pub(crate) fn create_sparse(byte_len: usize, reserved: usize) -> Result<OwnedFd, SegmentError> {
+    if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|limit| *limit < byte_len as u64) {
+        return Err(SegmentError::Limited { byte_len, limit });
+    }
     let fd = anonymous_file().map_err(failed("memfd_create"))?;
     rustix::fs::ftruncate(&fd, byte_len as u64).map_err(failed("ftruncate"))?;
     reserve(fd.as_fd(), 0..reserved)?;

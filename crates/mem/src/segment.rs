@@ -261,6 +261,16 @@ pub enum SegmentError {
         /// What the system said.
         source: io::Error,
     },
+    /// Files of this process may not be so long, and the system would end it over that.
+    #[error(
+        "a shared segment of {byte_len} bytes is longer than files of this process may be: {limit} bytes, see `ulimit -f`"
+    )]
+    Limited {
+        /// The length asked for.
+        byte_len: usize,
+        /// The longest that is allowed.
+        limit: u64,
+    },
     /// The file is not sealed against every change of its length, so a reader could lose its memory.
     #[error("the file of a shared segment is not sealed against shrinking, growing and further seals")]
     Unsealed,

@@ -102,7 +102,7 @@ pub(crate) fn attend(door: &Door, terms: &Terms, kick: Option<BorrowedFd<'_>>, d
         Some(Answer::Missing(ranks)) => failed(format!("{} did not come to {door}", list(ranks))),
         Some(Answer::Stranger) => {
             let Terms { rank, size, epoch, .. } = terms;
-            failed(format!("rank 0 has another group than rank {rank} of {size} in epoch {epoch}"))
+            failed(format!("rank 0 has another group or other settings than rank {rank} of {size} in epoch {epoch}"))
         }
         Some(Answer::Taken) => failed(format!("rank {} came to {door} before", terms.rank)),
         Some(Answer::Lacking(errno)) => failed(format!("rank 0 could not let all in at {door}: {}", lacking(errno))),
@@ -268,7 +268,7 @@ impl<'a> Gathering<'a> {
         let rank = hello.rank as usize;
         let answer = if !self.is_ours(&hello) || kick.is_some() != self.with_kicks {
             let Hello { rank, size, epoch, .. } = hello;
-            self.refused = Some(format!("rank {rank} came as one of {size} in epoch {epoch}"));
+            self.refused = Some(format!("rank {rank} came as one of {size} in epoch {epoch}, or with other settings"));
             Answer::Stranger
         } else if self.guests.iter().any(|guest| guest.rank == rank) {
             Answer::Taken

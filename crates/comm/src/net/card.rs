@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use phalanx_core::schedule::Algorithm;
+
 use crate::rendezvous::bytes::{Reader, put_bytes};
 use crate::rendezvous::card::{address, put_address};
 use crate::secure::Cipher;
@@ -28,6 +30,10 @@ pub(crate) struct Manner {
     pub(crate) checksum: bool,
     /// Whether ranks of one host share memory where they can.
     pub(crate) shared_memory: bool,
+    /// Whether they read each other's windows there.
+    pub(crate) windows: bool,
+    /// The algorithm to use wherever it can play the operation.
+    pub(crate) algorithm: Option<Algorithm>,
     /// By which limits algorithms are chosen, as a hash.
     pub(crate) profile: u64,
     /// How connections are protected, by its number.
@@ -36,9 +42,10 @@ pub(crate) struct Manner {
 
 impl Card {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let Manner { checksum, shared_memory, protection, .. } = self.manner;
-        let flags = u8::from(checksum) | u8::from(shared_memory) << 1;
-        let mut out = vec![VERSION, flags, protection, self.cipher as u8];
+        let Manner { checksum, shared_memory, windows, algorithm, protection, .. } = self.manner;
+        let flags = u8::from(checksum) | u8::from(shared_memory) << 1 | u8::from(windows) << 2;
+        let algorithm = algorithm.map_or(0, |algorithm| 1 + algorithm as u8);
+        let mut out = vec![VERSION, flags, algorithm, protection, self.cipher as u8];
         out.extend(self.manner.epoch.to_le_bytes());
         out.extend(self.manner.profile.to_le_bytes());
         out.extend(self.token);
@@ -54,8 +61,12 @@ impl Card {
         if reader.u8()? != VERSION {
             return None;
         }
-        let flags = Some(reader.u8()?).filter(|flags| *flags < 4)?;
-        let (checksum, shared_memory) = (flags & 1 != 0, flags & 2 != 0);
+        let flags = Some(reader.u8()?).filter(|flags| *flags < 8)?;
+        let (checksum, shared_memory, windows) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
+        let algorithm = match usize::from(reader.u8()?).checked_sub(1) {
+            Some(at) => Some(*Algorithm::ALL.get(at)?),
+            None => None,
+        };
         let (protection, cipher) = (reader.u8()?, Cipher::of_number(reader.u8()?)?);
         let (epoch, profile) = (reader.u32()?, reader.u64()?);
         let token = reader.take(16)?.try_into().ok()?;
@@ -65,7 +76,7 @@ impl Card {
         while !reader.is_empty() {
             addresses.push(address(&mut reader)?);
         }
-        let manner = Manner { epoch, checksum, shared_memory, profile, protection };
+        let manner = Manner { epoch, checksum, shared_memory, windows, algorithm, profile, protection };
         (addresses.len() <= MAX_ADDRESSES).then_some(Card { token, cipher, manner, host, port, addresses })
     }
 
@@ -90,7 +101,7 @@ fn shared(a: &IpAddr, b: &IpAddr) -> u32 {
     }
 }
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 const MAX_HOST: usize = 256;
 const MAX_ADDRESSES: usize = 40;
 
@@ -100,7 +111,9 @@ mod tests {
 
     fn card() -> Card {
         let addresses = ["127.0.0.1", "10.1.2.3", "192.168.0.9", "fd00::7"].map(|text| text.parse().unwrap()).to_vec();
-        let manner = Manner { epoch: 9, checksum: true, shared_memory: true, profile: 77, protection: 2 };
+        let algorithm = Some(Algorithm::Chain);
+        let (checksum, shared_memory, windows) = (true, true, true);
+        let manner = Manner { epoch: 9, checksum, shared_memory, windows, algorithm, profile: 77, protection: 2 };
         Card { token: [3; 16], cipher: Cipher::ChaCha, manner, host: "here".to_owned(), port: 4100, addresses }
     }
 

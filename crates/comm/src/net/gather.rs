@@ -105,13 +105,19 @@ fn check(ours: &Card, rank: usize, theirs: Option<Card>) -> Result<Card> {
     let odd = |why: String| Error::setup("ranks over TCP", why);
     let theirs = theirs.ok_or_else(|| odd(format!("rank {rank} is of another version of this library")))?;
     let settings = |card: &Card| {
-        let Manner { epoch, checksum, shared_memory, profile, protection } = card.manner;
-        let hash = format!("{profile:016x}");
-        let values = [epoch.to_string(), checksum.to_string(), shared_memory.to_string(), hash, protection.to_string()];
-        ["epoch", "checksum", "shared memory", "a profile with hash", "protection"].into_iter().zip(values)
+        let Manner { epoch, checksum, shared_memory, windows, algorithm, profile, protection } = card.manner;
+        [
+            ("epoch", epoch.to_string()),
+            ("checksum", checksum.to_string()),
+            ("shared memory", shared_memory.to_string()),
+            ("windows", windows.to_string()),
+            ("algorithm", algorithm.map_or("of its choice".to_owned(), |algorithm| algorithm.to_string())),
+            ("a profile with hash", format!("{profile:016x}")),
+            ("protection", protection.to_string()),
+        ]
     };
     if let Some(((what, ours), (_, theirs))) =
-        settings(ours).zip(settings(&theirs)).find(|(ours, theirs)| ours != theirs)
+        settings(ours).into_iter().zip(settings(&theirs)).find(|(ours, theirs)| ours != theirs)
     {
         return Err(odd(format!("rank {rank} has {what} {theirs}, this rank {ours}")));
     }

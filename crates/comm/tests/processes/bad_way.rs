@@ -93,6 +93,7 @@ fn everywhere(counts: [[usize; 2]; CONNECTIONS], stride: usize, harm: impl Fn() 
 fn healthy(guard: Guard, len: usize, portion: usize) -> [[usize; 2]; CONNECTIONS] {
     let story = play(guard, len, None, portion);
     assert_eq!(story.ends, [Ok(()), Ok(())]);
+    assert!(story.counts.as_flattened().iter().all(|count| *count > 0), "the ranks did not meet by the relay");
     story.counts
 }
 

@@ -119,6 +119,12 @@ fn a_rank_with_too_little_memory_is_an_error_for_all_and_leaks_nothing() {
     joins_in_the_end("cramped");
 }
 
+/// Row 43, for the length of files.
+#[test]
+fn a_rank_whose_files_must_be_short_is_an_error_for_all_and_leaks_nothing() {
+    join_in_the_end(World::start("curbed", 2));
+}
+
 /// Row 43, for memory that peers share, which the size of `/dev/shm` does not bound: who takes more than it may is ended by the
 /// system, and named.
 #[test]
@@ -137,23 +143,24 @@ fn a_rank_that_shares_more_memory_than_it_may_have_is_dead() {
 
 fn joins_in_the_end(play: &str) {
     // A store in a file keeps no connections for later, which would look like a leak.
-    for mut world in [World::start(play, 2), World::start_with_a_file(play, 2)] {
-        let tried = |world: &World| [0, 1].map(|rank| world.hear(rank, "tried").1);
-        let mut failures = 0;
-        let joined = loop {
-            let ends = tried(&world);
-            assert_eq!(ends[0], ends[1]);
-            if !ends[0].is_empty() {
-                break ends[0].clone();
-            }
-            failures += 1;
-            assert!(failures < 64, "they never join");
-            world.tell_all("once more");
-        };
-        assert_ne!(failures, 0, "a group needs some");
-        assert_eq!(joined, format!("and joined after {failures}"));
-        world.end();
-    }
+    [World::start(play, 2), World::start_with_a_file(play, 2)].into_iter().for_each(join_in_the_end);
+}
+
+fn join_in_the_end(mut world: World) {
+    let mut failures = 0;
+    let joined = loop {
+        let ends = [0, 1].map(|rank| world.hear(rank, "tried").1);
+        assert_eq!(ends[0], ends[1]);
+        if !ends[0].is_empty() {
+            break ends[0].clone();
+        }
+        failures += 1;
+        assert!(failures < 64, "they never join");
+        world.tell_all("once more");
+    };
+    assert_ne!(failures, 0, "a group needs some");
+    assert_eq!(joined, format!("and joined after {failures}"));
+    world.end();
 }
 
 /// Row 44.

@@ -105,6 +105,11 @@ pub(crate) fn cramped() {
     in_want(1, Resource::As, |more| address_space() + (more << 19));
 }
 
+/// Files of rank 0, which makes the memory that all share, may be so short only that joining fails.
+pub(crate) fn curbed() {
+    in_want(0, Resource::Fsize, |more| more << 20);
+}
+
 /// The poor rank has a little more of something each time, until joining succeeds. Whatever happens, both ranks are told of
 /// it in their time, and nothing stays open.
 fn in_want(poor: usize, resource: Resource, limit: impl Fn(u64) -> u64) {

@@ -44,6 +44,7 @@ pub(crate) fn play() {
         "lend" => lending::lend(&join(Duration::from_secs(2))),
         "late" => hardship::late(&join(PATIENCE)),
         "cramped" => hardship::cramped(),
+        "curbed" => hardship::curbed(),
         "greedy" => hardship::greedy(&join(PATIENCE)),
         "scarce" => hardship::scarce(1),
         "scarce at home" => hardship::scarce(0),

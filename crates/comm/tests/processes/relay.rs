@@ -181,7 +181,7 @@ impl Relay {
 
 /// Where the port stands in an arrival with a card: after rank, size, the card's length; version, manner, epoch, profile, token, and host.
 fn port_of_card(arrival: &[u8]) -> Option<usize> {
-    const HOST: usize = 12 + 1 + 3 + 4 + 8 + 16;
+    const HOST: usize = 12 + 1 + 4 + 4 + 8 + 16;
     let len = arrival.get(HOST..HOST + 4)?.try_into().ok()?;
     let at = HOST + 4 + u32::from_le_bytes(len) as usize;
     (arrival.len() >= at + 4).then_some(at)

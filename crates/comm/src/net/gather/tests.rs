@@ -138,10 +138,15 @@ fn a_port_where_another_program_listens_is_named_with_what_it_does() {
     assert!(error.starts_with(&format!("rank 1 at {at}: cannot be reached: ")), "{error}");
 }
 
+fn manner() -> Manner {
+    let (checksum, shared_memory, windows, algorithm) = (false, false, false, None);
+    Manner { epoch: 1, checksum, shared_memory, windows, algorithm, profile: 0, protection: 0 }
+}
+
 /// One rank of two, with the test as the other, which is gone once it has done this much.
 fn with_a_peer_that_dies(rank: usize, dies: impl FnOnce(&Card) + Send) -> (Duration, String) {
     let store = Store::new(LocalStore::new(Limits::default()));
-    let manner = Manner { epoch: 1, checksum: false, shared_memory: false, profile: 0, protection: 0 };
+    let manner = manner();
     let terms = Terms { rank, size: 2, address: None, insecure: false, manner, guard: guard(None) };
     let (told, died) = std::sync::mpsc::channel();
     thread::scope(|scope| {
