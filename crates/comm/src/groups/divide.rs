@@ -32,10 +32,10 @@ impl World {
     ///
     /// # Errors
     ///
-    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a rank that is not in the world or given twice,
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a rank that is not in the world or given twice, once all have asked for that,
     /// [`Desync`](phalanx_core::ErrorKind::Desync) where another rank asks for something else, and all of [`wire`](World::wire).
     pub fn subgroup(&self, ranks: &[usize], wiring: &Wiring) -> Result<Option<Group>> {
-        let parts = Parts::listed("subgroup", vec![ranks.to_vec()], self.size())?;
+        let parts = Parts::listed("subgroup", vec![ranks.to_vec()], self.size());
         self.divide(Ask::new("subgroup", Ranks(ranks).named()), parts, wiring)
     }
 
@@ -45,7 +45,7 @@ impl World {
     ///
     /// As [`subgroup`](World::subgroup); a rank in two lists is named.
     pub fn groups_of(&self, lists: &[Vec<usize>], wiring: &Wiring) -> Result<Option<Group>> {
-        let parts = Parts::listed("groups_of", lists.to_vec(), self.size())?;
+        let parts = Parts::listed("groups_of", lists.to_vec(), self.size());
         let named: Vec<String> = lists.iter().map(|list| Ranks(list).to_string()).collect();
         self.divide(Ask::new("groups_of", format!("ranks {}", named.join(" / "))), parts, wiring)
     }
@@ -56,7 +56,7 @@ impl World {
     ///
     /// As [`subgroup`](World::subgroup), and where `size` does not divide the size of the world.
     pub fn equal_groups(&self, size: usize, wiring: &Wiring) -> Result<Group> {
-        let parts = Parts::equal("equal_groups", size, self.size())?;
+        let parts = Parts::equal("equal_groups", size, self.size());
         self.part_for_all(Ask::new("equal_groups", format!("size {size}")), parts, wiring)
     }
 
@@ -67,7 +67,7 @@ impl World {
     /// As [`wire`](World::wire).
     pub fn host_group(&self, wiring: &Wiring) -> Result<Group> {
         let parts = Parts::of_hosts(self.layout().hosts());
-        self.part_for_all(Ask::new("host_group", "each host".to_owned()), parts, wiring)
+        self.part_for_all(Ask::new("host_group", "each host".to_owned()), Ok(parts), wiring)
     }
 
     /// The group of the ranks that give the same colour, numbered by their keys, and those of one key as in the world; none
@@ -107,12 +107,13 @@ impl World {
         (colour, key): (Option<u32>, i64),
         wiring: &Wiring,
     ) -> Result<Option<Group>> {
+        let what = if wiring.is_for_members_only() { "colours of members only" } else { "colours" };
+        let ask = Ask { colour, key, ..Ask::new("split", what.to_owned()) };
+        let agreed = self.agree(&ask, among, wiring)?;
         if wiring.is_for_members_only() {
             let expected = "must be off: every rank says where it belongs";
             return Err(Error::usage("split", "members_only", true, expected));
         }
-        let ask = Ask { colour, key, ..Ask::new("split", "colours".to_owned()) };
-        let agreed = self.agree(&ask, among, wiring)?;
         let colours: Vec<_> = agreed.asks.iter().map(|ask| (ask.colour, ask.key)).collect();
         let parts = Parts::of_colours(&colours);
         let mine = among.iter().position(|&rank| rank == self.rank()).and_then(|seat| parts.part_of(seat));
@@ -122,21 +123,31 @@ impl World {
     }
 
     /// This rank's part of a division in which every rank has one.
-    pub(super) fn part_for_all(&self, ask: Ask, parts: Parts, wiring: &Wiring) -> Result<Group> {
+    pub(super) fn part_for_all(&self, ask: Ask, parts: Result<Parts>, wiring: &Wiring) -> Result<Group> {
         let call = ask.call;
         let group = self.divide(ask, parts, wiring)?;
         group.ok_or_else(|| Error::usage(call, "rank", self.rank(), "must be in a group"))
     }
 
-    fn divide(&self, ask: Ask, parts: Parts, wiring: &Wiring) -> Result<Option<Group>> {
+    /// What cannot be formed is told to the others as well, who may have asked for something else: a rank that kept it to
+    /// itself would be waited for, and be behind the others from then on.
+    fn divide(&self, ask: Ask, parts: Result<Parts>, wiring: &Wiring) -> Result<Option<Group>> {
+        let parts = match parts {
+            Err(usage) if !wiring.is_for_members_only() => return self.agree_with_all(&ask, wiring).and(Err(usage)),
+            parts => parts?,
+        };
         let mine = parts.part_of(self.rank());
         let agreed = match (wiring.is_for_members_only(), mine) {
             (true, None) => return Ok(None),
             (true, Some((_, members))) => self.unasked(&ask, members, wiring)?,
-            (false, _) => self.agree(&ask, &(0..self.size()).collect::<Vec<_>>(), wiring)?,
+            (false, _) => self.agree_with_all(&ask, wiring)?,
         };
         let Some((at, members)) = mine else { return Ok(None) };
         agreed.form(self, (at, parts.len()), members.to_vec(), wiring).map(Some)
+    }
+
+    fn agree_with_all(&self, ask: &Ask, wiring: &Wiring) -> Result<Agreed<'_>> {
+        self.agree(ask, &(0..self.size()).collect::<Vec<_>>(), wiring)
     }
 
     /// Hears from all of these ranks what they ask for, which must be the same.

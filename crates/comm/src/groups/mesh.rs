@@ -65,7 +65,7 @@ impl World {
         let shape: Vec<String> = names.iter().zip(extents).map(|(name, extent)| format!("{name} {extent}")).collect();
         let ask = Ask::new("mesh", format!("{} along {along}", shape.join(" x ")));
         let name = wiring.chosen_name().map_or_else(|| along.clone(), |name| format!("{name}/{along}"));
-        self.part_for_all(ask, Parts::along(extents, chosen), &wiring.clone().named(name))
+        self.part_for_all(ask, Ok(Parts::along(extents, chosen)), &wiring.clone().named(name))
     }
 
     fn extents_of(&self, dimensions: &[(&str, usize)]) -> Result<Vec<usize>> {

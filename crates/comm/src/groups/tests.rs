@@ -195,8 +195,6 @@ fn a_split_orders_by_key_and_can_be_split_again() {
         check(&half, world, &members);
         let again = world.split_group(&half, 0, 1, &Wiring::default()).expect("the half asks").expect("all in it");
         check(&again, world, &members);
-        let error = world.split(0, 0, &Wiring::default().members_only(true)).expect_err("senseless");
-        assert_eq!(error.kind(), ErrorKind::Usage);
     });
 }
 
@@ -234,6 +232,27 @@ fn ranks_that_ask_for_different_groups_are_told_at_once() {
         check(&world.wire(&Wiring::default()).expect("the world is well"), world, &[0, 1, 2]);
         let again = world.subgroup(&[0, 1], &Wiring::default()).expect("now they agree");
         again.iter().for_each(|group| check(group, world, &[0, 1]));
+    });
+}
+
+/// A rank that kept its mistake to itself would be one call behind the others from then on.
+#[test]
+fn ranks_that_ask_for_what_cannot_be_are_told_at_once_and_stay_in_step() {
+    worlds(3, |world| {
+        let (wiring, only_members) = (Wiring::default(), Wiring::default().members_only(true));
+        let is_wrong = world.rank() == 2;
+        let askings: [&dyn Fn(bool) -> Result<Option<Group>>; 4] = [
+            &|wrong| world.subgroup(if wrong { &[0, 9] } else { &[0, 1] }, &wiring),
+            &|wrong| world.groups_of(&[vec![0, 1], vec![if wrong { 1 } else { 2 }]], &wiring),
+            &|wrong| world.equal_groups(if wrong { 2 } else { 3 }, &wiring).map(Some),
+            &|wrong| world.split(0, 0, if wrong { &only_members } else { &wiring }),
+        ];
+        for ask in askings {
+            let error = ask(is_wrong).expect_err("one is wrong");
+            assert_eq!((error.kind(), error.scope()), (ErrorKind::Desync, Scope::Call), "{error}");
+            assert_eq!(ask(true).expect_err("all are wrong").kind(), ErrorKind::Usage);
+            ask(false).expect("none is wrong").iter().for_each(|group| group.barrier().expect("all are here"));
+        }
     });
 }
 
