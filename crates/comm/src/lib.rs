@@ -20,6 +20,7 @@ mod lasting;
 #[cfg(target_os = "linux")]
 mod local;
 mod memory;
+mod moment;
 #[cfg(target_os = "linux")]
 mod neighbours;
 #[cfg(target_os = "linux")]

@@ -16,6 +16,7 @@ use crate::fate::{self, Fate};
 use crate::host::Presence;
 use crate::lasting::Rejoin;
 use crate::local;
+use crate::moment;
 use crate::neighbours::{Agreement, Request, share};
 use crate::net::{Company, Gathered, Guard, Lines, Manner, Peer, Protection, Standing, Stay, Terms, gather, link};
 use crate::poller::Poller;
@@ -151,8 +152,7 @@ impl Network {
     ///
     /// [`Setup`](phalanx_core::Error::Setup), which names the ranks that did not come or cannot be reached, and where.
     pub fn join(&self, timeout: Duration) -> Result<Group> {
-        let now = Instant::now();
-        let deadline = now.checked_add(timeout).unwrap_or(now + LONGEST);
+        let deadline = moment::after(timeout);
         let (layout, equipment) = self.equip(&self.store, deadline)?;
         Ok(self.style.group(layout, equipment, self.clone()))
     }
@@ -257,5 +257,3 @@ fn equip(
 
 /// How long a fault on a host may hold its ranks up before they do without shared memory.
 const NEIGHBOURS_WITHIN: Duration = Duration::from_secs(5);
-/// How long a meeting may last whose end no clock can tell.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -9,6 +9,7 @@ use phalanx_core::{Group, GroupOptions, Layout, Result};
 use crate::equipment::{Equipment, Sight, Style};
 use crate::lasting::Rejoin;
 use crate::local::{self, Departures, Door, Joined, Neighbourhood, SegmentMap, Stay, Terms};
+use crate::moment;
 use crate::waits::Kin;
 
 /// One rank of a world whose ranks are processes of one host.
@@ -120,8 +121,7 @@ impl Processes {
     ///
     /// [`Setup`](phalanx_core::Error::Setup), which names the ranks that did not come, or what was refused.
     pub fn join(&self, timeout: Duration) -> Result<Group> {
-        let now = Instant::now();
-        let deadline = now.checked_add(timeout).unwrap_or(now + LONGEST);
+        let deadline = moment::after(timeout);
         let layout = Layout::new(self.rank, self.hosts.clone())?;
         Ok(self.style.group(layout, self.equip(0, deadline)?, self.clone()))
     }
@@ -171,5 +171,3 @@ impl Rejoin for Processes {
 }
 
 const HEAP_BYTE_LEN: usize = 64 << 30;
-/// How long a meeting may last whose end no clock can tell.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -1,6 +1,6 @@
 //! Worlds that lose ranks and gain others while they work.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use phalanx_core::store::Store;
 use phalanx_core::{Error, Result};
@@ -9,6 +9,7 @@ use super::card::Card;
 use super::change::{Changes, Elector, Entry};
 use super::world::{Origin, World};
 use super::{Ranks, WorldOptions};
+use crate::moment;
 
 impl World {
     /// The next world: of the ranks of this one that call this too, in their order, and then of the [waiting](World::waiting)
@@ -39,7 +40,7 @@ impl World {
         let entry = Entry { token: token()?, seat: u32::try_from(self.rank()).ok(), card };
         changes.enter(number, &entry)?;
         let elector = Elector { size: self.size(), lost, patience };
-        let deadline = Instant::now() + patience + LAST_WORDS;
+        let deadline = moment::after(patience.saturating_add(LAST_WORDS));
         let elected = changes.outcome(number, Some(&elector), deadline)?.unwrap_or_default();
         let Some(rank) = elected.iter().position(|elected| elected.token == entry.token) else {
             let others: Vec<usize> = elected.iter().filter_map(|entry| entry.seat).map(|seat| seat as usize).collect();
@@ -57,7 +58,7 @@ impl World {
     ///
     /// [`Setup`](phalanx_core::ErrorKind::Setup) where the world does not change in time, or the store cannot be reached.
     pub fn enlist(store: &Store, options: &WorldOptions) -> Result<World> {
-        let deadline = Instant::now() + options.timeout;
+        let deadline = moment::after(options.timeout);
         let base = World::keys(store, options);
         let changes = Changes::new(&base);
         let local_rank = options.local_rank.and_then(|rank| u32::try_from(rank).ok());
@@ -135,12 +136,12 @@ mod tests {
     fn ranks_go_on_without_the_lost_and_with_newcomers() {
         let store = Store::new(LocalStore::new(Limits::default()));
         let worlds = meet(&store, 3);
-        let newcomer = || World::enlist(&store, &WorldOptions::new(0, 1));
+        let newcomer = || World::enlist(&store, &WorldOptions::new(0, 1).timeout(Duration::MAX));
         let change = |world: World| {
             while world.waiting().expect("a store") == 0 {
                 thread::yield_now();
             }
-            world.reconfigure(&[1], PATIENCE)
+            world.reconfigure(&[1], Duration::MAX)
         };
         let [first, lost, third]: [World; 3] = worlds.try_into().expect("three");
         let changed = side_by_side(vec![

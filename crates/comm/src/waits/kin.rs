@@ -84,7 +84,9 @@ impl Kinship {
     /// Says where this group's ranks tell each other of waits from now on.
     pub(crate) fn enter(&self, fate: &Arc<Fate>) {
         let relative = Relative { fate: Arc::downgrade(fate), rank: self.rank, members: Arc::clone(&self.members) };
-        self.kin.relatives().push(relative);
+        let mut relatives = self.kin.relatives();
+        relatives.retain(|relative| relative.fate.strong_count() > 0);
+        relatives.push(relative);
     }
 
     /// A wait that begins.
@@ -162,5 +164,27 @@ impl Vigil<'_> {
 impl Drop for Vigil<'_> {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bell::Bell;
+
+    /// A program may form groups for as long as it runs, and wait for long in none.
+    #[test]
+    fn groups_that_are_gone_are_forgotten() {
+        let kin = Arc::new(Kin::default());
+        let layout = Layout::one_host(0, 1).expect("a rank");
+        let group = || {
+            let fate = Fate::of_threads(vec![Arc::new(Bell::new().expect("memory"))]).map(Arc::new).expect("memory");
+            Kinship::new(Arc::clone(&kin), &layout, None, "world").enter(&fate);
+            fate
+        };
+        let stays = group();
+        (0..10).for_each(|_| drop(group()));
+        assert_eq!(kin.relatives().len(), 2, "the one that stays, and the last");
+        drop(stays);
     }
 }

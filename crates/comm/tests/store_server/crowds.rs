@@ -83,6 +83,14 @@ fn known_clients_may_be_silent() {
 }
 
 #[test]
+fn patience_may_be_endless() {
+    let server = start(local().patience(Duration::MAX));
+    let mut torch = connect(&server);
+    torch.write_all(&PING).unwrap();
+    read(&mut torch, 4);
+}
+
+#[test]
 fn a_crowd_of_half_said_hellos_keeps_nobody_out() {
     let key = JobKey::mint().unwrap();
     let server = start(local().key(key.clone()).patience(SOON));

@@ -9,8 +9,9 @@ use phalanx_core::store::{Reply, Request};
 
 use super::connection::Connection;
 use super::pytorch::reply_limits;
-use super::time::{Times, instant_after};
+use super::time::Times;
 use super::trouble::Trouble;
+use crate::moment;
 
 /// Asks `request`, whose keys are those of the wire.
 pub(super) fn ask(connection: &mut Connection, request: &Request, times: Times) -> Result<Reply, Trouble> {
@@ -47,7 +48,7 @@ fn cancel(
     let mut frame = Vec::new();
     encode_cancel(&mut frame);
     connection.send(&frame, 0, end)?;
-    let until = end.min(instant_after(PATIENCE));
+    let until = end.min(moment::after(PATIENCE));
     let mut outcome = None;
     // An answer is kept even if the connection breaks behind it.
     while let Ok(Some(answer)) = connection.receive(until, |bytes| answers.decode(bytes)) {

@@ -8,8 +8,9 @@ use phalanx_core::store::{Key, Limits, Refusal, Reply, Request, Value};
 
 use super::capabilities::{Capabilities, Capability, Known};
 use super::connection::Connection;
-use super::time::{Pauses, Times, instant_after};
+use super::time::{Pauses, Times};
 use super::trouble::Trouble;
+use crate::moment;
 
 /// One call's talk with a server of PyTorch's protocol.
 #[derive(Debug)]
@@ -167,7 +168,7 @@ impl Talk<'_> {
         let mut message = Vec::new();
         torch::encode_cancel(&mut message);
         self.connection.send(&message, 0, self.times.end)?;
-        let until = self.times.end.min(instant_after(PATIENCE));
+        let until = self.times.end.min(moment::after(PATIENCE));
         match self.byte(until)? {
             Some(torch::WAIT_CANCELLED) => {
                 self.connection.finish();

@@ -9,8 +9,9 @@ use super::greeting::Greeting;
 use super::resolve::Resolver;
 use super::socket::{Place, Socket};
 use super::stream::Stream;
-use super::time::{Pauses, instant_after, left};
+use super::time::Pauses;
 use super::trouble::Trouble;
+use crate::moment::{self, left};
 use crate::store::StoreAddress;
 
 /// The way to one server.
@@ -48,7 +49,7 @@ impl Reach {
         let mut last = Trouble::Late;
         for (tried, place) in places.iter().enumerate() {
             let share = left(until) / (places.len() - tried) as u32;
-            match self.try_place(place, instant_after(share.min(LONGEST))) {
+            match self.try_place(place, moment::after(share.min(LONGEST))) {
                 Err(Trouble::Denied(detail)) => return Err(Trouble::Denied(detail)),
                 Err(trouble) => last = trouble,
                 connected => return connected,

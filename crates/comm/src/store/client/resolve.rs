@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use super::socket::Place;
-use super::time::left;
+use crate::moment::left;
 use crate::store::StoreAddress;
 
 /// Looks names up, a few at a time.

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use super::time::left;
+use crate::moment::left;
 
 /// Where a socket leads.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use mio::Token;
 
+use crate::moment;
+
 /// Those in the doorway. They are few, so they are looked through one by one.
 #[derive(Debug)]
 pub(super) struct Newcomers {
@@ -41,7 +43,7 @@ impl Newcomers {
     }
 
     pub(super) fn enter(&mut self, token: Token, now: Instant) {
-        self.waiting.push(Newcomer { token, until: now + self.patience, heard: now, has_claimed: false });
+        self.waiting.push(Newcomer { token, until: moment::later(now, self.patience), heard: now, has_claimed: false });
     }
 
     /// Notes that something was heard from `token`.
