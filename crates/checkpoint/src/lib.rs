@@ -19,6 +19,7 @@ mod index;
 mod names;
 mod piece;
 mod saver;
+mod sweep;
 
 pub use checkpoint::Checkpoint;
 pub use disk::{Disk, SystemDisk};

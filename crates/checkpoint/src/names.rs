@@ -21,14 +21,14 @@ pub(crate) fn step(name: &str) -> Option<u64> {
 /// The file of a rank; `again` tells those of one save of a step from those of another.
 pub(crate) fn file(rank: usize, world: usize, again: usize) -> String {
     match again {
-        0 => format!("{RANK}{rank}-of-{world}{FILE}"),
-        _ => format!("{RANK}{rank}-of-{world}-again-{again}{FILE}"),
+        0 => format!("{RANK}{rank}-of-{world}{TENSORS}"),
+        _ => format!("{RANK}{rank}-of-{world}-again-{again}{TENSORS}"),
     }
 }
 
-/// Whether it is the name of a rank's file, whole or not; all others are somebody else's.
+/// Whether a rank's file may be called so, of whichever save, or until it is whole.
 pub(crate) fn is_file(name: &str) -> bool {
-    name.strip_suffix(PART).unwrap_or(name).strip_suffix(FILE).is_some_and(|name| name.starts_with(RANK))
+    name.starts_with(RANK) && name.strip_suffix(PART).unwrap_or(name).ends_with(TENSORS)
 }
 
 /// The name under which a file is written until it is whole.
@@ -42,5 +42,5 @@ pub(crate) const INDEX: &str = "index.json";
 
 const STEP: &str = "step-";
 const RANK: &str = "rank-";
-const FILE: &str = ".safetensors";
+const TENSORS: &str = ".safetensors";
 const PART: &str = ".part";

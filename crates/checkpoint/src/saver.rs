@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -16,6 +15,7 @@ use crate::file::{self, Entry};
 use crate::index::{Index, Span, Tensor, Written};
 use crate::names;
 use crate::piece::{Piece, Progress};
+use crate::sweep;
 
 /// Saves one checkpoint after the other into a directory that all ranks see.
 pub struct Saver {
@@ -51,7 +51,8 @@ impl Saver {
         self
     }
 
-    /// How many checkpoints are kept, at least 1; 2 unless set. Older ones are removed once a new one is whole.
+    /// How many checkpoints are kept, at least 1; 2 unless set. Older ones are removed once a new one is whole; what
+    /// cannot be removed is told to the log.
     pub fn keep(mut self, count: usize) -> Saver {
         self.writer.keep = count.max(1);
         self
@@ -133,7 +134,7 @@ impl Writer {
         Ok(Written { file, seal, tensors })
     }
 
-    /// Writes the index, after which there is a checkpoint, and removes what is too old.
+    /// Writes the index, in place of the one that the step had: with that this is its checkpoint. Then removes what is too old.
     fn commit(&self, step: u64, directory: &Path, progress: Progress, written: Vec<Written>) -> Result<()> {
         let (disk, path) = (&*self.disk, directory.join(names::INDEX));
         let index = Index::of(step, progress, written, &path)?;
@@ -144,45 +145,9 @@ impl Writer {
         disk.sync(&part).map_err(Error::disk(&part))?;
         disk.rename(&part, &path).map_err(Error::disk(&path))?;
         disk.sync(directory).map_err(Error::disk(directory))?;
-        self.tidy(directory, &index);
-        self.prune(step);
+        sweep::unlisted(disk, directory, &index);
+        sweep::older(disk, &self.root, step, self.keep);
         Ok(())
-    }
-
-    /// Removes files of ranks that an earlier save of the same step has left. As below, what cannot be removed is in nobody's way.
-    fn tidy(&self, directory: &Path, index: &Index) {
-        let names = self.disk.list(directory).unwrap_or_default();
-        for name in names.iter().filter(|name| names::is_file(name) && !index.files.contains_key(*name)) {
-            let _ = self.disk.remove_file(&directory.join(name));
-        }
-    }
-
-    /// Removes checkpoints but the last few, and what saves that did not end have left before this step. The checkpoint is whole by then, so
-    /// what cannot be removed is no failure, and is tried again after the next one.
-    fn prune(&self, step: u64) {
-        let disk = &*self.disk;
-        let names = disk.list(&self.root).unwrap_or_default();
-        let mut steps: Vec<u64> =
-            names.iter().filter_map(|name| names::step(name)).filter(|old| *old <= step).collect();
-        steps.sort_unstable_by(|a, b| b.cmp(a));
-        let mut whole = 0;
-        for old in steps {
-            let directory = names::directory(&self.root, old);
-            whole += usize::from(disk.has(&directory.join(names::INDEX)));
-            if !disk.has(&directory.join(names::INDEX)) || whole > self.keep {
-                let _ = self.remove(&directory);
-            }
-        }
-    }
-
-    /// Removes a directory, of whose checkpoint there is nothing to be seen from the beginning.
-    fn remove(&self, directory: &Path) -> io::Result<()> {
-        let index = directory.join(names::INDEX);
-        if self.disk.has(&index) {
-            self.disk.remove_file(&index)?;
-            self.disk.sync(directory)?;
-        }
-        self.disk.remove_directory(directory)
     }
 
     /// What all ranks did, once all have done it; the first failure where one could not.

@@ -5,26 +5,26 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use phalanx_checkpoint::{Disk, SystemDisk};
+use phalanx_checkpoint::Disk;
 
 /// Asks before it changes anything, by the name of the act. What is refused is half done where there are halves.
-pub(crate) struct Asking<D, F>(D, F);
+pub(crate) struct Asking<F>(Arc<dyn Disk>, F);
 
-impl<D: Disk, F: Fn(&str, &Path) -> io::Result<()> + Send + Sync> Asking<D, F> {
-    pub(crate) fn new(disk: D, ask: F) -> Arc<Asking<D, F>> {
+impl<F: Fn(&str, &Path) -> io::Result<()> + Send + Sync> Asking<F> {
+    pub(crate) fn new(disk: Arc<dyn Disk>, ask: F) -> Arc<Asking<F>> {
         Arc::new(Asking(disk, ask))
     }
 }
 
-impl Asking<SystemDisk, fn(&str, &Path) -> io::Result<()>> {
-    /// The file system until it stops.
-    pub(crate) fn stopped_by(stop: &Arc<Stop>) -> Arc<impl Disk + use<>> {
+impl Asking<fn(&str, &Path) -> io::Result<()>> {
+    /// A disk until it stops.
+    pub(crate) fn stopped_by(disk: Arc<dyn Disk>, stop: &Arc<Stop>) -> Arc<impl Disk + use<>> {
         let stop = stop.clone();
-        Asking::new(SystemDisk, move |_, _| stop.ask())
+        Asking::new(disk, move |_, _| stop.ask())
     }
 }
 
-impl<D: Disk, F: Fn(&str, &Path) -> io::Result<()> + Send + Sync> Disk for Asking<D, F> {
+impl<F: Fn(&str, &Path) -> io::Result<()> + Send + Sync> Disk for Asking<F> {
     fn make_directory(&self, path: &Path) -> io::Result<()> {
         self.1("make_directory", path)?;
         self.0.make_directory(path)
@@ -79,7 +79,7 @@ impl<D: Disk, F: Fn(&str, &Path) -> io::Result<()> + Send + Sync> Disk for Askin
     }
 }
 
-/// Lets so many things be done and then nothing any more, as after `kill -9` or a loss of power.
+/// Lets so many things be done and then nothing any more, as after `kill -9`.
 pub(crate) struct Stop {
     left: AtomicUsize,
     did_stop: AtomicBool,

@@ -1,6 +1,7 @@
 //! Saved by some ranks, loaded by others; stopped at every step of a save; damaged in every way that is noticed.
 
 mod disks;
+mod memory;
 mod stopped;
 
 use std::fs;
@@ -61,15 +62,23 @@ fn progress(step: u64) -> Progress {
 
 /// Saves steps among so many ranks.
 fn save(root: &Path, world: usize, steps: &[u64]) {
-    save_on(&Arc::new(SystemDisk), root, world, steps).expect("saved");
+    let steps: Vec<(u64, u64)> = steps.iter().map(|step| (*step, *step)).collect();
+    save_on(&Arc::new(SystemDisk), root, world, 2, &steps).expect("saved");
 }
 
-/// Saves steps on some disk. All ranks come to the same end; what the first says of it.
-fn save_on(disk: &Arc<impl Disk + 'static>, root: &Path, world: usize, steps: &[u64]) -> Result<()> {
+/// Saves steps on some disk, each with the values of a step. All ranks come to the same end; what the first says of it.
+fn save_on(
+    disk: &Arc<impl Disk + 'static>,
+    root: &Path,
+    world: usize,
+    keep: usize,
+    steps: &[(u64, u64)],
+) -> Result<()> {
     let saved = Threads::new(world).run(|group| {
         let rank = group.rank();
-        let mut saver = Saver::new(root).group(group).disk(disk.clone());
-        steps.iter().try_for_each(|step| saver.save(*step, pieces(*step, rank, world), progress(*step)))?;
+        let mut saver = Saver::new(root).group(group).disk(disk.clone()).keep(keep);
+        let mut save = |step, of| saver.save(step, pieces(of, rank, world), progress(of));
+        steps.iter().try_for_each(|(step, of)| save(*step, *of))?;
         saver.finish()
     });
     let saved = saved.expect("a world");
@@ -79,7 +88,13 @@ fn save_on(disk: &Arc<impl Disk + 'static>, root: &Path, world: usize, steps: &[
 
 /// That a checkpoint is that of a step, for ranks of a world.
 fn assert_holds(checkpoint: &mut Checkpoint, step: u64, world: usize) {
-    assert_eq!((checkpoint.step(), checkpoint.progress()), (step, &progress(step)));
+    assert_eq!(checkpoint.step(), step);
+    assert_values(checkpoint, step, world);
+}
+
+/// That a checkpoint has the values of a step.
+fn assert_values(checkpoint: &mut Checkpoint, step: u64, world: usize) {
+    assert_eq!(checkpoint.progress(), &progress(step));
     for rank in 0..world {
         for (name, shape) in TENSORS {
             let own = elements(shape, rank, world);
@@ -147,11 +162,11 @@ fn what_others_have_put_beside_is_left_alone() {
 fn what_cannot_be_removed_makes_no_save_fail() {
     let place = Place::new();
     let is_spared = |path: &Path| path.ends_with("step-000000000001");
-    let disk = Asking::new(SystemDisk, move |act, path| match act {
+    let disk = Asking::new(Arc::new(SystemDisk), move |act, path| match act {
         "remove_directory" if is_spared(path) => Err(io::Error::other("refused")),
         _ => Ok(()),
     });
-    save_on(&disk, &place.0, 2, &[1, 2, 3, 4]).expect("saved");
+    save_on(&disk, &place.0, 2, 2, &[(1, 1), (2, 2), (3, 3), (4, 4)]).expect("saved");
     let mut names = SystemDisk.list(&place.0).expect("names");
     names.sort();
     assert_eq!(names, ["step-000000000001", "step-000000000003", "step-000000000004"]);
@@ -162,22 +177,30 @@ fn what_cannot_be_removed_makes_no_save_fail() {
 fn a_step_that_is_saved_again_replaces_what_it_was() {
     let place = Place::new();
     save(&place.0, 4, &[7]);
-    // What somebody else keeps with a checkpoint.
-    let beside =
-        ["notes.txt", "config.safetensors", "rank-0.log"].map(|name| place.0.join("step-000000000007").join(name));
-    beside.iter().for_each(|file| fs::write(file, "notes").expect("a file"));
+    let directory = place.0.join("step-000000000007");
+    fs::write(directory.join("config.json"), "of somebody else").expect("a file");
     save(&place.0, 2, &[7]);
-    assert!(beside.iter().all(|file| file.is_file()));
     let mut checkpoint = latest(&place.0).expect("a checkpoint");
     assert_eq!(checkpoint.world(), 2);
     assert_holds(&mut checkpoint, 7, 4);
+    let names = SystemDisk.list(&directory).expect("names");
+    let (of_ranks, mut others): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| name.starts_with("rank-"));
+    others.sort();
+    assert_eq!((of_ranks.len(), &others[..]), (2, &["config.json".to_owned(), "index.json".to_owned()][..]));
+}
+
+/// The file of step 1 whose name begins so.
+fn file_of(root: &Path, name: &str) -> PathBuf {
+    let directory = root.join("step-000000000001");
+    let names = SystemDisk.list(&directory).expect("names");
+    directory.join(names.iter().find(|found| found.starts_with(name)).expect("a file"))
 }
 
 /// Why a checkpoint cannot be loaded after one of its files was changed.
 fn refusal(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> String {
     let place = Place::new();
     save(&place.0, 2, &[1]);
-    let file = place.0.join("step-000000000001").join(name);
+    let file = file_of(&place.0, name);
     let mut bytes = fs::read(&file).expect("a file");
     change(&mut bytes);
     fs::write(&file, bytes).expect("a file");
@@ -192,9 +215,9 @@ fn refusal(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> String {
 
 #[test]
 fn damage_is_told_with_the_file() {
-    assert!(refusal("rank-1-of-2.safetensors", |bytes| bytes.truncate(100)).contains("100 bytes, must be"));
+    assert!(refusal("rank-1-of-2", |bytes| bytes.truncate(100)).contains("100 bytes, must be"));
     for at in [0, 20, 300] {
-        assert!(refusal("rank-0-of-2.safetensors", |bytes| bytes[at] ^= 4).contains("its checksum is"));
+        assert!(refusal("rank-0-of-2", |bytes| bytes[at] ^= 4).contains("its checksum is"));
     }
     assert!(refusal("index.json", |bytes| bytes.truncate(50)).contains("EOF"));
     let moved = |from: &'static str, to: &'static str| {
@@ -209,11 +232,11 @@ fn what_is_not_there_is_named() {
     let place = Place::new();
     assert!(latest(&place.0).is_none() && latest(&place.0.join("nowhere")).is_none());
     save(&place.0, 2, &[1]);
-    fs::remove_file(place.0.join("step-000000000001").join("rank-1-of-2.safetensors")).expect("a file");
+    fs::remove_file(file_of(&place.0, "rank-1-of-2")).expect("a file");
     let mut checkpoint = latest(&place.0).expect("a checkpoint");
     let mut refused =
         |name, shape: &[usize], elements| checkpoint.floats(name, shape, elements).expect_err("refused").to_string();
-    assert!(refused("weight", &[7, 3], 20..21).contains("rank-1-of-2.safetensors"));
+    assert!(refused("weight", &[7, 3], 20..21).contains("rank-1-of-2"));
     assert!(refused("weights", &[7, 3], 0..1).contains("tensor weights: it is not there"));
     assert!(refused("weight", &[3, 7], 0..1).contains("must be F32 of [3, 7]"));
     assert!(refused("bias", &[5], 4..6).contains("elements 4..6 of 5"));
@@ -226,7 +249,7 @@ fn a_rank_that_cannot_write_is_named_to_all() {
         let rank = group.rank();
         let mut saver = Saver::new(&place.0).group(group);
         if rank == 1 {
-            saver = saver.disk(Asking::stopped_by(&Stop::after(0)));
+            saver = saver.disk(Asking::stopped_by(Arc::new(SystemDisk), &Stop::after(0)));
         }
         saver.save(1, pieces(1, rank, 2), progress(1))?;
         saver.finish()
