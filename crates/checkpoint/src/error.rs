@@ -23,10 +23,10 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// There is no such tensor in the checkpoint, or another than was asked for.
+    /// There is no such tensor in the checkpoint, or another than was asked for; or what is to be saved of it does not fit it.
     #[error("{}: tensor {name}: {why}", file.display())]
     Tensor {
-        /// Where it was looked for.
+        /// Where it was looked for, or was to be saved.
         file: PathBuf,
         /// Its name.
         name: String,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::names;
-use crate::piece::{Progress, element_count, element_len};
+use crate::piece::{Progress, byte_len};
 
 /// What a file must be to be the one that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ fn header(path: &Path, entries: &[Entry], metadata: Option<&Progress>) -> Result
     let mut end = 0;
     let info = |entry: &Entry| {
         let start = end;
-        end += byte_len(entry)?;
+        end += byte_len(entry.dtype, &entry.shape)?;
         let data_offsets = (start, end);
         Some((entry.name.clone(), TensorInfo { dtype: entry.dtype, shape: entry.shape.clone(), data_offsets }))
     };
@@ -70,10 +70,6 @@ fn header(path: &Path, entries: &[Entry], metadata: Option<&Progress>) -> Result
     // As everybody's: what follows begins at a multiple of 8.
     let len = text.len().next_multiple_of(8);
     Ok([&(len as u64).to_le_bytes()[..], format!("{text:len$}").as_bytes()].concat())
-}
-
-fn byte_len(entry: &Entry) -> Option<usize> {
-    element_count(&entry.shape)?.checked_mul(element_len(entry.dtype)?)
 }
 
 /// A file that was read and found whole.

@@ -29,14 +29,21 @@ impl Piece {
         Piece { name: name.into(), dtype: Dtype::F32, shape: shape.to_vec(), start, bytes }
     }
 
-    /// Whether there is nothing but whole elements; else why not.
+    /// Why it could be written and not be loaded, if so.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let size =
-            element_len(self.dtype).ok_or_else(|| format!("its type is {:?}, must be of whole bytes", self.dtype))?;
-        match self.bytes.len() {
-            len if len.is_multiple_of(size) => Ok(()),
-            len => Err(format!("its piece has {len} bytes, must be a multiple of the {size} of {:?}", self.dtype)),
+        if self.name == "__metadata__" {
+            return Err("safetensors keeps this name for itself".to_owned());
         }
+        let (Some(size), Some(full)) = (element_len(self.dtype), byte_len(self.dtype, &self.shape)) else {
+            return Err(format!("{:?} of {:?} has no size in bytes", self.dtype, self.shape));
+        };
+        let (len, start) = (self.bytes.len(), self.start);
+        let room = full.saturating_sub(start.saturating_mul(size));
+        if !len.is_multiple_of(size) || len > room {
+            let must = format!("whole elements of {size} bytes and at most {room}");
+            return Err(format!("{len} bytes from element {start} on, must be {must}"));
+        }
+        Ok(())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -52,4 +59,9 @@ pub(crate) fn element_len(dtype: Dtype) -> Option<usize> {
 /// How many elements a tensor of this shape has, if that is a number.
 pub(crate) fn element_count(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1_usize, |product, dimension| product.checked_mul(*dimension))
+}
+
+/// How many bytes a tensor has, if that is a number.
+pub(crate) fn byte_len(dtype: Dtype, shape: &[usize]) -> Option<usize> {
+    element_count(shape)?.checked_mul(element_len(dtype)?)
 }

@@ -2,7 +2,7 @@
 //! have written before the index makes it a checkpoint.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -77,7 +77,8 @@ impl Saver {
     ///
     /// # Errors
     ///
-    /// Why it is none: what the disk said, here or [elsewhere](Error::Elsewhere), or that ranks are gone.
+    /// Why it is none: pieces that are not elements of their tensors ([`Error::Tensor`]; then nothing was written), what the disk said, here
+    /// or [elsewhere](Error::Elsewhere), or that ranks are gone.
     pub fn finish(&mut self) -> Result<()> {
         let Some(underway) = self.underway.take() else { return Ok(()) };
         let ended = underway.join();
@@ -94,7 +95,9 @@ impl std::fmt::Debug for Saver {
 impl Writer {
     fn save(&self, step: u64, pieces: &[Piece], progress: Progress) -> Result<()> {
         let directory = names::directory(&self.root, step);
-        let again = self.together(if self.rank() == 0 { self.begin(&directory) } else { Ok(0) })?[0];
+        let checked = check(&directory, pieces);
+        let begun = checked.and_then(|()| if self.rank() == 0 { self.begin(&directory) } else { Ok(0) });
+        let again = self.together(begun)?.first().copied().unwrap_or_default();
         let written = self.together(self.write(&directory, pieces, again))?;
         self.together(if self.rank() == 0 { self.commit(step, &directory, progress, written) } else { Ok(()) })?;
         Ok(())
@@ -115,10 +118,6 @@ impl Writer {
     /// Writes this rank's file.
     fn write(&self, directory: &Path, pieces: &[Piece], again: usize) -> Result<Written> {
         let file = names::file(self.rank(), self.world(), again);
-        for piece in pieces {
-            let refuse = |why| Error::Tensor { file: directory.join(&file), name: piece.name.clone(), why };
-            piece.check().map_err(refuse)?;
-        }
         let present: Vec<&Piece> = pieces.iter().filter(|piece| !piece.bytes.is_empty()).collect();
         let entry = |piece: &&Piece| Entry { name: piece.name.clone(), dtype: piece.dtype, shape: vec![piece.len()] };
         let entries: Vec<Entry> = present.iter().map(entry).collect();
@@ -172,6 +171,17 @@ impl Writer {
     fn world(&self) -> usize {
         self.group.as_ref().map_or(1, Group::size)
     }
+}
+
+/// That all pieces can be loaded once they are written.
+fn check(directory: &Path, pieces: &[Piece]) -> Result<()> {
+    let mut names = BTreeSet::new();
+    for piece in pieces {
+        let is_first = names.insert(&piece.name);
+        let checked = if is_first { piece.check() } else { Err("it is there twice".to_owned()) };
+        checked.map_err(|why| Error::Tensor { file: directory.to_owned(), name: piece.name.clone(), why })?;
+    }
+    Ok(())
 }
 
 type Told<T> = std::result::Result<T, String>;

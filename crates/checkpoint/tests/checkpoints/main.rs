@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use phalanx_checkpoint::{Checkpoint, Disk, Error, Piece, Progress, Result, Saver, SystemDisk};
+use phalanx_checkpoint::{Checkpoint, Disk, Dtype, Error, Piece, Progress, Result, Saver, SystemDisk};
 use phalanx_comm::Threads;
 
 use crate::disks::{Asking, Stop};
@@ -260,24 +260,53 @@ fn a_rank_that_cannot_write_is_named_to_all() {
     assert!(latest(&place.0).is_none());
 }
 
-#[test]
-fn a_piece_of_a_part_of_an_element_is_refused_before_anything_is_written() {
+/// What both ranks say of a save in which the second has these pieces for its own of the bias, which are elements 3 and 4.
+fn refused_pieces(of_bias: &[Piece]) -> [String; 2] {
     let place = Place::new();
     save(&place.0, 2, &[1]);
     let saved = Threads::new(2).run(|group| {
         let rank = group.rank();
-        let mut saver = Saver::new(&place.0).group(group).keep(1);
         let mut pieces = pieces(2, rank, 2);
-        let cut = pieces[1].bytes.len() - 2 * rank;
-        pieces[1].bytes.truncate(cut);
+        if rank == 1 {
+            pieces.retain(|piece| piece.name != "bias");
+            pieces.extend_from_slice(of_bias);
+        }
+        let mut saver = Saver::new(&place.0).group(group).keep(1);
         saver.save(2, pieces, progress(2))?;
         saver.finish()
     });
-    let told: Vec<String> =
-        saved.expect("a world").into_iter().map(|saved| saved.expect_err("refused").to_string()).collect();
-    assert!(
-        told.iter().all(|told| told.contains("tensor bias: its piece has 6 bytes, must be a multiple of the 4")),
-        "{told:?}"
-    );
+    let [first, second] = saved.expect("a world").try_into().expect("two ranks");
+    assert!(matches!(first, Err(Error::Elsewhere { rank: 1, .. })), "{first:?}");
+    assert!(matches!(second, Err(Error::Tensor { .. })), "{second:?}");
     assert_holds(&mut latest(&place.0).expect("a checkpoint"), 1, 2);
+    assert!(SystemDisk.list(&place.0.join("step-000000000002")).expect("names").is_empty());
+    [first, second].map(|refused| refused.expect_err("refused").to_string())
+}
+
+#[test]
+fn pieces_that_could_not_be_loaded_are_refused_before_anything_is_written() {
+    let bias = |shape: &[usize], start, byte_len| Piece {
+        bytes: vec![1; byte_len],
+        ..Piece::floats("bias", shape, start, &[])
+    };
+    let room = "must be whole elements of 4 bytes and at most";
+    let cases = [
+        (vec![bias(&[5], 3, 11)], format!("tensor bias: 11 bytes from element 3 on, {room} 8")),
+        (vec![bias(&[5], 3, 12)], format!("tensor bias: 12 bytes from element 3 on, {room} 8")),
+        (vec![bias(&[5], 6, 4)], format!("tensor bias: 4 bytes from element 6 on, {room} 0")),
+        (vec![bias(&[5], 2, 3)], format!("tensor bias: 3 bytes from element 2 on, {room} 12")),
+        (vec![bias(&[usize::MAX, 2], 0, 4)], format!("tensor bias: F32 of {:?} has no size", [usize::MAX, 2])),
+        (vec![bias(&[1 << 62], 0, 4)], format!("tensor bias: F32 of {:?} has no size", [1_usize << 62])),
+        (vec![Piece { dtype: Dtype::F4, ..bias(&[4], 0, 2) }], "tensor bias: F4 of [4] has no size".to_owned()),
+        (vec![bias(&[5], 3, 4), bias(&[5], 4, 4)], "tensor bias: it is there twice".to_owned()),
+        (
+            vec![Piece { name: "__metadata__".to_owned(), ..bias(&[5], 3, 8) }],
+            "tensor __metadata__: safetensors keeps this name for itself".to_owned(),
+        ),
+    ];
+    for (pieces, why) in cases {
+        let [first, second] = refused_pieces(&pieces);
+        assert!(first.starts_with("rank 1 could not save: ") && first.contains(&why), "{first}, must say {why}");
+        assert!(second.contains("step-000000000002") && second.contains(&why), "{second}, must say {why}");
+    }
 }
