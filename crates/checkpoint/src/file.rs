@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 
+use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
-use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 
 use crate::disk::Disk;
@@ -19,6 +19,19 @@ use crate::piece::{Progress, byte_len};
 pub(crate) struct Seal {
     pub(crate) bytes: u64,
     pub(crate) crc32c: u32,
+}
+
+impl Seal {
+    fn check(self, bytes: &[u8]) -> std::result::Result<(), String> {
+        if bytes.len() as u64 != self.bytes {
+            return Err(format!("{} bytes, must be {}", bytes.len(), self.bytes));
+        }
+        let found = crc32c::crc32c(bytes);
+        if found != self.crc32c {
+            return Err(format!("its checksum is {found:08x}, must be {:08x}", self.crc32c));
+        }
+        Ok(())
+    }
 }
 
 /// A tensor about to be written.
@@ -92,25 +105,13 @@ impl Contents {
     /// Reads a file, which must have this seal where there is one.
     pub(crate) fn read(disk: &dyn Disk, path: &Path, seal: Option<Seal>) -> Result<Contents> {
         let bytes = disk.read(path).map_err(Error::disk(path))?;
-        if let Some(seal) = seal {
-            if bytes.len() as u64 != seal.bytes {
-                return Err(Error::damaged(path, format!("{} bytes, must be {}", bytes.len(), seal.bytes)));
-            }
-            let found = crc32c::crc32c(&bytes);
-            if found != seal.crc32c {
-                let why = format!("its checksum is {found:08x}, must be {:08x}", seal.crc32c);
-                return Err(Error::damaged(path, why));
-            }
-        }
-        let (header_len, header) =
-            SafeTensors::read_metadata(&bytes).map_err(|error| Error::damaged(path, error.to_string()))?;
-        let data = size_of::<u64>() + header_len;
-        if header.data_len() != bytes.len() - data {
-            return Err(Error::damaged(
-                path,
-                format!("{} bytes of tensors, must be {}", bytes.len() - data, header.data_len()),
-            ));
-        }
+        Contents::parse(path, bytes, seal)
+    }
+
+    /// The same of bytes that are there.
+    pub(crate) fn parse(path: &Path, bytes: Vec<u8>, seal: Option<Seal>) -> Result<Contents> {
+        let checked = seal.map_or(Ok(()), |seal| seal.check(&bytes)).and_then(|()| head(&bytes));
+        let (data, header) = checked.map_err(|why| Error::damaged(path, why))?;
         let place = |(name, info): (String, &TensorInfo)| {
             let (start, end) = info.data_offsets;
             (name, Place { dtype: info.dtype, shape: info.shape.clone(), range: data + start..data + end })
@@ -129,4 +130,56 @@ impl Contents {
         let place = self.tensors.get(name).filter(|place| place.dtype == dtype)?;
         self.bytes.get(place.range.clone())
     }
+}
+
+/// Where the bytes of tensors begin, and what they are. Lengths are held against each other here: `SafeTensors::read_metadata` adds them up
+/// without looking whether the sum is a number.
+fn head(bytes: &[u8]) -> std::result::Result<(usize, Metadata), String> {
+    let (len, rest) = bytes.split_first_chunk().ok_or_else(|| format!("{} bytes, must be 8 at least", bytes.len()))?;
+    let len = u64::from_le_bytes(*len);
+    let split = usize::try_from(len).ok().and_then(|len| rest.split_at_checked(len));
+    let (header, data) = split.ok_or_else(|| format!("a header of {len} bytes in a file of {}", bytes.len()))?;
+    let header: Metadata = serde_json::from_slice(header).map_err(|error| error.to_string())?;
+    if header.data_len() != data.len() {
+        return Err(format!("{} bytes of tensors, must be {}", data.len(), header.data_len()));
+    }
+    Ok((bytes.len() - data.len(), header))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(bytes: Vec<u8>) -> Result<Contents> {
+        Contents::parse(Path::new("file"), bytes, None)
+    }
+
+    fn with_header(header: &str, data: &[u8]) -> Vec<u8> {
+        [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), data].concat()
+    }
+
+    #[test]
+    fn what_is_not_a_file_of_tensors_is_refused() {
+        let one = r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
+        assert_eq!(parse(with_header(one, &[0; 4])).expect("a file").tensor("a", Dtype::F32), Some(&[0; 4][..]));
+        let refused = |bytes| parse(bytes).expect_err("refused").to_string();
+        assert!(refused(vec![]).contains("0 bytes") && refused(vec![0; 7]).contains("7 bytes"));
+        assert!(refused(vec![255; 20]).contains("a header of 18446744073709551615 bytes"));
+        assert!(refused(with_header(one, &[0; 3])).contains("3 bytes of tensors, must be 4"));
+        assert!(refused(with_header(one, &[0; 5])).contains("5 bytes of tensors, must be 4"));
+    }
+
+    /// Each of these is of a length that is a number, and so are all together.
+    #[test]
+    fn lengths_whose_sum_overflows_are_refused() {
+        let tensor = |at: u64| {
+            let (start, len) = (at * LONGEST, if at == 8 { 7 } else { LONGEST });
+            format!(r#""{at}":{{"dtype":"U8","shape":[{len}],"data_offsets":[{start},{}]}}"#, start + len)
+        };
+        let header = format!("{{{}}}", (0..9).map(tensor).collect::<Vec<_>>().join(","));
+        let refused = parse(with_header(&header, &[0; 4])).expect_err("refused").to_string();
+        assert!(refused.contains("4 bytes of tensors, must be 18446744073709551615"), "{refused}");
+    }
+
+    const LONGEST: u64 = (1 << 61) - 1;
 }

@@ -1,7 +1,7 @@
 //! The index of a checkpoint: what there is and where. It is read without trust: what passes here covers every element of every tensor
-//! exactly once.
+//! exactly once, and says of no file that it holds more than its length.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use safetensors::Dtype;
@@ -114,25 +114,32 @@ impl Index {
         if let Some(file) = self.files.keys().find(|file| file.contains(['/', '\\']) || file.starts_with('.')) {
             return Err(format!("file {file:?} is not beside the index"));
         }
-        for (name, tensor) in &self.tensors {
-            let size = element_len(tensor.dtype).ok_or_else(|| format!("tensor {name} is of {:?}", tensor.dtype))?;
-            let len = element_count(&tensor.shape).ok_or_else(|| format!("tensor {name} is of {:?}", tensor.shape))?;
-            let mut next = 0_usize;
-            for span in &tensor.pieces {
-                if span.start != next {
-                    return Err(format!("tensor {name}: element {next} is missing or twice there"));
-                }
-                let Some(seal) = self.files.get(&span.file) else {
-                    return Err(format!("tensor {name}: file {:?} is not listed", span.file));
-                };
-                if span.len.checked_mul(size).is_none_or(|bytes| bytes as u64 > seal.bytes) {
-                    return Err(format!("tensor {name}: file {:?} cannot hold {} elements", span.file, span.len));
-                }
-                next = next.checked_add(span.len).ok_or_else(|| format!("tensor {name} is too long"))?;
+        let mut room = self.files.iter().map(|(file, seal)| (file.as_str(), seal.bytes)).collect();
+        let mut tensors = self.tensors.iter();
+        tensors.try_for_each(|(name, tensor)| tensor.check(&mut room).map_err(|why| format!("tensor {name}: {why}")))
+    }
+}
+
+impl Tensor {
+    /// That its pieces are all its elements, each in a file of its own, which has room for it beside what it holds of other tensors.
+    fn check(&self, room: &mut BTreeMap<&str, u64>) -> std::result::Result<(), String> {
+        let no_size = || format!("{:?} of {:?} has no size in bytes", self.dtype, self.shape);
+        let (size, len) = element_len(self.dtype).zip(element_count(&self.shape)).ok_or_else(no_size)?;
+        let (mut next, mut files) = (0_usize, BTreeSet::new());
+        for Span { file, len, start } in &self.pieces {
+            if *start != next {
+                return Err(format!("element {next} is missing or twice there"));
             }
-            if next != len {
-                return Err(format!("tensor {name}: {next} elements, must be {len}"));
+            if !files.insert(file) {
+                return Err(format!("file {file:?} has two pieces of it"));
             }
+            let left = room.get_mut(file.as_str()).ok_or_else(|| format!("file {file:?} is not listed"))?;
+            let rest = len.checked_mul(size).and_then(|bytes| left.checked_sub(bytes as u64));
+            *left = rest.ok_or_else(|| format!("file {file:?} is shorter than {len} elements of it"))?;
+            next = next.checked_add(*len).ok_or("it is too long")?;
+        }
+        if next != len {
+            return Err(format!("{next} elements, must be {len}"));
         }
         Ok(())
     }
@@ -166,7 +173,7 @@ mod tests {
     fn no_file_holds_more_than_its_bytes() {
         assert_eq!(refusal(Dtype::F32, 25), "");
         for (dtype, len) in [(Dtype::F32, 26), (Dtype::U8, 101), (Dtype::F64, 1 << 61), (Dtype::U8, usize::MAX)] {
-            let why = format!("index.json: tensor weight: file \"file\" cannot hold {len} elements");
+            let why = format!("index.json: tensor weight: file \"file\" is shorter than {len} elements of it");
             assert_eq!(refusal(dtype, len), why);
         }
     }

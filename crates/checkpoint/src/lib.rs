@@ -15,6 +15,8 @@ mod checkpoint;
 mod disk;
 mod error;
 mod file;
+#[cfg(test)]
+mod hostile;
 mod index;
 mod names;
 mod piece;

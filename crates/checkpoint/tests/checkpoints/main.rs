@@ -1,5 +1,6 @@
 //! Saved by some ranks, loaded by others; stopped at every step of a save; damaged in every way that is noticed.
 
+mod crafted;
 mod disks;
 mod memory;
 mod stopped;
