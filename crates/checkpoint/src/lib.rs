@@ -22,6 +22,7 @@ mod names;
 mod piece;
 mod saver;
 mod sweep;
+mod underway;
 
 pub use checkpoint::Checkpoint;
 pub use disk::{Disk, SystemDisk};

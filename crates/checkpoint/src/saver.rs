@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
+use std::time::Duration;
 
 use phalanx_core::Group;
 
@@ -16,11 +17,15 @@ use crate::index::{Index, Span, Tensor, Written};
 use crate::names;
 use crate::piece::{Piece, Progress};
 use crate::sweep;
+use crate::underway::Underway;
 
 /// Saves one checkpoint after the other into a directory that all ranks see.
+///
+/// One that is dropped waits up to five minutes for the save under way, but not while its thread panics, and tells the log where that
+/// comes to nothing. Who wants to know calls [`finish`](Saver::finish).
 pub struct Saver {
     writer: Writer,
-    underway: Option<JoinHandle<Result<()>>>,
+    underway: Option<Underway<Result<()>>>,
 }
 
 /// What the thread of a save has.
@@ -63,13 +68,13 @@ impl Saver {
     ///
     /// # Errors
     ///
-    /// Those of the save before, or where there is no thread.
+    /// Those of the save before, as [`finish`](Saver::finish) tells them: then this one is not begun, and another call may begin it. Or where
+    /// there is no thread.
     pub fn save(&mut self, step: u64, pieces: Vec<Piece>, progress: Progress) -> Result<()> {
         self.finish()?;
         let writer = self.writer.clone();
-        let save = move || writer.save(step, &pieces, progress);
-        let thread = thread::Builder::new().name("phalanx-checkpoint".to_owned()).spawn(save);
-        self.underway = Some(thread.map_err(Error::disk(&self.writer.root))?);
+        let underway = Underway::begin(move || writer.save(step, &pieces, progress));
+        self.underway = Some(underway.map_err(Error::disk(&self.writer.root))?);
         Ok(())
     }
 
@@ -81,8 +86,28 @@ impl Saver {
     /// or [elsewhere](Error::Elsewhere), or that ranks are gone.
     pub fn finish(&mut self) -> Result<()> {
         let Some(underway) = self.underway.take() else { return Ok(()) };
-        let ended = underway.join();
+        self.outcome(underway.wait())
+    }
+
+    fn outcome(&self, ended: thread::Result<Result<()>>) -> Result<()> {
         ended.unwrap_or_else(|_| Err(Error::damaged(&self.writer.root, "the thread that saves has ended by a panic")))
+    }
+}
+
+impl Drop for Saver {
+    fn drop(&mut self) {
+        let Some(underway) = self.underway.take() else { return };
+        if underway.is_forked() {
+            // The thread is the parent's, and never ends here.
+            return std::mem::forget(underway);
+        }
+        // The others shall hear soon of a rank that panics.
+        let patience = if thread::panicking() { Duration::ZERO } else { PATIENCE };
+        match underway.wait_for(patience).map(|ended| self.outcome(ended)) {
+            Some(Ok(())) => {}
+            Some(Err(error)) => log::error!("the last save is no checkpoint: {error}"),
+            None => log::error!("{}: the last save is not waited for any more", self.writer.root.display()),
+        }
     }
 }
 
@@ -185,3 +210,6 @@ fn check(directory: &Path, pieces: &[Piece]) -> Result<()> {
 }
 
 type Told<T> = std::result::Result<T, String>;
+
+/// How long a drop waits: as long as ranks do for each other unless told otherwise. A disk may hang for longer.
+const PATIENCE: Duration = Duration::from_secs(300);

@@ -311,3 +311,35 @@ fn pieces_that_could_not_be_loaded_are_refused_before_anything_is_written() {
         assert!(second.contains("step-000000000002") && second.contains(&why), "{second}, must say {why}");
     }
 }
+
+#[test]
+fn a_saver_that_is_dropped_waits_for_the_save_under_way() {
+    let place = Place::new();
+    let ended = Threads::new(2).run(|group| {
+        let rank = group.rank();
+        let mut saver = Saver::new(&place.0).group(group);
+        saver.save(1, pieces(1, rank, 2), progress(1)).expect("begun");
+        drop(saver);
+        latest(&place.0).map(|checkpoint| checkpoint.step())
+    });
+    assert_eq!(ended.expect("a world"), [Some(1), Some(1)]);
+}
+
+#[test]
+fn a_save_that_fails_is_told_by_the_next_one_which_is_not_begun() {
+    let place = Place::new();
+    let is_refused = |path: &Path| path.to_string_lossy().contains("step-000000000002");
+    let disk = Asking::new(Arc::new(SystemDisk), move |act, path| match act {
+        "create" if is_refused(path) => Err(io::Error::other("refused")),
+        _ => Ok(()),
+    });
+    let ended = Threads::new(2).run(|group| {
+        let rank = group.rank();
+        let mut saver = Saver::new(&place.0).group(group).disk(disk.clone());
+        let mut save = |step| saver.save(step, pieces(step, rank, 2), progress(step));
+        [1, 2, 3, 4].map(|step| save(step).is_ok())
+    });
+    assert_eq!(ended.expect("a world"), [[true, true, false, true]; 2]);
+    assert!(!place.0.join("step-000000000003").exists());
+    assert_holds(&mut latest(&place.0).expect("a checkpoint"), 4, 2);
+}
