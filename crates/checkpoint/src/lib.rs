@@ -2,10 +2,13 @@
 //! last, says where everything is. What the elements mean is the caller's affair.
 //!
 //! ```text
-//! DIR/step-000000000200/rank-0-of-2.safetensors     its part of every tensor, flat; written beside, synced, renamed
-//!                       rank-1-of-2.safetensors
-//!                       index.json                  names, shapes, pieces, a CRC-32C of each file; without it there is no checkpoint
+//! DIR/step-000000000200/rank-0-of-2-5d41402abc4b2a76.safetensors     its part of every tensor, flat; written beside, synced, renamed
+//!                       rank-1-of-2-5d41402abc4b2a76.safetensors
+//!                       index.json                                   names, shapes, pieces, a CRC-32C of each file; without it there is no checkpoint
 //! ```
+//!
+//! Each save marks its files with a number of its own. One of a step that has a checkpoint writes beside that, and takes its place with the
+//! index.
 //!
 //! All ranks see one directory. A checkpoint is [loaded](Checkpoint) by any number of ranks, each of which reads only the files that hold
 //! elements of its own; and [from and to](Checkpoint::write_whole) one plain safetensors file.

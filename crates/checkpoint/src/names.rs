@@ -18,15 +18,12 @@ pub(crate) fn step(name: &str) -> Option<u64> {
     (called(step) == name).then_some(step)
 }
 
-/// The file of a rank; `again` tells those of one save of a step from those of another.
-pub(crate) fn file(rank: usize, world: usize, again: usize) -> String {
-    match again {
-        0 => format!("{RANK}{rank}-of-{world}{TENSORS}"),
-        _ => format!("{RANK}{rank}-of-{world}-again-{again}{TENSORS}"),
-    }
+/// The file of a rank, of the save with this mark. Once there were no marks.
+pub(crate) fn file(rank: usize, world: usize, mark: u64) -> String {
+    format!("{RANK}{rank}-of-{world}-{mark:016x}{TENSORS}")
 }
 
-/// Whether a rank's file may be called so, of whichever save, or until it is whole.
+/// Whether a rank's file may be called so, with a mark or without, or until it is whole.
 pub(crate) fn is_file(name: &str) -> bool {
     name.starts_with(RANK) && name.strip_suffix(PART).unwrap_or(name).ends_with(TENSORS)
 }

@@ -122,27 +122,23 @@ impl Writer {
         let directory = names::directory(&self.root, step);
         let checked = check(&directory, pieces);
         let begun = checked.and_then(|()| if self.rank() == 0 { self.begin(&directory) } else { Ok(0) });
-        let again = self.together(begun)?.first().copied().unwrap_or_default();
-        let written = self.together(self.write(&directory, pieces, again))?;
+        let mark = self.together(begun)?.first().copied().unwrap_or_default();
+        let written = self.together(self.write(&directory, mark, pieces))?;
         self.together(if self.rank() == 0 { self.commit(step, &directory, progress, written) } else { Ok(()) })?;
         Ok(())
     }
 
-    /// Makes the directory. A checkpoint that it is already stays whole until the new index takes the place of its own: files of this save
-    /// have names that no file there has.
-    fn begin(&self, directory: &Path) -> Result<usize> {
-        let disk = &*self.disk;
-        disk.make_directory(directory).map_err(Error::disk(directory))?;
-        disk.sync(&self.root).map_err(Error::disk(&self.root))?;
-        let there = disk.list(directory).map_err(Error::disk(directory))?;
-        let is_free = |again: &usize| !there.contains(&names::file(0, self.world(), *again));
-        // There are more numbers here than files there.
-        Ok((0..=there.len()).find(is_free).unwrap_or_default())
+    /// Makes the directory, where the step may have a checkpoint, and chooses what marks the files of this save: those that are there keep
+    /// their names to themselves, and a rank that is left over from a save that did not end writes to none of them.
+    fn begin(&self, directory: &Path) -> Result<u64> {
+        self.disk.make_directory(directory).map_err(Error::disk(directory))?;
+        self.disk.sync(&self.root).map_err(Error::disk(&self.root))?;
+        Ok(fastrand::u64(..))
     }
 
     /// Writes this rank's file.
-    fn write(&self, directory: &Path, pieces: &[Piece], again: usize) -> Result<Written> {
-        let file = names::file(self.rank(), self.world(), again);
+    fn write(&self, directory: &Path, mark: u64, pieces: &[Piece]) -> Result<Written> {
+        let file = names::file(self.rank(), self.world(), mark);
         let present: Vec<&Piece> = pieces.iter().filter(|piece| !piece.bytes.is_empty()).collect();
         let entry = |piece: &&Piece| Entry { name: piece.name.clone(), dtype: piece.dtype, shape: vec![piece.len()] };
         let entries: Vec<Entry> = present.iter().map(entry).collect();

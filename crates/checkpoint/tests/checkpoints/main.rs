@@ -5,10 +5,11 @@ mod disks;
 mod memory;
 mod stopped;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use phalanx_checkpoint::{Checkpoint, Disk, Dtype, Error, Piece, Progress, Result, Saver, SystemDisk};
 use phalanx_comm::Threads;
@@ -188,6 +189,58 @@ fn a_step_that_is_saved_again_replaces_what_it_was() {
     let (of_ranks, mut others): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| name.starts_with("rank-"));
     others.sort();
     assert_eq!((of_ranks.len(), &others[..]), (2, &["config.json".to_owned(), "index.json".to_owned()][..]));
+}
+
+#[test]
+fn what_was_saved_before_names_had_marks_is_loaded_and_replaced() {
+    let place = Place::new();
+    let directory = place.0.join("step-000000000007");
+    fs::create_dir(&directory).expect("a directory");
+    fs::write(directory.join("index.json"), WITHOUT_MARKS).expect("a file");
+    let header = format!("{:64}", r#"{"bias":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}}"#);
+    let values = [1.0, -2.0, 0.5_f32];
+    let file = [&64_u64.to_le_bytes(), header.as_bytes(), values.map(f32::to_le_bytes).as_flattened()].concat();
+    fs::write(directory.join("rank-0-of-1.safetensors"), file).expect("a file");
+    fs::write(directory.join("config.json"), "of others").expect("a file");
+    let mut checkpoint = latest(&place.0).expect("a checkpoint");
+    assert_eq!(checkpoint.floats("bias", &[3], 0..3).expect("loaded"), values);
+    save(&place.0, 1, &[7]);
+    assert_holds(&mut latest(&place.0).expect("a checkpoint"), 7, 1);
+    assert!(!directory.join("rank-0-of-1.safetensors").exists() && directory.join("config.json").exists());
+}
+
+const WITHOUT_MARKS: &str = r#"{
+  "crc32c": 2233307916,
+  "index": {
+    "files": {"rank-0-of-1.safetensors": {"bytes": 84, "crc32c": 640370556}},
+    "format": 1,
+    "progress": {"data": "after 7"},
+    "step": 7,
+    "tensors": {
+      "bias": {"dtype": "F32", "pieces": [{"file": "rank-0-of-1.safetensors", "len": 3, "start": 0}], "shape": [3]}
+    },
+    "world": 1
+  }
+}"#;
+
+/// A rank that is left over from a save that did not end may still be writing to what that save had begun.
+#[test]
+fn no_two_saves_write_to_the_same_file() {
+    let place = Place::new();
+    let written = Arc::new(Mutex::new(vec![]));
+    for after in 0..8 {
+        let (stop, written) = (Stop::after(after), written.clone());
+        let disk = Asking::new(Arc::new(SystemDisk), move |act, path| {
+            if act == "create" {
+                written.lock().expect("paths").push(path.to_owned());
+            }
+            stop.ask()
+        });
+        assert!(save_on(&disk, &place.0, 1, 1, &[(7, 7)]).is_err(), "stopped after {after}");
+    }
+    let written = written.lock().expect("paths");
+    let distinct: BTreeSet<_> = written.iter().collect();
+    assert!(written.len() > 4 && distinct.len() == written.len(), "{written:?}");
 }
 
 /// The file of step 1 whose name begins so.
