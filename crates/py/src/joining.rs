@@ -127,9 +127,13 @@ impl Meeting {
 fn open(size: usize, is_public: bool) -> Result<Door> {
     let key = JobKey::mint().map_err(|error| Error::setup("key of the door", error))?;
     let digits = key.to_hex().to_string();
-    let host = if is_public { "0.0.0.0" } else { "127.0.0.1" };
-    let options = ServerOptions::new(StoreAddress::tcp(host, 0)).key(key).job(job()?).world(number(size)?);
-    let server = StoreServer::start(options)?;
+    let (job, size) = (job()?, number(size)?);
+    let start = |host: &str| {
+        let options = ServerOptions::new(StoreAddress::tcp(host, 0)).key(key.clone());
+        StoreServer::start(options.job(job.clone()).world(size))
+    };
+    // The first takes visitors over both versions of the protocol, where there are two.
+    let server = if is_public { start("::").or_else(|_| start("0.0.0.0")) } else { start("127.0.0.1") }?;
     let StoreAddress::Tcp { port, .. } = *server.address() else {
         return Err(Error::setup("door", format!("{} has no port", server.address())));
     };

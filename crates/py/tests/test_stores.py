@@ -7,11 +7,14 @@ import time
 import unittest
 from datetime import timedelta
 from multiprocessing import get_context
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 
 import phalanx
+from phalanx.joining import Options, meet
+from ranks import on_ranks
 
 
 class Stores(unittest.TestCase):
@@ -62,6 +65,9 @@ class Stores(unittest.TestCase):
             phalanx.TCPStore("127.0.0.1", store.port, key="a5" * 32, timeout=timedelta(seconds=5))
         self.assertIn("store connect", str(caught.exception))
 
+    def test_groups_form_again_on_a_store_where_the_former_door_still_stands(self):
+        on_ranks(2, meet_again)
+
     def test_a_forked_child_leaves_the_server_alone(self):
         child = get_context("fork").Process(target=self.store._server.close)
         began = time.monotonic()
@@ -87,6 +93,18 @@ class Stores(unittest.TestCase):
         for thread in threads:
             thread.join(60)
         self.assertEqual(told, [[3.0] * 3] * 2)
+
+
+def meet_again(rank: int, size: int) -> None:
+    store = dist.PrefixStore("again", dist.distributed_c10d._get_default_store())
+    # Some stores cannot forget, and a rank may be slow to.
+    with mock.patch("phalanx.joining._forget"):
+        for turn in range(3):
+            if turn and rank:
+                store.set(f"looks/{turn}", "")
+            elif turn:
+                store.get(f"looks/{turn}")
+            meet(store, rank, size, "again", timedelta(seconds=30), Options())
 
 
 if __name__ == "__main__":

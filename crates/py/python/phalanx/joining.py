@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
+from collections import deque
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -12,6 +14,9 @@ import torch.distributed as dist
 
 from . import _native
 from .worlds import World
+
+#: The keys of doors that this process came to.
+_past_doors: deque[str] = deque(maxlen=256)
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ def meet(
         return _native.join(None, *arguments)
     store.set(f"host/{rank}", _native.host_identity())
     if rank:
-        return _native.join(tuple(json.loads(store.get("door"))), *arguments)
+        return _native.join(_next_door(store, seconds), *arguments)
     hosts = {_host_of(store, other, size) for other in range(size)}
     door = _native.Door(size, len(hosts) > 1)
     try:
@@ -66,6 +71,20 @@ def meet(
         # All have come in, or nobody is to come any more; the key is of no more use to anybody.
         door.close()
         _forget(store, "door")
+
+
+def _next_door(store: dist.Store, seconds: float) -> tuple[str, int, str]:
+    """Where rank 0 opened its door. On a store that is used again, the former one may stand for a while."""
+    until = time.monotonic() + seconds
+    while True:
+        host, port, key = json.loads(store.get("door"))
+        if key not in _past_doors:
+            _past_doors.append(key)
+            return host, port, key
+        if time.monotonic() > until:
+            raise dist.DistStoreError(f"phalanx: joining: rank 0 did not open a new door within {seconds} s")
+        # Stores tell of keys that come, not of those that change.
+        time.sleep(0.01)
 
 
 def underneath(store: dist.Store) -> dist.Store:
