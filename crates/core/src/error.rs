@@ -14,7 +14,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// The variant says who is at fault, [`Error::scope`] what the caller can still use, and the message one line that
 /// names the rank, argument or value. `docs/failures.md` lists what to do next for each.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+///
+/// `Debug` is the kind and the message, because that is what a program shows whose `main` returns an error, or that unwraps one.
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The call itself is wrong: a length, dtype, rank or combination. Nothing was sent.
@@ -250,6 +252,12 @@ pub struct Setup {
     pub missing: Vec<usize>,
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.kind())
+    }
+}
+
 impl Error {
     /// An argument that cannot be accepted.
     pub fn usage(
@@ -475,6 +483,7 @@ mod tests {
         let dead = Error::peer(3, PeerReason::Dead, "connection closed");
         assert_eq!(dead.to_string(), "rank 3 is dead: connection closed");
         assert_eq!(dead.scope(), Scope::Group);
+        assert_eq!(format!("{dead:?}"), "Peer: rank 3 is dead: connection closed", "as `main` and `unwrap` show it");
 
         let (many, few) = ([6, 5, 9, 4, 3], [1]);
         let Error::Peer(peer) = dead.clone() else { panic!("a peer") };
