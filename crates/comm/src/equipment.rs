@@ -7,8 +7,8 @@ use std::time::Instant;
 use phalanx_core::backend::Numbers;
 use phalanx_core::link::{Link, Mesh, Windows};
 use phalanx_core::mail::Mail;
-use phalanx_core::schedule::Algorithm;
-use phalanx_core::{Fingerprint, Group, GroupOptions, Layout};
+use phalanx_core::schedule::{Algorithm, Ground};
+use phalanx_core::{Group, GroupOptions, Layout};
 
 use phalanx_mem::Heap;
 
@@ -18,6 +18,7 @@ use crate::host::{Host, Parts, Presence};
 use crate::lasting::{Lasting, Rejoin};
 use crate::patience::Crowd;
 use crate::post::Post;
+use crate::slots;
 use crate::stage::Stage;
 use crate::waits::{Kin, Kinship};
 
@@ -102,10 +103,12 @@ impl Style {
     pub(crate) fn host(&self, layout: &Layout, equipment: Equipment, numbers: Numbers, began: Instant) -> Host {
         let Equipment { links, windows, post, bell, fate, presence, heap } = equipment;
         let (rank, size) = (layout.rank(), layout.size());
-        let slot_byte_len = if windows.everywhere { SLOT_BYTE_LEN } else { 0 };
         let in_windows = windows.everywhere && layout.is_one_host();
+        // Hosts may differ, and plan alike.
+        let slot_byte_len = if in_windows { slots::byte_len(size) } else { slots::SHORT };
+        let slot_byte_len = if windows.everywhere { slot_byte_len } else { 0 };
         let profile = self.options.chosen_profile().unwrap_or_default();
-        let ground = profile.ground(slot_byte_len, in_windows);
+        let ground = Ground { pieces: slots::pieces(), ..profile.ground(slot_byte_len, in_windows) };
         let post = Mesh::new(post).with_checksum(self.checksum);
         let post = Post::new(Mail::new(rank, size, self.options.current_epoch()), post, Arc::clone(&fate));
         let mesh = Mesh::new(links).with_checksum(self.checksum);
@@ -123,12 +126,5 @@ impl Style {
     }
 }
 
-/// The longest offer: what is published, behind its fingerprint.
-pub(crate) const OFFER_BYTE_LEN: usize = SLOT_BYTE_LEN + Fingerprint::BYTE_LEN;
 /// Room for what is under way on a link: several of the pieces that it moves, and small enough for the second-level cache.
 pub(crate) const RING_BYTE_LEN: usize = 256 << 10;
-/// Small enough that what is published is still in the second-level cache when the peers read it, and a little more than a power
-/// of two: a plan leaves some bytes for each rank's rounding, and cuts what is a power of two into as many whole lines all the same.
-const SLOT_BYTE_LEN: usize = 129 << 10;
-/// What tells an offer apart lies on the line that says that it is there, and the elements begin with the next.
-const _: () = assert!(Fingerprint::BYTE_LEN == phalanx_mem::board::HEAD);

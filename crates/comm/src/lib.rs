@@ -39,6 +39,7 @@ mod roll;
 mod scales;
 pub mod secure;
 mod slot;
+mod slots;
 mod stage;
 pub mod store;
 mod threads;

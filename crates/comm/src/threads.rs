@@ -10,10 +10,11 @@ use phalanx_core::{Error, Group, GroupOptions, Layout, Result};
 use phalanx_mem::{board, ring};
 
 use crate::bell::Bell;
-use crate::equipment::{Equipment, Links, OFFER_BYTE_LEN, RING_BYTE_LEN, Sight, Style};
+use crate::equipment::{Equipment, Links, RING_BYTE_LEN, Sight, Style};
 use crate::fate::Fate;
 use crate::lasting::Rejoin;
 use crate::memory::{BoardWindows, MemoryLink};
+use crate::slots;
 
 /// A world of threads, for tests, examples and programs that share one process.
 ///
@@ -117,7 +118,8 @@ impl Threads {
         if !self.style.has_windows(&self.hosts) {
             return Ok(vec![]);
         }
-        let seats = board::seats(bells.len(), OFFER_BYTE_LEN).map_err(|error| Error::setup("windows", error))?;
+        let seats = board::seats(bells.len(), slots::offer_byte_len(bells.len()))
+            .map_err(|error| Error::setup("windows", error))?;
         Ok(seats.into_iter().map(|seat| BoardWindows::new(seat, bells.to_vec())).collect())
     }
 }

@@ -3,7 +3,7 @@
 use std::iter;
 
 use fastrand::Rng;
-use phalanx_core::schedule::Ground;
+use phalanx_core::schedule::{Ground, Pieces};
 use phalanx_core::{Fingerprint, Layout};
 
 use crate::fault::{Fault, FaultKind, LastWords, When};
@@ -78,6 +78,7 @@ fn ground(dice: &mut Rng) -> Ground {
         slot_byte_len: [512, 1024, 4096][dice.usize(..3)],
         small_byte_len: [0, 256, 16 << 10][dice.usize(..3)],
         segment_byte_len: [64, 512, 4096][dice.usize(..3)],
+        pieces: Pieces { most: dice.usize(1..40), shortest: dice.usize(..5000) },
     }
 }
 

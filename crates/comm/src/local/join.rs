@@ -10,10 +10,11 @@ use phalanx_mem::{Cells, Heap, PlaceError, Segment, ring};
 use super::map::{HEADER, SegmentMap, Traffic};
 use super::reach;
 use crate::bell::{self, Bell};
-use crate::equipment::{Links, OFFER_BYTE_LEN};
+use crate::equipment::Links;
 use crate::fate::{self, Fate};
 use crate::memory::{BoardWindows, MemoryLink};
 use crate::roll::{self, Roll};
+use crate::slots;
 
 /// One rank's share in a segment, which stays mapped as long as any of it lives.
 pub(crate) struct Joined {
@@ -73,7 +74,7 @@ fn place(
     let reach = cells(map.reach, reach::words(map.size))?;
     let links = |traffic| links(segment, map, rank, traffic, &bells);
     let (links, post) = (links(Traffic::Collectives)?, links(Traffic::Messages)?);
-    let seat = || Seat::in_segment(Arc::clone(segment), map.board, rank, map.size, OFFER_BYTE_LEN);
+    let seat = || Seat::in_segment(Arc::clone(segment), map.board, rank, map.size, slots::offer_byte_len(map.size));
     let seat = if windows { Some(seat()?) } else { None };
     let heaps = || (0..map.size).map(|rank| map.heap(rank));
     let (windows, heap) = match seat {

@@ -6,8 +6,8 @@ use phalanx_core::{Error, Result};
 use phalanx_mem::{LINE, board, ring};
 
 use super::reach;
-use crate::equipment::{OFFER_BYTE_LEN, RING_BYTE_LEN};
-use crate::{bell, fate, roll};
+use crate::equipment::RING_BYTE_LEN;
+use crate::{bell, fate, roll, slots};
 
 /// The map of one group's segment. Every part starts with a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl SegmentMap {
 
     /// The first words of the segment, from which a rank sees that it has the right one.
     pub(crate) fn header(&self) -> [u64; HEADER] {
-        let numbers = [self.size, OFFER_BYTE_LEN, self.ring_byte_len, self.byte_len];
+        let numbers = [self.size, slots::offer_byte_len(self.size), self.ring_byte_len, self.byte_len];
         let [size, offer, ring, byte_len] = numbers.map(|number| number as u64);
         [MAGIC, VERSION, self.group, self.epoch.into(), size, offer, ring, byte_len]
     }
@@ -95,7 +95,7 @@ impl SegmentMap {
         let bells = part(size.checked_mul(BELL_STRIDE)?)?;
         let roll = part(roll::words(size).checked_mul(WORD)?)?;
         let fate = part(fate::words(size).checked_mul(WORD)?)?;
-        let board = part(board::byte_len(size, OFFER_BYTE_LEN)?)?;
+        let board = part(board::byte_len(size, slots::offer_byte_len(size))?)?;
         let rings = part(ring::byte_len(ring_byte_len)?.checked_mul(rings)?)?;
         let reserved = part(0)?;
         let heap_byte_len = heap_byte_len.checked_next_multiple_of(PAGE)?;
@@ -142,7 +142,7 @@ pub(crate) const HEADER: usize = 8;
 /// "PHALANX" and a zero.
 const MAGIC: u64 = u64::from_le_bytes(*b"PHALANX\0");
 /// Of everything that lies in a segment, the words of a failure included.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 const TRAFFICS: usize = 2;
 /// About how much all rings of a host take.
 const RINGS_BYTE_LEN: usize = 32 << 20;
@@ -173,7 +173,7 @@ mod tests {
             part(map.departures, map.size * WORD),
             part(map.roll, roll::words(map.size) * WORD),
             part(map.fate, fate::words(map.size) * WORD),
-            part(map.board, board::byte_len(map.size, OFFER_BYTE_LEN).expect("members")),
+            part(map.board, board::byte_len(map.size, slots::offer_byte_len(map.size)).expect("members")),
         ];
         parts.extend((0..map.size).map(|rank| part(map.bell(rank), 4)));
         for traffic in [Traffic::Collectives, Traffic::Messages] {

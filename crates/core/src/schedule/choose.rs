@@ -43,6 +43,32 @@ pub struct Ground {
     pub small_byte_len: usize,
     /// The most bytes that travel in one piece.
     pub segment_byte_len: usize,
+    /// How two ranks cut what each of them folds whole.
+    pub pieces: Pieces,
+}
+
+/// The pieces of what is longer than one of 128 KiB, as far as it fits slots: as many as these at most, and none shorter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pieces {
+    /// The most pieces that are shorter than they must be.
+    pub most: usize,
+    /// The bytes of the shortest of them.
+    pub shortest: usize,
+}
+
+impl Default for Pieces {
+    /// Short ones, so that the slots in use lie in the second-level cache together with the data, as long as there is hope that these do.
+    fn default() -> Pieces {
+        Pieces { most: 32, shortest: 32 << 10 }
+    }
+}
+
+impl Pieces {
+    /// The longest piece of so many bytes, where a slot has this room.
+    fn longest(self, byte_len: usize, room: usize) -> usize {
+        let longest = if byte_len <= WHOLE { byte_len } else { (byte_len / self.most.max(1)).max(self.shortest) };
+        longest.min(room)
+    }
 }
 
 impl Default for Ground {
@@ -134,7 +160,7 @@ impl Algorithm {
                 ((byte_len - share).max(share), ground.slot_room(layout.size()))
             }
             Algorithm::Direct => (byte_len, ground.slot_room(layout.size())),
-            Algorithm::AtOnce => (byte_len, short_piece(byte_len, ground.slot_room(layout.size()))),
+            Algorithm::AtOnce => (byte_len, ground.pieces.longest(byte_len, ground.slot_room(layout.size()))),
             Algorithm::TwoLevel if ground.has_windows(layout.size()) => {
                 (byte_len, ground.slot_room(layout.size()).min(ground.segment_byte_len))
             }
@@ -218,12 +244,6 @@ fn over_links(op: &Op, dtype: DType, layout: &Layout, byte_len: usize, ground: &
     }
 }
 
-/// The piece for what every rank folds whole, and which does not fit a slot of this room: short, so that the slots in use lie in the
-/// second-level cache together with the data, as long as there is hope that these do.
-fn short_piece(byte_len: usize, room: usize) -> usize {
-    if byte_len <= room { room } else { (byte_len / SHORT_PIECES).max(SHORTEST_PIECE).min(room) }
-}
-
 /// The bytes of the longest slice, given the bytes of all.
 fn longest_byte_len(op: &Op, dtype: DType, byte_len: usize, size: usize) -> usize {
     let (Op::AllGather { counts } | Op::Gather { counts, .. }) = op else {
@@ -263,8 +283,7 @@ fn profits_from_all_inputs(op: &Op, dtype: DType) -> bool {
     needs_all_inputs(op, dtype) || matches!(dtype, DType::F16 | DType::BF16)
 }
 
-/// The most pieces that are shorter than they must be, and the shortest of them. By measurement: see docs/performance.md.
-const SHORT_PIECES: usize = 32;
-const SHORTEST_PIECE: usize = 32 << 10;
+/// The most bytes that two ranks fold in one piece, if a slot has room for them.
+const WHOLE: usize = 128 << 10;
 /// Bytes of the longest element type.
 const LONGEST_ELEMENT: usize = 16;

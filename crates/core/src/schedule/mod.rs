@@ -24,7 +24,7 @@ mod tree;
 
 pub use build::{Plan, build};
 pub use check::{Event, Fault, check, walk};
-pub use choose::{Algorithm, Ground, choose};
+pub use choose::{Algorithm, Ground, Pieces, choose};
 pub use lend::{Lending, Source};
 pub use profile::{Profile, ProfileError};
 pub use step::{Part, Place, Recv, Schedule, Send, Span, Step, Then};

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::Ground;
+use super::{Ground, Pieces};
 
 /// Limits of the choice of an algorithm, measured by `phalanx bench --tune`. All ranks must have the same.
 ///
@@ -73,7 +73,7 @@ impl Profile {
     /// go through them or not.
     pub fn ground(&self, slot_byte_len: usize, in_windows: bool) -> Ground {
         let (small_byte_len, segment_byte_len) = (self.small_byte_len(in_windows), self.segment_byte_len());
-        Ground { slot_byte_len, small_byte_len, segment_byte_len }
+        Ground { slot_byte_len, small_byte_len, segment_byte_len, pieces: Pieces::default() }
     }
 
     /// The limits as numbers, for ranks to compare.

@@ -1,6 +1,6 @@
 //! What is chosen when: always something that can be played, by the rules of docs/algorithms.md, in offers that fit.
 
-use phalanx_core::schedule::{Algorithm, Ground, Step, choose};
+use phalanx_core::schedule::{Algorithm, Ground, Pieces, Step, choose};
 use phalanx_core::{Counts, DType, Layout, Op, ReduceOp};
 
 use crate::ground::{SIZES, WORLDS, both, spread};
@@ -76,10 +76,17 @@ fn the_rules_are_those_of_the_page() {
 fn what_two_ranks_fold_whole_is_cut_into_short_pieces_if_not_into_too_many() {
     let ground = Ground { slot_byte_len: 129 << 10, ..Ground::default() };
     let layout = Layout::one_host(0, 2).unwrap();
-    for (byte_len, pieces) in [(0, 1), (128 << 10, 1), (256 << 10, 8), (1 << 20, 32), (4 << 20, 32), (64 << 20, 509)] {
-        let op = Op::AllReduce { count: byte_len, reduce: ReduceOp::Sum };
-        assert_eq!(choose(&op, DType::U8, &layout, &ground), (Algorithm::AtOnce, pieces), "{byte_len} bytes");
-    }
+    let pieces_of = |ground: &Ground, kib: usize| {
+        let op = Op::AllReduce { count: kib << 10, reduce: ReduceOp::Sum };
+        let (algorithm, pieces) = choose(&op, DType::U8, &layout, ground);
+        assert_eq!(algorithm, Algorithm::AtOnce);
+        pieces
+    };
+    let sizes = [0, 128, 256, 512, 1 << 10, 4 << 10, 64 << 10];
+    assert_eq!(sizes.map(|kib| pieces_of(&ground, kib)), [1, 1, 8, 16, 32, 32, 509]);
+    let pieces = Pieces { most: 2, shortest: 128 << 10 };
+    let long = Ground { slot_byte_len: 257 << 10, pieces, ..Ground::default() };
+    assert_eq!(sizes.map(|kib| pieces_of(&long, kib)), [1, 1, 2, 2, 4, 16, 256]);
 }
 
 fn gather(count: usize) -> Op {
