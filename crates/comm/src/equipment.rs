@@ -105,8 +105,11 @@ impl Style {
         let (rank, size) = (layout.rank(), layout.size());
         let in_windows = windows.everywhere && layout.is_one_host();
         // Hosts may differ, and plan alike.
-        let slot_byte_len = if in_windows { slots::byte_len(size) } else { slots::SHORT };
-        let slot_byte_len = if windows.everywhere { slot_byte_len } else { 0 };
+        let slot_byte_len = match windows.everywhere {
+            true if in_windows => slots::byte_len(size),
+            true => slots::SHORT,
+            false => 0,
+        };
         let profile = self.options.chosen_profile().unwrap_or_default();
         let ground = Ground { pieces: slots::pieces(), ..profile.ground(slot_byte_len, in_windows) };
         let post = Mesh::new(post).with_checksum(self.checksum);

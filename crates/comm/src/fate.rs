@@ -264,13 +264,17 @@ impl Fate {
 
     /// Says that a rank has come back after a failure, and which number its next collective would have.
     pub(crate) fn come_back(&self, rank: usize, upcoming: u32) {
-        self.note_return(rank, Return::Back(upcoming));
-        self.herald.iter().for_each(|herald| herald.ring());
+        self.say_return(rank, Return::Back(upcoming));
     }
 
     /// Says that a rank has given the group up, which may have failed before: nobody needs to wait until it comes back.
     pub(crate) fn abandon(&self, rank: usize) {
-        self.note_return(rank, Return::Abandoned);
+        self.say_return(rank, Return::Abandoned);
+    }
+
+    /// Writes down what this process's rank does after a failure, and has the others soon know of it.
+    fn say_return(&self, rank: usize, said: Return) {
+        self.note_return(rank, said);
         self.herald.iter().for_each(|herald| herald.ring());
     }
 

@@ -354,7 +354,7 @@ impl Inner {
             if self.lane.is_finished() && !(is_busy && self.post().is_wanted()) {
                 return;
             }
-            let limit = if is_busy { Duration::ZERO } else { self.lane.rest(IDLE) };
+            let limit = if is_busy { Duration::ZERO } else { IDLE };
             if let Some((job, turn)) = self.lane.next(limit) {
                 self.play_job(job);
                 drop(turn);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use phalanx_core::Call;
 use phalanx_core::backend::Buffers;
 
+use crate::moment;
 use crate::slot::Slot;
 
 /// Whose turn it is.
@@ -78,18 +79,12 @@ impl Lane {
         self.turn.load(Ordering::SeqCst)
     }
 
-    /// Queues a job for whoever calls [`next`](Lane::next), who has to look how long it can wait.
+    /// Queues a job for whoever waits in [`next`](Lane::next), who has to look again how long it can wait.
     pub(crate) fn queue(&self, job: Job) {
         self.change(|state| {
             state.queue.insert(job.call.sequence, job);
             state.nudged = true;
         });
-    }
-
-    /// How long the first deadline of what is queued is away, at most `limit`.
-    pub(crate) fn rest(&self, limit: Duration) -> Duration {
-        let first = self.state().queue.values().filter_map(|job| job.deadline).min();
-        first.map_or(limit, |first| first.saturating_duration_since(Instant::now()).min(limit))
     }
 
     /// A job that has waited too long for its turn.
@@ -101,10 +96,16 @@ impl Lane {
         state.queue.remove(&late)
     }
 
-    /// The job whose turn it is; none when a nudge, the end or `limit` comes before it. Jobs of a broken lane come in
-    /// any case, to be told.
+    /// The job whose turn it is; none when a nudge, the end, `limit` or the deadline of a job comes before it. Jobs of a
+    /// broken lane come in any case, to be told.
     pub(crate) fn next(&self, limit: Duration) -> Option<(Job, Turn<'_>)> {
-        let mut state = self.wait_while(limit, |state| !self.is_due(state) && !state.closed && !state.nudged);
+        let waits = |state: &State| !self.is_due(state) && !state.closed && !state.nudged;
+        let mut state = self.state();
+        if waits(&state) {
+            let limit = state.rest(limit);
+            drop(state);
+            state = self.wait_while(limit, waits);
+        }
         state.nudged = false;
         let turn = if self.is_broken() { *state.queue.first_key_value()?.0 } else { self.turn() };
         Some((state.queue.remove(&turn)?, Turn { lane: self, was_awaited: true }))
@@ -168,6 +169,14 @@ impl Lane {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// How long the first deadline of what is queued is away, at most `limit`.
+    fn rest(&self, limit: Duration) -> Duration {
+        let first = self.queue.values().filter_map(|job| job.deadline).min();
+        first.map_or(limit, |first| moment::left(first).min(limit))
     }
 }
 

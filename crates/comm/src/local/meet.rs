@@ -105,7 +105,10 @@ pub(crate) fn attend(door: &Door, terms: &Terms, kick: Option<BorrowedFd<'_>>, d
             failed(format!("rank 0 has another group or other settings than rank {rank} of {size} in epoch {epoch}"))
         }
         Some(Answer::Taken) => failed(format!("rank {} came to {door} before", terms.rank)),
-        Some(Answer::Lacking(errno)) => failed(format!("rank 0 could not let all in at {door}: {}", lacking(errno))),
+        Some(Answer::Lacking(errno)) => {
+            let lacks = std::io::Error::from_raw_os_error(errno);
+            failed(format!("rank 0 could not let all in at {door}: {lacks}"))
+        }
         _ => failed(format!("what rank 0 said at {door} is not understood")),
     }
 }
@@ -329,11 +332,6 @@ fn list(ranks: u64) -> String {
         (0..64).filter(|rank| ranks & 1 << rank != 0).map(|rank: u32| rank.to_string()).collect();
     let noun = if numbers.len() == 1 { "rank" } else { "ranks" };
     format!("{noun} {}", numbers.join(", "))
-}
-
-/// What the system says of one of its numbers.
-fn lacking(errno: i32) -> std::io::Error {
-    std::io::Error::from_raw_os_error(errno)
 }
 
 const HOST: usize = 0;

@@ -15,6 +15,7 @@ use super::windows::NeighbourWindows;
 use crate::bell::Bell;
 use crate::equipment::{Links, Sight};
 use crate::local::{self, Departures, Door, Gathering, Invitation, Joined, SegmentMap, Terms};
+use crate::moment;
 use crate::net::Standing;
 use crate::poller::{Kick, Poller};
 use crate::rendezvous::Meeting;
@@ -102,13 +103,12 @@ struct Round {
 impl Round {
     /// Says this, and hears what each rank says.
     fn hear(&self, word: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        self.meeting.meet(word, left).map_err(|error| error.during("ranks of one host"))
+        self.meeting.meet(word, moment::left(self.deadline)).map_err(|error| error.during("ranks of one host"))
     }
 
     /// There is no more to say.
     fn end(self) {
-        self.meeting.end(self.deadline.saturating_duration_since(Instant::now()));
+        self.meeting.end(moment::left(self.deadline));
     }
 
     /// Until when to wait for neighbours.

@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use phalanx_core::store::{Store, StoreError};
 
+use crate::moment;
+
 /// One rank's part: each has a key on the store, which says that it has all its connections, or why none will have.
 #[derive(Debug)]
 pub(super) struct Accord {
@@ -57,7 +59,7 @@ impl Accord {
 
     /// The store for what is left of the time.
     fn store(&self, until: Instant) -> Store {
-        self.store.with_timeout(until.saturating_duration_since(Instant::now()))
+        self.store.with_timeout(moment::left(until))
     }
 
     fn key(&self, rank: usize) -> String {

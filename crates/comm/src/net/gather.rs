@@ -20,6 +20,7 @@ use super::hello::{Hello, Traffic};
 use super::muster::muster;
 use super::places::Places;
 use super::socket::{Socket, wait_any};
+use crate::moment;
 use crate::rendezvous::{Meeting, host_identity};
 use crate::secure::{Cipher, Suite};
 
@@ -56,7 +57,7 @@ pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<
     let cards = meet(&meeting, &ours.encode(), deadline)?;
     let read = |(rank, card): (usize, &Vec<u8>)| check(&ours, rank, Card::decode(card));
     let cards: Vec<Card> = cards.iter().enumerate().map(read).collect::<Result<_>>()?;
-    let left = deadline.saturating_duration_since(Instant::now());
+    let left = moment::left(deadline);
     let accord = Accord::new(store.clone(), terms.rank, terms.size);
     let lines =
         connect_all(terms, &door, &cards, &accord, deadline - (left / 4).min(LAST_WORDS)).and_then(|mut lines| {
@@ -68,7 +69,7 @@ pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<
         });
     accord.forget(deadline);
     if lines.is_ok() {
-        meeting.end(deadline.saturating_duration_since(Instant::now()));
+        meeting.end(moment::left(deadline));
     }
     let suite = suite(&terms.guard, &cards);
     lines.map(|lines| Gathered { lines, places: cards.into_iter().map(|card| card.host).collect(), suite })
@@ -96,8 +97,7 @@ fn card(terms: &Terms, door: &Door) -> Result<Card> {
 }
 
 fn meet(meeting: &Meeting, card: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    meeting.meet(card, left).map_err(|error| error.during("ranks over TCP"))
+    meeting.meet(card, moment::left(deadline)).map_err(|error| error.during("ranks over TCP"))
 }
 
 /// That a rank is one of this version and set as we are.
