@@ -80,9 +80,9 @@ impl Beacon {
         for _ in 0..GLANCES {
             match socket.recv(&mut datagram) {
                 Ok(len) => {
-                    let said = opener.open(&datagram[..len]).and_then(|mut said| Message::take(&mut said).ok()?);
-                    if said.is_some() {
-                        return said;
+                    let said = opener.open(&datagram[..len]).and_then(|said| Message::read(&said).ok()?);
+                    if let Some((message, _)) = said {
+                        return Some(message);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,

@@ -1,5 +1,6 @@
 //! The thread that keeps a group together: it beats, listens, judges who is silent, passes failures on, and leaves in order.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -38,6 +39,8 @@ pub(super) struct Keeper {
     asked: Option<(Option<usize>, Instant)>,
     /// Until when to wait for the peers to have all that was sent.
     leaving: Option<Instant>,
+    /// The numbers of the sockets where more has come than was taken at once.
+    untaken: BTreeSet<u64>,
 }
 
 impl Keeper {
@@ -64,6 +67,7 @@ impl Keeper {
             told_return,
             asked,
             leaving,
+            untaken: BTreeSet::new(),
         };
         keeper.register()?;
         keeper.peers.iter_mut().for_each(|peer| {
@@ -89,9 +93,11 @@ impl Keeper {
             if self.has_left(now) {
                 return;
             }
-            let limit = self.rest(now);
-            let mut news = vec![];
-            self.bell.listen(armed, limit, |number| news.push(number));
+            let mut news = std::mem::take(&mut self.untaken);
+            let limit = if news.is_empty() { self.rest(now) } else { Duration::ZERO };
+            self.bell.listen(armed, limit, |number| {
+                news.insert(number);
+            });
             news.into_iter().for_each(|number| self.attend(number));
         }
     }
@@ -100,13 +106,13 @@ impl Keeper {
     fn register(&self) -> io::Result<()> {
         let Some(poller) = self.bell.poller() else { return Ok(()) };
         for (at, peer) in self.peers.iter().enumerate() {
-            let number = |socket: usize| (at * SOCKETS + socket) as u64;
-            poller.add(&*peer.line.socket, number(0), EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP)?;
+            let control = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP;
+            poller.add(&*peer.line.socket, number(at, CONTROL), control)?;
             for (link, socket) in peer.data.iter().enumerate() {
-                poller.add(socket.as_fd(), number(1 + link), EventFlags::RDHUP)?;
+                poller.add(socket.as_fd(), number(at, 1 + link), EventFlags::RDHUP)?;
             }
             if let Some(socket) = peer.beacon.socket() {
-                poller.add(socket, number(BEACON), EventFlags::IN)?;
+                poller.add(socket, number(at, BEACON), EventFlags::IN)?;
             }
         }
         Ok(())
@@ -248,9 +254,8 @@ impl Keeper {
         let Some(poller) = self.bell.poller() else { return };
         for (at, peer) in self.peers.iter().enumerate() {
             for (link, socket) in peer.data.iter().enumerate() {
-                let number = (at * SOCKETS + 1 + link) as u64;
                 // One that cannot be watched costs the rest of the linger.
-                let _ = poller.change(socket.as_fd(), number, EventFlags::IN | EventFlags::RDHUP);
+                let _ = poller.change(socket.as_fd(), number(at, 1 + link), EventFlags::IN | EventFlags::RDHUP);
             }
         }
     }
@@ -280,9 +285,9 @@ impl Keeper {
         if socket == BEACON {
             return self.look_at(at);
         }
-        if socket > 0 {
-            if self.leaving.is_some() {
-                peer.discard();
+        if socket > CONTROL {
+            if self.leaving.is_some() && !peer.discard() {
+                self.untaken.insert(number);
             }
             return peer.tell_when_all_has_come();
         }
@@ -290,9 +295,9 @@ impl Keeper {
         self.listen_to(at);
     }
 
-    /// Takes all that a peer has said.
+    /// Takes what a peer has said; what is more than anybody has to say, later.
     fn listen_to(&mut self, at: usize) {
-        loop {
+        for _ in 0..AT_ONCE {
             match self.peers[at].hear() {
                 Ok(Some(message)) => self.take(at, message),
                 Ok(None) => return,
@@ -302,16 +307,19 @@ impl Keeper {
                 }
             }
         }
+        self.untaken.insert(number(at, CONTROL));
     }
 
     /// Takes what a peer said by datagrams.
     fn look_at(&mut self, at: usize) {
-        while let Some(said) = self.peers[at].beacon.look() {
+        for _ in 0..AT_ONCE {
+            let Some(said) = self.peers[at].beacon.look() else { return };
             self.peers[at].heard = Instant::now();
             if matches!(said, Message::Verdict(_)) {
                 self.take(at, said);
             }
         }
+        self.untaken.insert(number(at, BEACON));
     }
 
     fn take(&mut self, at: usize, message: Message) {
@@ -371,9 +379,18 @@ fn until_all_beat() -> Duration {
     BEAT - Duration::from_nanos((now.as_nanos() % BEAT.as_nanos()) as u64)
 }
 
+/// The number under which the poller knows a socket of the peer at this place.
+fn number(at: usize, socket: usize) -> u64 {
+    (at * SOCKETS + socket) as u64
+}
+
 /// The sockets of a peer: control, two links, and the beacon.
 const SOCKETS: usize = 4;
+const CONTROL: usize = 0;
 const BEACON: usize = 3;
+/// How many messages of one peer are taken before the others have their turn, and what else is due: one that talks without end keeps
+/// no rank from saying that it lives.
+const AT_ONCE: usize = 64;
 /// How often a rank says that it lives.
 const BEAT: Duration = Duration::from_millis(250);
 /// How soon it may say so again when it waits for long.

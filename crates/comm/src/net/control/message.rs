@@ -55,17 +55,15 @@ impl Message {
         bytes
     }
 
-    /// Takes the message at the front of `bytes`, once it is whole.
-    pub(super) fn take(bytes: &mut Vec<u8>) -> Result<Option<Message>, String> {
+    /// The message at the front of `bytes`, once it is whole, and its length there.
+    pub(super) fn read(bytes: &[u8]) -> Result<Option<(Message, usize)>, String> {
         let Some((&[kind, low, high], rest)) = bytes.split_first_chunk() else { return Ok(None) };
         let len = usize::from(u16::from_le_bytes([low, high]));
         if !is_possible(kind, len) {
             return Err(format!("a control message of kind {kind} and {len} bytes"));
         }
         let Some(body) = rest.get(..len) else { return Ok(None) };
-        let message = Message::decode(kind, body)?;
-        bytes.drain(..HEAD + len);
-        Ok(Some(message))
+        Ok(Some((Message::decode(kind, body)?, HEAD + len)))
     }
 
     fn decode(kind: u8, body: &[u8]) -> Result<Message, String> {
@@ -158,7 +156,10 @@ mod tests {
         let (mut inbox, mut came) = (vec![], vec![]);
         for byte in wire {
             inbox.push(byte);
-            came.extend(Message::take(&mut inbox).expect("a good message"));
+            if let Some((message, len)) = Message::read(&inbox).expect("a good message") {
+                came.push(message);
+                inbox.drain(..len);
+            }
         }
         assert_eq!(came, samples());
         assert!(inbox.is_empty());
@@ -172,13 +173,12 @@ mod tests {
                 let mut bytes = message.encode();
                 let at = random.usize(..bytes.len());
                 bytes[at] ^= 1 << random.u32(..8);
-                let before = bytes.len();
-                if let Ok(Some(_)) = Message::take(&mut bytes) {
-                    assert!(bytes.len() < before);
+                if let Ok(Some((_, len))) = Message::read(&bytes) {
+                    assert!((1..=bytes.len()).contains(&len));
                 }
             }
         }
-        assert!(Message::take(&mut vec![BEAT, 255, 255]).is_err());
-        assert!(Message::take(&mut vec![0, 0, 0]).is_err());
+        assert!(Message::read(&[BEAT, 255, 255]).is_err());
+        assert!(Message::read(&[0, 0, 0]).is_err());
     }
 }

@@ -20,9 +20,10 @@ pub(super) struct Peer {
     /// The sockets of its links.
     pub(super) data: Vec<Arc<Socket>>,
     pub(super) standing: Arc<Standing>,
-    /// What came and has not been opened yet, and what has been but is no whole message yet.
+    /// What came and has not been opened yet, and what has been, of which so much was heard.
     sealed: Vec<u8>,
     inbox: Vec<u8>,
+    heard_of_inbox: usize,
     outbox: Vec<u8>,
     pub(super) beacon: Beacon,
     /// When it last said anything, and when it did on the connection.
@@ -54,6 +55,7 @@ impl Peer {
             standing,
             sealed,
             inbox,
+            heard_of_inbox: 0,
             outbox,
             beacon,
             heard,
@@ -114,9 +116,11 @@ impl Peer {
             if self.is_gone {
                 return Ok(None);
             }
-            if let Some(message) = Message::take(&mut self.inbox).map_err(corrupt)? {
+            if let Some((message, len)) = Message::read(&self.inbox[self.heard_of_inbox..]).map_err(corrupt)? {
+                self.heard_of_inbox += len;
                 return Ok(Some(message));
             }
+            self.inbox.drain(..std::mem::take(&mut self.heard_of_inbox));
             let mut chunk = [0; CHUNK];
             match self.line.socket.try_recv(&mut chunk) {
                 Found::Nothing => return Ok(None),
@@ -141,12 +145,11 @@ impl Peer {
         }
     }
 
-    /// Takes what still comes over the links, which nobody reads any more, so that the peer can end.
-    pub(super) fn discard(&self) {
+    /// Takes what still comes over the links, which nobody reads any more, so that the peer can end. Says whether that was all
+    /// for now.
+    pub(super) fn discard(&self) -> bool {
         let mut chunk = [0; DISCARDED];
-        for socket in &self.data {
-            while matches!(socket.try_recv(&mut chunk), Found::Bytes(_)) {}
-        }
+        self.data.iter().all(|socket| (0..CHUNKS).any(|_| !matches!(socket.try_recv(&mut chunk), Found::Bytes(_))))
     }
 
     /// Whether a rank that leaves need not wait for this peer.
@@ -162,3 +165,5 @@ const QUIET: Duration = Duration::from_millis(400);
 const DOUBT: Duration = Duration::from_secs(1);
 const CHUNK: usize = 4 << 10;
 const DISCARDED: usize = 64 << 10;
+/// How many of those are taken from one link before others have their turn.
+const CHUNKS: usize = 64;

@@ -68,10 +68,11 @@ impl Rank {
             let mut byte = [0];
             self.control.read_exact(&mut byte).expect("it speaks");
             inbox.extend(byte);
-            if let Some(message) = Message::take(&mut inbox).expect("a message")
-                && !matches!(message, Message::Beat(_) | Message::Beacon { .. })
-            {
-                return message;
+            if let Some((message, _)) = Message::read(&inbox).expect("a message") {
+                inbox.clear();
+                if !matches!(message, Message::Beat(_) | Message::Beacon { .. }) {
+                    return message;
+                }
             }
         }
     }
@@ -98,6 +99,27 @@ fn what_a_peer_says_that_makes_no_sense_is_its_fault() {
         let Error::Peer(peer) = rank.failure() else { panic!("a peer") };
         assert_eq!((peer.rank, peer.reason), (1, PeerReason::Corrupt), "{bytes:?}");
     }
+}
+
+#[test]
+fn a_peer_that_talks_without_end_keeps_no_rank_from_saying_that_it_lives() {
+    let mut rank = rank();
+    let mut flood = rank.control.try_clone().expect("a descriptor");
+    let beats = Message::Beat(vec![]).encode().repeat(10_000);
+    let talk = std::thread::spawn(move || while flood.write_all(&beats).is_ok() {});
+    rank.control.set_read_timeout(Some(LONG)).expect("a limit");
+    let (mut inbox, mut beats) = (vec![], 0);
+    while beats < 3 {
+        let mut byte = [0];
+        rank.control.read_exact(&mut byte).expect("it speaks");
+        inbox.extend(byte);
+        if let Some((message, _)) = Message::read(&inbox).expect("a message") {
+            inbox.clear();
+            beats += usize::from(matches!(message, Message::Beat(_)));
+        }
+    }
+    rank.control.shutdown(std::net::Shutdown::Both).expect("open");
+    talk.join().expect("no panic");
 }
 
 #[test]
@@ -141,7 +163,7 @@ fn beacon(rank: &mut Rank) -> Beacon {
         rank.control.read_exact(&mut byte).expect("it speaks");
         inbox.extend(byte);
     }
-    let Ok(Some(Message::Beacon { port, key })) = Message::take(&mut inbox) else { panic!("its first words") };
+    let Ok(Some((Message::Beacon { port, key }, _))) = Message::read(&inbox) else { panic!("its first words") };
     ours.aim(port, &key);
     ours
 }
