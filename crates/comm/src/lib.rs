@@ -15,6 +15,7 @@ mod futex;
 #[cfg(target_os = "linux")]
 mod groups;
 mod host;
+mod journal;
 mod lane;
 mod lasting;
 #[cfg(target_os = "linux")]

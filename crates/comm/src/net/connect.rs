@@ -1,6 +1,7 @@
 //! Reaching a rank that listens: its addresses one after the other, then every connection at the one that answered.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use phalanx_core::{Error, Result};
@@ -16,13 +17,19 @@ pub(super) fn reach(
     guard: &Guard,
     until: Instant,
 ) -> Result<Vec<(Traffic, Line)>> {
+    let [first, others @ ..] = Traffic::ALL;
+    let connect = |place, traffic, until| connect(place, Hello { traffic, ..hello }, guard, until);
     let mut tried = vec![];
     for (at, place) in places.iter().enumerate() {
         let is_last = at + 1 == places.len();
-        let until = if is_last { until } else { until.min(Instant::now() + ATTEMPT) };
-        let connect = |traffic| connect(*place, Hello { traffic, ..hello }, guard, until).map(|line| (traffic, line));
-        match Traffic::ALL.into_iter().map(connect).collect() {
-            Ok(lines) => return Ok(lines),
+        let attempt = if is_last { until } else { until.min(Instant::now() + ATTEMPT) };
+        match connect(*place, first, attempt) {
+            Ok(line) => {
+                // The rank is there, and expects the rest nowhere else: it has all the time that there is.
+                let rest = others.into_iter().map(|traffic| Ok((traffic, connect(*place, traffic, until)?)));
+                let lines = [Ok((first, line))].into_iter().chain(rest).collect::<Result<_, Trouble>>();
+                return lines.map_err(|trouble| unreachable(hello.to, &[(place, trouble)]));
+            }
             Err(trouble) => tried.push((place, trouble)),
         }
     }
@@ -31,7 +38,7 @@ pub(super) fn reach(
 
 fn connect(place: SocketAddr, hello: Hello, guard: &Guard, until: Instant) -> Result<Line, Trouble> {
     let socket = Socket::connect(place, until).map_err(in_words)?;
-    call(socket, hello, guard, until)
+    call(Arc::new(socket), hello, guard, until)
 }
 
 fn unreachable(rank: u32, tried: &[(&SocketAddr, Trouble)]) -> Error {
@@ -48,5 +55,5 @@ fn unreachable(rank: u32, tried: &[(&SocketAddr, Trouble)]) -> Error {
     }
 }
 
-/// How long an address may take while there is another one.
+/// How long an address may take to answer once while there is another one.
 const ATTEMPT: Duration = Duration::from_secs(3);

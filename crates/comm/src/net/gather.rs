@@ -1,9 +1,11 @@
 //! How the ranks of a group come together: all bring a card to one meeting, of each pair the higher rank connects to the
 //! lower one, and then all tell each other that this went well.
 
+use std::io;
 use std::iter;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
@@ -197,52 +199,78 @@ fn welcome<'scope>(
     until: Instant,
 ) -> Option<usize> {
     while !places.is_settled() && Instant::now() < until {
-        let here = places.sockets();
-        if let Some((rank, _)) = here.iter().find(|(_, socket)| socket.has_ended()) {
-            places.lose(*rank);
-            break;
-        }
-        let ends = here.iter().map(|(_, socket)| (socket.as_fd(), PollFlags::RDHUP));
-        // What this process lacks may be there again in a moment, of which no event tells.
-        let lacks = places.lacks().is_some();
-        let door_opens = (places.has_room() && !lacks).then(|| (door.as_fd(), PollFlags::IN));
-        let wanted: Vec<_> = iter::once((places.nudge.as_fd(), PollFlags::IN)).chain(door_opens).chain(ends).collect();
-        if wait_any(&wanted, if lacks { until.min(Instant::now() + PAUSE) } else { until }).is_err() {
-            break;
-        }
-        // Only empties the counter.
-        let _ = rustix::io::read(&places.nudge, &mut [0_u8; 8]);
-        if !places.has_room() {
-            continue;
-        }
-        let (socket, from) = match door.admit() {
-            Ok(Some(guest)) => guest,
-            Ok(None) => continue,
-            Err(error) => {
-                places.lack(Some(error.to_string()));
-                continue;
-            }
-        };
-        places.lack(None);
-        places.enter();
-        let greeting = move || {
-            if let Err(trouble) = greet(socket, places, guard, until.min(Instant::now() + GREETING)) {
-                log::warn!("a connection from {from} was refused: {trouble}");
-            }
-            places.exit();
-        };
-        if let Err(error) = thread::Builder::new().spawn_scoped(scope, greeting) {
-            places.lack(Some(format!("a thread for the connection from {from}: {error}")));
-            places.exit();
+        match look_out(door, places, until) {
+            Ok(Some((socket, from))) => let_in(scope, Arc::new(socket), from, places, guard, until),
+            Ok(None) => {}
+            Err(_) => break,
         }
     }
+    places.guests.send_away();
     places.lost()
 }
 
-fn greet(socket: Socket, places: &Places, guard: &Guard, until: Instant) -> Result<(), String> {
+/// Waits for what comes first: somebody at the door, who is admitted, the end of somebody who is in, or other news.
+fn look_out(door: &Door, places: &Places, until: Instant) -> io::Result<Option<(Socket, SocketAddr)>> {
+    let (here, now) = (places.sockets(), Instant::now());
+    // What this process lacks may be there again in a moment, of which no event tells.
+    let lacks = places.lacks().map(|_| now + PAUSE);
+    let full = places.guests.full_until(now);
+    let ends = here.iter().map(|(_, socket)| (socket.as_fd(), PollFlags::RDHUP));
+    let nudge = (places.nudge.as_fd(), PollFlags::IN);
+    let door_opens = (lacks.is_none() && full.is_none()).then(|| (door.as_fd(), PollFlags::IN));
+    let wanted: Vec<_> = ends.chain(iter::once(nudge)).chain(door_opens).collect();
+    let first = wait_any(&wanted, [lacks, full].into_iter().flatten().fold(until, Instant::min))?;
+    if let Some((rank, _)) = first.and_then(|first| here.get(first)) {
+        places.lose(*rank);
+        return Ok(None);
+    }
+    // Only empties the counter.
+    let _ = rustix::io::read(&places.nudge, &mut [0_u8; 8]);
+    if full.is_some() {
+        return Ok(None);
+    }
+    match door.admit() {
+        Ok(None) => Ok(None),
+        Ok(guest) => {
+            places.lack(None);
+            Ok(guest)
+        }
+        Err(error) => {
+            places.lack(Some(error.to_string()));
+            Ok(None)
+        }
+    }
+}
+
+/// Greets a guest on a thread of its own.
+fn let_in<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    socket: Arc<Socket>,
+    from: SocketAddr,
+    places: &'scope Places,
+    guard: &'scope Guard,
+    until: Instant,
+) {
+    let now = Instant::now();
+    let guest = places.guests.enter(Arc::clone(&socket), now);
+    let greeting = move || {
+        if let Err(trouble) = greet(socket, guest, places, guard, until.min(now + GREETING)) {
+            places.guests.complain(&format_args!("a connection from {from} was refused: {trouble}"));
+        }
+        places.guests.leave(guest);
+        places.wake();
+    };
+    if let Err(error) = thread::Builder::new().spawn_scoped(scope, greeting) {
+        places.lack(Some(format!("a thread for the connection from {from}: {error}")));
+        places.guests.leave(guest);
+    }
+}
+
+fn greet(socket: Arc<Socket>, guest: u64, places: &Places, guard: &Guard, until: Instant) -> Result<(), String> {
     let mut promised = None;
     let answered = answer(socket, guard, until, |hello| {
         places.promise(hello)?;
+        places.guests.leave(guest);
         promised = Some((hello.from, hello.traffic));
         Ok(())
     });

@@ -30,21 +30,21 @@ pub(crate) struct Line {
 pub(super) type Trouble = String;
 
 /// Greets the rank that `hello` is for.
-pub(super) fn call(socket: Socket, hello: Hello, guard: &Guard, until: Instant) -> Result<Line, Trouble> {
+pub(super) fn call(socket: Arc<Socket>, hello: Hello, guard: &Guard, until: Instant) -> Result<Line, Trouble> {
     let mut tunnel = match &guard.key {
         Some(key) => guard.protect(prove(&socket, key, &hello, until)?),
         None => Tunnel::plain(),
     };
     send_hello(&socket, &mut tunnel, &hello, until)?;
     match recv_hello(&socket, &mut tunnel, until)? {
-        answer if answer == hello.turned() => Ok(Line { socket: Arc::new(socket), tunnel }),
+        answer if answer == hello.turned() => Ok(Line { socket, tunnel }),
         _ => Err("another rank or group answers there".to_owned()),
     }
 }
 
 /// Reads the greeting of whoever connected, and answers if `accept` says so. A stranger is told nothing.
 pub(super) fn answer(
-    socket: Socket,
+    socket: Arc<Socket>,
     guard: &Guard,
     until: Instant,
     accept: impl FnOnce(&Hello) -> Result<(), Trouble>,
@@ -54,9 +54,13 @@ pub(super) fn answer(
         None => Tunnel::plain(),
     };
     let hello = recv_hello(&socket, &mut tunnel, until)?;
+    if socket.has_ended() {
+        // It gave up here and tries another address: to take it for one that came and went would be the end of its group.
+        return Err("it has gone again".to_owned());
+    }
     accept(&hello)?;
     send_hello(&socket, &mut tunnel, &hello.turned(), until)?;
-    Ok((hello, Line { socket: Arc::new(socket), tunnel }))
+    Ok((hello, Line { socket, tunnel }))
 }
 
 impl Guard {

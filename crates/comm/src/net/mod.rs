@@ -8,6 +8,7 @@ mod control;
 mod door;
 mod gather;
 mod greeting;
+mod guests;
 mod hello;
 mod link;
 mod muster;

@@ -34,7 +34,7 @@ pub(super) fn muster(lines: &mut Lines, until: Instant) -> Result<(), Absence> {
     while let Some(first) = awaited.first().map(|peer| peer.rank) {
         let wanted: Vec<_> = awaited.iter().map(|peer| (peer.line.socket.as_fd(), PollFlags::IN)).collect();
         let ready = wait_any(&wanted, until).map_err(|error| (first, in_words(error)))?;
-        if !ready {
+        if ready.is_none() {
             return Err((first, "it does not say that it is here".to_owned()));
         }
         let mut present = vec![];
@@ -59,7 +59,7 @@ impl Awaited<'_> {
     fn hear(&mut self) -> Result<bool, String> {
         let len = if self.line.tunnel.is_sealed() { 1 + Tunnel::OVERHEAD } else { 1 };
         let left = len - self.wire.len();
-        if wait_any(&[(self.line.socket.as_fd(), PollFlags::IN)], Instant::now()).map_err(in_words)? {
+        if self.line.socket.has_input() {
             self.line.socket.recv_some(&mut self.wire, left, Instant::now()).map_err(in_words)?;
         }
         if self.wire.len() < len {

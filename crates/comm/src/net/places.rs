@@ -7,6 +7,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 
 use super::greeting::{Line, Trouble};
+use super::guests::Guests;
 use super::hello::{Hello, Traffic};
 use super::socket::Socket;
 
@@ -27,6 +28,7 @@ enum State {
 pub(super) struct Places {
     hello: Hello,
     peers: Mutex<Peers>,
+    pub(super) guests: Guests,
     pub(super) nudge: OwnedFd,
 }
 
@@ -36,7 +38,6 @@ struct Peers {
     has_failed: bool,
     lost: Option<usize>,
     lacks: Option<String>,
-    guests: usize,
 }
 
 impl Places {
@@ -44,11 +45,8 @@ impl Places {
     pub(super) fn new(hello: Hello, size: usize) -> Result<Places, Errno> {
         let nudge = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let places = (0..size).map(|_| Place::default()).collect();
-        Ok(Places {
-            hello,
-            peers: Mutex::new(Peers { places, has_failed: false, lost: None, lacks: None, guests: 0 }),
-            nudge,
-        })
+        let peers = Mutex::new(Peers { places, has_failed: false, lost: None, lacks: None });
+        Ok(Places { hello, peers, guests: Guests::new(), nudge })
     }
 
     /// Promises the place that this hello asks for, where it is one that may be asked for.
@@ -136,26 +134,8 @@ impl Places {
         self.peers.into_inner().unwrap_or_else(PoisonError::into_inner).places.into_iter().map(lines).collect()
     }
 
-    /// Lets a guest in to greet, unless there are many already.
-    pub(super) fn enter(&self) -> bool {
-        let mut peers = self.peers();
-        let has_room = peers.guests < GUESTS;
-        peers.guests += usize::from(has_room);
-        has_room
-    }
-
-    /// A guest has greeted, or not.
-    pub(super) fn exit(&self) {
-        self.peers().guests -= 1;
-        self.wake();
-    }
-
-    /// Whether a guest can be let in.
-    pub(super) fn has_room(&self) -> bool {
-        self.peers().guests < GUESTS
-    }
-
-    fn wake(&self) {
+    /// Wakes whoever waits for the places.
+    pub(super) fn wake(&self) {
         // A full counter wakes as well.
         let _ = rustix::io::write(&self.nudge, &1_u64.to_ne_bytes());
     }
@@ -164,6 +144,3 @@ impl Places {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-/// How many may greet at once.
-const GUESTS: usize = 64;

@@ -114,9 +114,19 @@ impl Socket {
         let _ = net::shutdown(&self.descriptor, Shutdown::Write);
     }
 
+    /// Whether something has come that was not taken yet.
+    pub(super) fn has_input(&self) -> bool {
+        wait_any(&[(self.as_fd(), PollFlags::IN)], Instant::now()).is_ok_and(|came| came.is_some())
+    }
+
+    /// Ends it in both directions, whoever waits for it.
+    pub(super) fn close(&self) {
+        let _ = net::shutdown(&self.descriptor, Shutdown::Both);
+    }
+
     /// Whether the peer has ended its side and all that it sent is here, or the connection is broken.
     pub(super) fn has_ended(&self) -> bool {
-        wait_any(&[(self.as_fd(), PollFlags::RDHUP)], Instant::now()).unwrap_or(true)
+        wait_any(&[(self.as_fd(), PollFlags::RDHUP)], Instant::now()).map_or(true, |ended| ended.is_some())
     }
 
     /// The addresses at which the two sides have each other.
@@ -127,7 +137,7 @@ impl Socket {
     }
 
     fn wait(&self, wanted: PollFlags, until: Instant) -> io::Result<()> {
-        if wait_any(&[(self.as_fd(), wanted)], until)? { Ok(()) } else { Err(ErrorKind::TimedOut.into()) }
+        wait_any(&[(self.as_fd(), wanted)], until)?.map(drop).ok_or_else(|| ErrorKind::TimedOut.into())
     }
 }
 
@@ -137,15 +147,15 @@ impl AsFd for Socket {
     }
 }
 
-/// Waits until one of these has what is wanted of it; false when `until` came first.
-pub(super) fn wait_any(wanted: &[(BorrowedFd<'_>, PollFlags)], until: Instant) -> io::Result<bool> {
+/// Waits until one of these has what is wanted of it, and says which is the first that has; none when `until` came before.
+pub(super) fn wait_any(wanted: &[(BorrowedFd<'_>, PollFlags)], until: Instant) -> io::Result<Option<usize>> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let mut polled: Vec<PollFd<'_>> = wanted.iter().map(|(fd, flags)| PollFd::new(fd, *flags)).collect();
         match poll(&mut polled, Timespec::try_from(left).ok().as_ref()) {
             Ok(0) if left > Duration::ZERO => {}
-            Ok(0) => return Ok(false),
-            Ok(_) => return Ok(true),
+            Ok(0) => return Ok(None),
+            Ok(_) => return Ok(polled.iter().position(|polled| !polled.revents().is_empty())),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }

@@ -7,6 +7,7 @@ use phalanx_core::store::Limits;
 
 use super::*;
 use crate::net::connect::reach;
+use crate::net::guests;
 use crate::net::protection::Protection;
 use crate::secure::JobKey;
 use crate::store::LocalStore;
@@ -28,10 +29,13 @@ fn soon() -> Instant {
 
 /// Lets `visitors` come to the door of rank 1 of 3, while rank 2 is awaited.
 fn at_the_door(guard: &Guard, visitors: impl FnOnce(SocketAddr, &Places)) {
-    let door = Door::open(None, false).expect("a free port");
+    at_this_door(&Door::open(None, false).expect("a free port"), guard, visitors);
+}
+
+fn at_this_door(door: &Door, guard: &Guard, visitors: impl FnOnce(SocketAddr, &Places)) {
     let places = Places::new(hello(1, 0), 3).expect("an eventfd");
     thread::scope(|scope| {
-        let (door, places) = (&door, &places);
+        let places = &places;
         scope.spawn(move || welcome(scope, door, places, guard, soon()));
         visitors((door.addresses[0], door.port).into(), places);
         places.fail();
@@ -90,6 +94,35 @@ fn only_who_has_the_key_is_let_in() {
         assert_eq!(places.absent(), [0, 2]);
         let lines = reach(&[at], hello(2, 1), &ours, soon()).expect("a member");
         assert!(lines.iter().all(|(_, line)| line.tunnel.is_sealed()));
+    });
+}
+
+#[test]
+fn silent_strangers_make_room_and_are_waited_for_by_nobody() {
+    for guard in [guard(None), guard(Some("07"))] {
+        let began = Instant::now();
+        at_the_door(&guard, |at, places| {
+            let strangers: Vec<_> =
+                (0..guests::MOST + 50).map(|_| TcpStream::connect(at).expect("it listens")).collect();
+            reach(&[at], hello(2, 1), &guard, soon()).expect("a member");
+            places.fail();
+            assert!(strangers.into_iter().all(is_sent_away));
+        });
+        assert!(began.elapsed() < GREETING, "{:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn a_rank_that_gave_one_address_up_is_let_in_at_another() {
+    let door = Door::open(None, false).expect("a free port");
+    let at: SocketAddr = (door.addresses[0], door.port).into();
+    // It was too long until somebody opened.
+    let mut given_up = TcpStream::connect(at).expect("it listens");
+    given_up.write_all(&Hello { traffic: Traffic::ALL[0], ..hello(2, 1) }.encode()).expect("there is room");
+    drop(given_up);
+    at_this_door(&door, &guard(None), |at, places| {
+        let lines = reach(&[at], hello(2, 1), &guard(None), soon()).expect("a member");
+        assert_eq!((lines.len(), places.lost()), (3, None));
     });
 }
 

@@ -6,9 +6,9 @@ use std::time::Instant;
 use phalanx_core::store::Limits;
 
 use super::counts::Rejection;
-use super::journal::Journal;
 use super::line::Line;
 use super::socket::Peer;
+use crate::journal::Journal;
 
 /// Sums over all connections.
 #[derive(Debug)]

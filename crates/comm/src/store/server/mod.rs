@@ -18,7 +18,6 @@ mod gate;
 mod greeting;
 mod handle;
 mod inbox;
-mod journal;
 mod ledger;
 mod line;
 mod listener;

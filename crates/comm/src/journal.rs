@@ -1,22 +1,22 @@
-//! How often the server may complain: a flood of bad visitors must not become a flood of lines.
+//! How often whoever listens may complain: a flood of bad visitors must not become a flood of lines.
 
 use std::time::{Duration, Instant};
 
 /// Lets a few lines a second through and counts the others.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(crate) struct Journal {
     since: Instant,
     written: u32,
     withheld: u64,
 }
 
 impl Journal {
-    pub(super) fn new(now: Instant) -> Journal {
+    pub(crate) fn new(now: Instant) -> Journal {
         Journal { since: now, written: 0, withheld: 0 }
     }
 
     /// Whether a line may be written now; if not it counts as withheld.
-    pub(super) fn admits(&mut self, now: Instant) -> bool {
+    pub(crate) fn admits(&mut self, now: Instant) -> bool {
         if now.duration_since(self.since) >= SECOND && self.withheld == 0 {
             (self.since, self.written) = (now, 0);
         }
@@ -27,17 +27,22 @@ impl Journal {
     }
 
     /// When a summary will be due, if lines were withheld.
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(crate) fn due(&self) -> Option<Instant> {
         (self.withheld > 0).then(|| self.since + SECOND)
     }
 
     /// How many lines were withheld, once it is time to say so.
-    pub(super) fn summary(&mut self, now: Instant) -> Option<u64> {
+    pub(crate) fn summary(&mut self, now: Instant) -> Option<u64> {
         if self.due().is_none_or(|due| now < due) {
             return None;
         }
         (self.since, self.written) = (now, 0);
         Some(std::mem::take(&mut self.withheld))
+    }
+
+    /// How many lines were withheld of which no summary told yet.
+    pub(crate) fn withheld(&self) -> Option<u64> {
+        Some(self.withheld).filter(|withheld| *withheld > 0)
     }
 }
 
