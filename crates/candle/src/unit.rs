@@ -50,7 +50,8 @@ impl Unit {
         self
     }
 
-    /// Adds parameters that are trained, as a `VarMap` lists them.
+    /// Adds parameters that are trained, in this order, which is to be the same on all ranks. A `VarMap` of candle's has another order in
+    /// every process: collect its variables into a `BTreeMap` first.
     pub fn parameters<N: Into<String>>(self, vars: impl IntoIterator<Item = (N, Var)>) -> Unit {
         vars.into_iter().fold(self, |unit, (name, var)| unit.parameter(name, &var))
     }

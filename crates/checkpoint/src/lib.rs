@@ -12,6 +12,23 @@
 //!
 //! All ranks see one directory. A checkpoint is [loaded](Checkpoint) by any number of ranks, each of which reads only the files that hold
 //! elements of its own; and [from and to](Checkpoint::write_whole) one plain safetensors file.
+//!
+//! ```
+//! use phalanx_checkpoint::{Checkpoint, Piece, Progress, Saver};
+//!
+//! # fn main() -> phalanx_checkpoint::Result<()> {
+//! # let directory = std::env::temp_dir().join(format!("phalanx-checkpoint-{}", std::process::id()));
+//! // This rank has two elements of the tensor, from the first on. Several ranks save with `.group(...)`, one of their saver's own.
+//! let mut saver = Saver::new(&directory);
+//! saver.save(200, vec![Piece::floats("weight", &[1, 2], 0, &[1.0, 2.0])], Progress::new())?;
+//! saver.finish()?;
+//!
+//! let mut checkpoint = Checkpoint::latest(&directory)?.expect("one was saved");
+//! assert_eq!(checkpoint.floats("weight", &[1, 2], 0..2)?, [1.0, 2.0]);
+//! # let _ = std::fs::remove_dir_all(&directory);
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod checkpoint;

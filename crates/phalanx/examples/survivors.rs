@@ -1,6 +1,6 @@
 //! A rank dies, and the others go on without it, in the same processes.
 //!
-//! It starts its own ranks: `cargo run --example survivors`.
+//! It starts its own ranks: `cargo run -p phalanx --example survivors`.
 #![allow(clippy::print_stdout)]
 
 use std::env;
