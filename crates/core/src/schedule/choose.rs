@@ -273,9 +273,10 @@ fn shared_len(op: &Op, size: usize) -> usize {
     }
 }
 
-/// An integer average is the truncated quotient of the widened sum, which no pairwise fold can carry.
+/// An integer average is the truncated quotient of the widened sum, which no pairwise fold can carry; and the sum of 16-bit floats
+/// whose average is one may be too large for their 5 bits of exponent.
 pub(crate) fn needs_all_inputs(op: &Op, dtype: DType) -> bool {
-    op.reduce() == Some(ReduceOp::Avg) && dtype.class() == Class::Integer
+    op.reduce() == Some(ReduceOp::Avg) && (dtype.class() == Class::Integer || dtype == DType::F16)
 }
 
 /// 16-bit floats lose bits at every pairwise fold; joined at once they round once, for no byte more.

@@ -49,7 +49,7 @@ fn the_rules_are_those_of_the_page() {
     let windows = Ground { slot_byte_len: 1 << 20, ..Ground::default() };
     let links = Ground::default();
     let (one, hosts) = (vec![0; 4], vec![0, 0, 1, 1]);
-    let cases: [(Op, DType, &[u32], &Ground, Algorithm); 14] = [
+    let cases: [(Op, DType, &[u32], &Ground, Algorithm); 15] = [
         (all_reduce(small, sum), DType::F32, &one, &windows, Algorithm::AtOnce),
         (all_reduce(large, sum), DType::F32, &one, &windows, Algorithm::Direct),
         (all_reduce(large, sum), DType::F32, &one[..2], &windows, Algorithm::AtOnce),
@@ -60,6 +60,7 @@ fn the_rules_are_those_of_the_page() {
         (all_reduce(large, sum), DType::BF16, &hosts, &links, Algorithm::TwoLevel),
         (all_reduce(large, sum), DType::F32, &[0, 1, 2], &links, Algorithm::Ring),
         (all_reduce(small, ReduceOp::Avg), DType::I64, &hosts, &links, Algorithm::Exchange),
+        (all_reduce(small, ReduceOp::Avg), DType::F16, &hosts, &links, Algorithm::Exchange),
         (gather(small), DType::U8, &one, &links, Algorithm::Tree),
         (gather(large), DType::U8, &one, &links, Algorithm::Exchange),
         (Op::Broadcast { count: large, root: 1 }, DType::U8, &one, &links, Algorithm::Ring),

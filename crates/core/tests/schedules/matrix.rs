@@ -41,7 +41,7 @@ fn as_many_pairs_are_defined_as_the_rules_say() {
 }
 
 #[test]
-fn whoever_folds_pair_by_pair_declines_an_integer_average() {
+fn whoever_folds_pair_by_pair_declines_an_average_whose_sum_does_not_fit() {
     let reduce = ReduceOp::Avg;
     let ops = [
         Op::AllReduce { count: 4, reduce },
@@ -50,7 +50,9 @@ fn whoever_folds_pair_by_pair_declines_an_integer_average() {
     ];
     for (op, algorithm) in ops.iter().flat_map(|op| Algorithm::ALL.map(|algorithm| (op, algorithm))) {
         let holds_all = matches!(algorithm, Algorithm::Exchange | Algorithm::Direct | Algorithm::AtOnce);
-        assert_eq!(algorithm.plays(op, DType::I32), holds_all && algorithm.plays(op, DType::F32));
+        for dtype in [DType::I32, DType::F16] {
+            assert_eq!(algorithm.plays(op, dtype), holds_all && algorithm.plays(op, DType::F32));
+        }
     }
 }
 
