@@ -162,12 +162,17 @@ impl Lasting {
 
 impl Backend for Lasting {
     fn number(&self, op: OpKind, timeout: Duration) -> Result<Number> {
+        let mut waited = Duration::ZERO;
         loop {
             let host = self.current();
             match host.number(op) {
-                Ok(number) => return Ok(number),
+                Ok(number) => return Ok(Number { waited, ..number }),
                 Err(Quarrel { error, has_told: false }) => return Err(error),
-                Err(Quarrel { error, has_told: true }) => self.come_together(&host, error, op, timeout)?,
+                Err(Quarrel { error, has_told: true }) => {
+                    let began = Instant::now();
+                    self.come_together(&host, error, op, timeout.saturating_sub(waited))?;
+                    waited += began.elapsed();
+                }
             }
         }
     }

@@ -73,6 +73,8 @@ pub struct Number {
     pub round: u32,
     /// Collectives count alike on every rank, messages on each rank for themselves.
     pub sequence: u32,
+    /// How long the ranks took to come together before, which is of the call's time.
+    pub waited: Duration,
 }
 
 /// Gives out the numbers of one round.
@@ -97,7 +99,7 @@ impl Numbers {
     /// The next number.
     pub fn next(&self, op: OpKind) -> Number {
         let counter = if op.is_message() { &self.messages } else { &self.collectives };
-        Number { round: self.round, sequence: counter.fetch_add(1, Ordering::Relaxed) }
+        Number { round: self.round, sequence: counter.fetch_add(1, Ordering::Relaxed), waited: Duration::ZERO }
     }
 
     /// The number that the next collective would have.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Group;
+use crate::{Error, Result};
 
 impl Group {
     /// The same group through a handle whose calls may take this long, instead of what
@@ -18,6 +19,22 @@ impl Group {
     #[must_use]
     pub fn within(&self, timeout: Duration) -> Group {
         Group { timeout, ..self.clone() }
+    }
+
+    /// The same group for one part of a call that began at this moment of the backend's clock: the parts have the call's time together.
+    pub(super) fn since(&self, began: Duration) -> Group {
+        let passed = self.shared.backend.now().saturating_sub(began);
+        self.within(self.timeout.saturating_sub(passed))
+    }
+
+    /// The same error; where a part of a call took too long, it tells how long the whole call may take.
+    pub(super) fn of_all_parts<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|mut error| {
+            if let Error::Timeout(timeout) = &mut error {
+                timeout.after = self.timeout;
+            }
+            error
+        })
     }
 
     /// How long a call of this handle may take before it ends in [`Error::Timeout`](crate::Error::Timeout).

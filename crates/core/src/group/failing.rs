@@ -38,8 +38,9 @@ impl Group {
         }
     }
 
+    /// Tells the alarms of a failure.
     #[cold]
-    fn sound(&self, error: &Error) {
+    pub(super) fn sound(&self, error: &Error) {
         for alarm in self.shared.options.alarms.iter().filter(|_| !matches!(error, Error::Usage(_))) {
             // A panic must not take the place of the error.
             let _ = catch_unwind(AssertUnwindSafe(|| alarm.failed(self, error)));

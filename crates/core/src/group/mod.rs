@@ -345,10 +345,11 @@ impl Group {
     ) -> Result<Call> {
         let (shared, timeout) = (&self.shared, self.timeout);
         shared.backend.accepts(&op, dtype, factor)?;
-        let Number { round, sequence } = self.told(shared.backend.number(op.kind(), timeout))?;
+        let number = self.told(shared.backend.number(op.kind(), timeout))?;
         if shared.options.is_bare {
-            return Ok(self.bare_call(op, dtype, (factor, in_place), Number { round, sequence }, site));
+            return Ok(self.bare_call(op, dtype, (factor, in_place), number, site));
         }
+        let Number { round, sequence, waited } = number;
         let fingerprint = Fingerprint::of(&op, dtype, self.size(), shared.options.epoch, sequence);
         let fingerprint = if shared.options.compare_sites { fingerprint.at(site) } else { fingerprint };
         let (seat, flight) = ((self.rank(), self.size()), Flight::new(&shared.recorder));
@@ -361,7 +362,7 @@ impl Group {
             round,
             fingerprint,
             seat,
-            timeout,
+            timeout: timeout.saturating_sub(waited),
             site,
             flight,
             watch: None,
@@ -381,7 +382,7 @@ impl Group {
         op: Op,
         dtype: DType,
         (factor, in_place): (Option<Factor>, bool),
-        Number { round, sequence }: Number,
+        Number { round, sequence, .. }: Number,
         site: &'static Location<'static>,
     ) -> Call {
         let fingerprint = Fingerprint::of(&Op::Barrier, DType::U8, self.size(), self.shared.options.epoch, sequence);

@@ -74,6 +74,7 @@ impl Group {
         let error =
             Error::Timeout(Box::new(Timeout { op: OpKind::Barrier, sequence, after, stuck, chain: Chain::Direct }));
         self.shared.backend.abort(error.clone());
+        self.sound(&error);
         error
     }
 
@@ -87,8 +88,9 @@ impl Group {
 
     /// Begins a message without content, whose own timeout only comes when nobody waits for it any more.
     fn post_word(&self, op: Op, site: &'static Location<'static>) -> Result<Work<()>> {
-        let (kind, patience) = (op.kind(), self.timeout().saturating_mul(4));
-        let call = self.within(patience).number(op, DType::U8, None, false, site)?;
+        let kind = op.kind();
+        let mut call = self.number(op, DType::U8, None, false, site)?;
+        call.timeout = self.timeout().saturating_mul(4);
         let buffers = Buffers { input: Some(Buffer::default()), output: Buffer::default() };
         Ok(Work::new(kind, self.submit(call, buffers), |_: Finished| ()))
     }

@@ -39,7 +39,7 @@ impl Group {
 
     fn blobs(&self, kind: OpKind, root: usize, site: &'static Location<'static>) -> Result<Exchange<'_>> {
         check_root(self, kind, root)?;
-        Ok(Exchange { group: self, kind, root, type_name: BLOB, site })
+        Ok(Exchange { group: self, kind, root, type_name: BLOB, site, began: self.shared.backend.now() })
     }
 }
 

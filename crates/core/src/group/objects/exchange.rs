@@ -2,6 +2,7 @@
 //! they do not, every rank gets an error and nothing has moved.
 
 use std::panic::Location;
+use std::time::Duration;
 
 use super::header::{Given, Header};
 use crate::group::{Group, check};
@@ -28,6 +29,8 @@ pub(super) struct Exchange<'a> {
     pub(super) root: usize,
     pub(super) type_name: &'a str,
     pub(super) site: &'static Location<'static>,
+    /// When it began, by the backend's clock: what it is made of has one call's time.
+    pub(super) began: Duration,
 }
 
 impl Exchange<'_> {
@@ -93,14 +96,15 @@ impl Exchange<'_> {
         match gift {
             // Its own reason tells this rank more than what the peers are told.
             Gift::Refused(why) => Err(why.clone()),
-            _ => verdict.of_all(&heads),
+            _ => self.group.told(verdict.of_all(&heads)),
         }
     }
 
     /// Runs an operation over bytes and returns its number.
     fn run(self, op: Op, input: Option<&[u8]>, output: &mut [u8]) -> Result<u32> {
-        let call = self.group.call(op, DType::U8, None, input, output, self.site)?;
-        self.group.play(&call, input, output)?;
+        let part = self.group.since(self.began);
+        let call = part.call(op, DType::U8, None, input, output, self.site)?;
+        self.group.of_all_parts(part.play(&call, input, output))?;
         Ok(call.sequence)
     }
 }

@@ -11,6 +11,7 @@ use super::exchange::{Verdict, zeroed};
 use super::header::{Given, Header};
 use super::{read, written};
 use crate::group::Group;
+use crate::player::Data;
 use crate::{DType, Error, Op, OpKind, Result, Scope};
 
 impl Group {
@@ -61,9 +62,11 @@ impl Group {
             return Err(Error::usage(OpKind::Send, "value", format!("{} bytes long", bytes.len()), expected));
         }
         let head = Header::new(OpKind::Send, 0, Given::Bytes(bytes.len() as u64), largest, type_name).encode();
+        let began = self.shared.backend.now();
         for part in [&head, bytes] {
-            let call = self.call(Op::Send { count: part.len(), to, tag }, DType::U8, None, Some(part), &[], site)?;
-            self.play(&call, Some(part), &mut [])?;
+            let group = self.since(began);
+            let call = group.call(Op::Send { count: part.len(), to, tag }, DType::U8, None, Some(part), &[], site)?;
+            self.of_all_parts(group.play(&call, Some(part), &mut []))?;
         }
         Ok(())
     }
@@ -75,19 +78,20 @@ impl Group {
         tag: u32,
         site: &'static Location<'static>,
     ) -> Result<(Vec<u8>, usize)> {
-        let mut head = [0; Header::BYTE_LEN];
+        let (mut head, began) = ([0; Header::BYTE_LEN], self.shared.backend.now());
         let (sequence, from) = self.recv_part(&mut head, from, tag, site)?;
         let largest = self.shared.options.largest_object;
         let own = Header::new(OpKind::Send, 0, Given::Nothing, largest, type_name);
         let verdict = Verdict { kind: OpKind::Recv, sequence, rank: self.rank(), own: &own };
-        let theirs = verdict.decoded(from, &head)?;
+        let theirs = self.told(verdict.decoded(from, &head))?;
         let room =
             verdict.compare(from, &theirs).and_then(|()| verdict.byte_len(from, &theirs, own.largest)).and_then(zeroed);
-        let mut bytes = match room {
+        let rest = self.since(began);
+        let mut bytes = match self.told(room) {
             Ok(room) => room,
-            Err(error) => return Err(self.drop_part(from, tag, site).err().unwrap_or(error)),
+            Err(error) => return Err(self.of_all_parts(rest.drop_part(from, tag, site)).err().unwrap_or(error)),
         };
-        self.recv_part(&mut bytes, Some(from), tag, site)?;
+        self.of_all_parts(rest.recv_part(&mut bytes, Some(from), tag, site))?;
         Ok((bytes, from))
     }
 
@@ -107,10 +111,11 @@ impl Group {
     }
 
     /// Lets the bytes of an object go by that cannot be taken: they are the next message under the tag, and one that does
-    /// not fit its room is dropped.
+    /// not fit its room is dropped. That it does not fit is no failure of the group's, and alarms are not told of it.
     fn drop_part(&self, from: usize, tag: u32, site: &'static Location<'static>) -> Result<()> {
-        match self.recv_part(&mut [], Some(from), tag, site) {
-            Err(error) if error.scope() != Scope::Call => Err(error),
+        let call = self.call(Op::Recv { count: 0, from: Some(from), tag }, DType::U8, None, Some(&[]), &[], site)?;
+        match self.shared.backend.run(&call, &mut Data { input: &[], output: &mut [] }) {
+            Err(error) if error.scope() != Scope::Call => self.told(Err(error)),
             _ => Ok(()),
         }
     }

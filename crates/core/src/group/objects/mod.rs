@@ -66,7 +66,7 @@ impl Group {
 
     fn objects<T>(&self, kind: OpKind, root: usize, site: &'static Location<'static>) -> Result<Exchange<'_>> {
         check_root(self, kind, root)?;
-        Ok(Exchange { group: self, kind, root, type_name: type_name::<T>(), site })
+        Ok(Exchange { group: self, kind, root, type_name: type_name::<T>(), site, began: self.shared.backend.now() })
     }
 }
 
