@@ -44,7 +44,7 @@ pub struct Record {
     pub even: bool,
     /// Where in the program it was called.
     pub site: &'static Location<'static>,
-    /// When it was called.
+    /// When it was called; of a small one that did not have to wait for its turn or for others, when it ended.
     pub created: Duration,
     /// How long it may take, from then on.
     pub timeout: Duration,
@@ -91,7 +91,7 @@ impl Recorder {
     pub fn new(capacity: usize) -> Recorder {
         Recorder {
             ring: Mutex::new(Ring {
-                records: Vec::with_capacity(capacity),
+                records: Vec::with_capacity(capacity.min(AT_FIRST)),
                 capacity,
                 created: 0,
                 totals: Totals::default(),
@@ -259,6 +259,9 @@ impl Ring {
         (number % self.capacity.max(1) as u64) as usize
     }
 }
+
+/// For how many operations there is room from the start; for more it is made as they come.
+const AT_FIRST: usize = 1 << 14;
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@ use phalanx_mem::Buffer;
 
 use super::{Group, bytes, bytes_mut};
 use crate::call::Reduction;
+use crate::reduce::Factor;
 use crate::{Counts, DType, Element, Error, Op, OpKind, Result};
 
 /// Operations that are to travel as one. They must be of one kind, element type and reduction, and every rank must add those
@@ -160,7 +161,7 @@ impl<'a> Coalesced<'a> {
 
     fn add(&mut self, alike: Alike, input: Option<&'a [u8]>, output: &'a mut [u8]) {
         let first = *self.alike.get_or_insert(alike);
-        if first != alike {
+        if !first.is_like(&alike) {
             let expected = format!("must be as the first of its exchange, {first}");
             self.refuse(Error::usage(alike.kind, "operation", alike, expected));
         }
@@ -182,6 +183,15 @@ impl<'a> Coalesced<'a> {
 }
 
 impl Alike {
+    /// Whether it is the same in all, to the bits of its factor: one that is no number is like itself.
+    fn is_like(&self, other: &Alike) -> bool {
+        let of = |alike: &Alike| {
+            let reduction = alike.reduction.map(|reduction| (reduction.op, reduction.factor.map(Factor::bits)));
+            (alike.kind, alike.dtype, reduction, alike.root)
+        };
+        of(self) == of(other)
+    }
+
     /// The one operation, whose output is this long.
     fn op(self, size: usize, byte_len: usize) -> Op {
         let (count, root) = (byte_len / self.dtype.byte_len(), self.root);

@@ -11,7 +11,7 @@ use super::*;
 use crate::backend::{Finished, Numbers};
 use crate::{Bool, Counts, OpKind, ReduceOp, Reduction, Scope};
 
-/// A backend that writes down what reaches it and ends everything well.
+/// A backend that writes down what reaches it and ends everything well. Each takes a second of its clock.
 #[derive(Default)]
 struct Fake {
     numbers: Numbers,
@@ -50,7 +50,7 @@ impl Backend for Fake {
     fn abort(&self, _: Error) {}
 
     fn now(&self) -> Duration {
-        Duration::ZERO
+        Duration::from_secs(self.reached.lock().unwrap().len() as u64)
     }
 }
 
@@ -380,6 +380,33 @@ fn a_handle_has_its_own_bound_and_the_group_its_one_count() {
     let reached = fake.reached.lock().unwrap().iter().map(|call| (call.sequence, call.timeout)).collect::<Vec<_>>();
     assert_eq!(reached, [(0, soon.timeout()), (1, group.timeout()), (2, Duration::ZERO)]);
     assert_eq!(group.recorder().records().len(), 3);
+}
+
+#[test]
+fn the_parts_of_a_call_have_its_time_together() {
+    let (group, fake) = group(0, 2);
+    group.within(Duration::from_secs(5)).send_bytes(b"what comes, and the bytes", 1, 0).unwrap();
+    let timeouts: Vec<u64> = fake.reached.lock().unwrap().iter().map(|call| call.timeout.as_secs()).collect();
+    assert_eq!(timeouts, [5, 4]);
+}
+
+#[test]
+fn a_factor_that_is_no_number_is_like_itself_and_no_other() {
+    let (group, _) = group(0, 2);
+    let exchange = |factors: [f64; 2]| {
+        let mut data = [[1_f32; 2]; 2];
+        group.coalesce(|all| {
+            data.iter_mut().zip(factors).for_each(|(data, factor)| all.all_reduce(data, Reduction::scaled(factor)));
+        })
+    };
+    exchange([f64::NAN; 2]).unwrap();
+    assert!(exchange([f64::NAN, 1.0]).is_err());
+}
+
+#[test]
+fn a_memory_for_more_operations_than_there_is_room_for_is_made_as_they_come() {
+    let recorder = Recorder::new(usize::MAX);
+    assert!(recorder.records().is_empty());
 }
 
 #[test]

@@ -24,7 +24,8 @@ pub struct Total {
     pub output_bytes: u64,
     /// Nanoseconds that those that have ended waited for their turn on this rank.
     pub queued_ns: u64,
-    /// Nanoseconds from their turn to their end: waiting for other ranks, moving bytes and joining them.
+    /// Nanoseconds from their turn to their end: waiting for other ranks, moving bytes and joining them. Small ones that need not wait count as
+    /// none: nobody looks at the clock before they are over.
     pub busy_ns: u64,
     failed: [u64; ErrorKind::ALL.len()],
     durations: [u64; Total::BUCKETS],

@@ -21,6 +21,16 @@ pub enum Factor {
     Complex(Complex<f64>),
 }
 
+impl Factor {
+    /// Its bits, by which it is told apart also where it is no number.
+    pub(crate) fn bits(self) -> [Option<u64>; 2] {
+        match self {
+            Factor::Real(factor) => [Some(factor.to_bits()), None],
+            Factor::Complex(factor) => [Some(factor.re.to_bits()), Some(factor.im.to_bits())],
+        }
+    }
+}
+
 impl From<f64> for Factor {
     fn from(factor: f64) -> Factor {
         Factor::Real(factor)
