@@ -112,7 +112,8 @@ mod tests {
         assert_eq!(theirs.iter().map(|word| word.load(Ordering::Acquire)).collect::<Vec<_>>(), [0, 0, 9]);
         let mut bytes = [0];
         assert!(matches!(first.copy_out(139, &mut bytes), Err(SegmentError::InUse { .. })));
-        assert!(first.copy_out(140, &mut bytes).is_ok());
+        assert!(matches!(first.copy_out(140, &mut bytes), Err(SegmentError::InUse { .. })), "the word of the last");
+        assert!(first.copy_out(144, &mut bytes).is_ok());
     }
 
     #[test]

@@ -48,8 +48,12 @@ impl Claims {
         self.by_start.get(&start).is_some_and(|claimed| claimed.purpose == Purpose::Word)
     }
 
-    /// Takes a role in a part of the segment; false when that role or an overlapping part is taken.
+    /// Takes a role in a part of the segment; false when that role or an overlapping part is taken, or there is no byte in it: what
+    /// overlaps is found by parts whose ends rise.
     pub(crate) fn take(&mut self, range: Range<usize>, purpose: Purpose, role: usize) -> bool {
+        if range.is_empty() {
+            return false;
+        }
         if let Some(claimed) = self.by_start.get_mut(&range.start) {
             return claimed.end == range.end && claimed.purpose == purpose && claimed.roles.insert(role);
         }
@@ -93,6 +97,14 @@ mod tests {
         assert!(claims.take(128..256, RING, 1));
         claims.release(128, 0);
         assert!(claims.take(128..256, RING, 0));
+    }
+
+    #[test]
+    fn a_part_without_a_byte_is_refused_and_hides_none_that_it_lies_in() {
+        let mut claims = Claims::default();
+        assert!(claims.take(0..1024, RING, 0));
+        assert!(!claims.take(256..256, Purpose::Cells { count: 0, bits: 32 }, 0));
+        assert!(!claims.take(384..512, RING, 0) && !claims.allow_copy(300..301));
     }
 
     #[test]

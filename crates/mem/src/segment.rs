@@ -158,7 +158,8 @@ impl Segment {
     fn copy(&self, offset: usize, byte_len: usize, copy: impl FnOnce(&[AtomicU64], usize)) -> Result<(), SegmentError> {
         let range = self.range(offset, byte_len)?;
         let claims = self.claims.read().unwrap_or_else(PoisonError::into_inner);
-        if !claims.allow_copy(range.clone()) {
+        // What is copied is touched by whole words.
+        if !claims.allow_copy(range.start / WORD * WORD..range.end.next_multiple_of(WORD)) {
             return Err(SegmentError::InUse { offset, byte_len });
         }
         copy(self.words(range), offset % WORD);

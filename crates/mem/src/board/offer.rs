@@ -67,7 +67,7 @@ impl Seat {
         let (byte_len, next) = (part.len(), self.phase + 1);
         if self.gauge.distance(byte_len) == Distance::Far
             || self.reference(&[part], lease).is_some()
-            || self.has_room(head.len() + byte_len) != Ok(true)
+            || self.has_room(span(head, byte_len)) != Ok(true)
         {
             return false;
         }
@@ -102,7 +102,7 @@ impl Seat {
     pub(super) fn publish(&mut self, head: &[u8], parts: &[&[u8]], kind: u64) -> Result<bool, BoardError> {
         let rest = length_of(parts);
         let byte_len = head.len().saturating_add(rest);
-        if !self.has_room(byte_len)? {
+        if !self.has_room(span(head, rest))? {
             return Ok(false);
         }
         let next = self.phase + 1;
@@ -211,6 +211,11 @@ impl Seat {
         }
         Ok(true)
     }
+}
+
+/// The bytes that an offer takes of its slot: what follows a head begins behind the longest.
+fn span(head: &[u8], rest: usize) -> usize {
+    if rest == 0 { head.len() } else { head.len().max(HEAD).saturating_add(rest) }
 }
 
 fn length_of(parts: &[&[u8]]) -> usize {
