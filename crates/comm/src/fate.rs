@@ -41,6 +41,8 @@ pub(crate) struct Fate {
 pub(crate) enum Return {
     /// It is there again; its next collective would have this number.
     Back(u32),
+    /// It has heard that all are there again, and turns back no more: when all have said so, all go on.
+    Going(u32),
     /// It has left the group.
     Gone,
     /// It has given the group up, and comes back no more.
@@ -51,6 +53,7 @@ impl Return {
     fn word(self) -> u64 {
         match self {
             Return::Back(upcoming) => u64::from(upcoming) + 1,
+            Return::Going(upcoming) => GOING | (u64::from(upcoming) + 1),
             Return::Gone => u64::MAX,
             Return::Abandoned => ABANDONED,
         }
@@ -60,7 +63,24 @@ impl Return {
         match word {
             0 => None,
             ABANDONED => Some(Return::Abandoned),
-            word => Some(u32::try_from(word - 1).map_or(Return::Gone, Return::Back)),
+            word => {
+                let upcoming = |said: fn(u32) -> Return, number: u64| u32::try_from(number).map_or(Return::Gone, said);
+                Some(match (word & !GOING).checked_sub(1) {
+                    Some(number) if word & GOING == 0 => upcoming(Return::Back, number),
+                    Some(number) => upcoming(Return::Going, number),
+                    None => Return::Gone,
+                })
+            }
+        }
+    }
+
+    /// Whether this is told of a rank of which that is known. The first that is known stays, but one that is back goes on, or gives the
+    /// group up.
+    fn follows(self, known: Option<Return>) -> bool {
+        match known {
+            None => true,
+            Some(Return::Back(_)) => matches!(self, Return::Going(_) | Return::Abandoned),
+            Some(Return::Going(_) | Return::Gone | Return::Abandoned) => false,
         }
     }
 }
@@ -267,7 +287,13 @@ impl Fate {
         self.say_return(rank, Return::Back(upcoming));
     }
 
-    /// Says that a rank has given the group up, which may have failed before: nobody needs to wait until it comes back.
+    /// Says that a rank goes on with the others, unless it has given the group up meanwhile.
+    pub(crate) fn go_on(&self, rank: usize, upcoming: u32) {
+        self.say_return(rank, Return::Going(upcoming));
+    }
+
+    /// Says that a rank has given the group up, which may have failed before: nobody needs to wait until it comes back. One that goes on
+    /// with the others does so all the same.
     pub(crate) fn abandon(&self, rank: usize) {
         self.say_return(rank, Return::Abandoned);
     }
@@ -278,12 +304,10 @@ impl Fate {
         self.herald.iter().for_each(|herald| herald.ring());
     }
 
-    /// Writes down what a rank is known to do after a failure. The first that is known stays, unless the rank comes back and
-    /// then gives the group up.
+    /// Writes down what a rank is known to do after a failure.
     pub(crate) fn note_return(&self, rank: usize, said: Return) {
         let Some(word) = self.returns().get(rank) else { return };
-        let stays = |known| known != 0 && (said != Return::Abandoned || known == Return::Gone.word());
-        let note = |known| (!stays(known)).then(|| said.word());
+        let note = |known| said.follows(Return::of(known)).then(|| said.word());
         let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, note);
         self.tell();
     }
@@ -348,6 +372,7 @@ fn joined(failure: Error, other: &Error) -> Error {
 /// The winner has a line of its own, because everybody looks at it all the time.
 const LINE_WORDS: usize = LINE / size_of::<u64>();
 const ABANDONED: u64 = u64::MAX - 1;
+const GOING: u64 = 1 << 40;
 /// How long a rank waits for others to say which failure was the first.
 const AGREEMENT: Duration = Duration::from_millis(160);
 /// How long it waits for the thread that would ask them, on a machine that does much else.
@@ -392,6 +417,29 @@ mod tests {
             liar.cells[0].store(speaker, Ordering::Release);
             assert_eq!(liar.check(), Err(Error::aborted(UNREADABLE)));
         }
+    }
+
+    #[test]
+    fn who_is_back_gives_up_or_goes_on_and_stays_with_that() {
+        let all = [
+            Return::Back(0),
+            Return::Back(u32::MAX),
+            Return::Going(0),
+            Return::Going(u32::MAX),
+            Return::Gone,
+            Return::Abandoned,
+        ];
+        assert!(all.iter().all(|said| Return::of(said.word()) == Some(*said)));
+        assert_eq!(Return::of(GOING), Some(Return::Gone));
+        let fate = fate(2);
+        let said = || fate.returned().collect::<Vec<_>>();
+        (0..2).for_each(|rank| fate.come_back(rank, 7));
+        fate.abandon(0);
+        fate.go_on(0, 8);
+        fate.go_on(1, 8);
+        fate.abandon(1);
+        fate.note_return(1, Return::Gone);
+        assert_eq!(said(), [Some(Return::Abandoned), Some(Return::Going(8))]);
     }
 
     #[cfg(target_os = "linux")]

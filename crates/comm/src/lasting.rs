@@ -52,8 +52,6 @@ enum Current<'a> {
 struct Between {
     /// Whether a thread of this rank is about to come together with the others.
     is_busy: bool,
-    /// Whether all have come back, and connect.
-    is_rejoining: bool,
     /// What the ranks disagreed about last.
     quarrel: Option<Error>,
     /// Why they do not come together again.
@@ -105,7 +103,7 @@ impl Lasting {
         drop(between);
         let next = self.next_round(host, deadline, late);
         let mut between = self.between();
-        (between.is_busy, between.is_rejoining) = (false, false);
+        between.is_busy = false;
         let end = match next {
             Ok(next) => {
                 *self.later.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&next);
@@ -129,13 +127,7 @@ impl Lasting {
         late: impl FnOnce(Vec<usize>) -> Error,
     ) -> Result<Arc<Host>> {
         let (first, round) = (host.reunite(deadline, late)?, host.round() + 1);
-        let mut between = self.between();
-        if let Some(over) = &between.over {
-            return Err(over.clone());
-        }
-        between.is_rejoining = true;
-        drop(between);
-        // All are in a call: only a fault keeps one away.
+        // All are in a call, and come whatever is aborted now: only a fault keeps one away.
         let soon = Instant::now() + WITHIN;
         let equipment = self.way.rejoin(round, deadline.map_or(soon, |deadline| deadline.min(soon)))?;
         log::info!("rank {} is in round {round}, which begins with operation {first}", self.layout.rank());
@@ -199,10 +191,8 @@ impl Backend for Lasting {
     fn abort(&self, cause: Error) {
         let mut between = self.between();
         between.over.get_or_insert_with(|| cause.clone());
-        // Where all have come back, the next round is aborted as soon as it is there.
-        if !between.is_rejoining {
-            self.current().abort(cause);
-        }
+        // Where all go on to the next round, that is aborted as soon as it is there.
+        self.current().abort(cause);
     }
 
     fn allocate(&self, byte_len: usize) -> Result<Buffer> {

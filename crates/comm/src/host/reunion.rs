@@ -49,8 +49,9 @@ impl Host {
         drop(inner.presence.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Waits until all ranks have come back after a disagreement; returns the first number that none of them has used. `late`
-    /// makes the error of a rank that is waited for too long.
+    /// Waits until all ranks have come back after a disagreement, and all know that; returns the first number that none of them has
+    /// used. A rank that gives up before is told of to all, and nobody goes on; one that does so later goes on with the others, so that
+    /// nobody waits for it. `late` makes the error of a rank that is waited for too long.
     pub(crate) fn reunite(&self, deadline: Option<Instant>, late: impl FnOnce(Vec<usize>) -> Error) -> Result<u32> {
         let inner = &self.inner;
         inner.fate.come_back(inner.rank, inner.numbers.upcoming());
@@ -65,11 +66,17 @@ impl Host {
                 return Err(Error::peer(rank, PeerReason::Left, "its group was dropped"));
             }
             let upcoming = |said: &Option<Return>| match said {
-                Some(Return::Back(upcoming)) => Some(*upcoming),
+                Some(Return::Back(upcoming) | Return::Going(upcoming)) => Some(*upcoming),
                 _ => None,
             };
             if let Some(all) = returned.iter().map(upcoming).collect::<Option<Vec<u32>>>() {
-                return Ok(all.into_iter().max().unwrap_or_default());
+                if returned.iter().all(|said| matches!(said, Some(Return::Going(_)))) {
+                    return Ok(all.into_iter().max().unwrap_or_default());
+                }
+                if matches!(returned[inner.rank], Some(Return::Back(_))) {
+                    inner.fate.go_on(inner.rank, all[inner.rank]);
+                    continue;
+                }
             }
             if let Some(lost) = inner.fate.lost_since() {
                 return Err(lost);

@@ -162,6 +162,7 @@ impl Keeper {
         self.told_return = own;
         match own {
             Some(Return::Back(upcoming)) => self.say_to_all(&Message::Return { upcoming }),
+            Some(Return::Going(upcoming)) => self.say_to_all(&Message::GoOn { upcoming }),
             Some(Return::Abandoned) => self.say_to_all(&Message::Abandon),
             // Whoever leaves says so when it does.
             Some(Return::Gone) | None => {}
@@ -346,6 +347,7 @@ impl Keeper {
             }
             Message::Arrived => peer.has_all = true,
             Message::Return { upcoming } => self.fate.note_return(peer.rank, Return::Back(upcoming)),
+            Message::GoOn { upcoming } => self.fate.note_return(peer.rank, Return::Going(upcoming)),
             Message::Abandon => self.fate.note_return(peer.rank, Return::Abandoned),
             Message::Beacon { port, key } => peer.beacon.aim(port, &key),
         }

@@ -20,6 +20,8 @@ pub(super) enum Message {
     Arrived,
     /// The rank is there again after a failure that the group outlives; its next collective would have this number.
     Return { upcoming: u32 },
+    /// It has heard that all are there again, and goes on with them.
+    GoOn { upcoming: u32 },
     /// The rank has given the group up, which may have failed before.
     Abandon,
     /// Whom the rank says that it waits for.
@@ -44,6 +46,7 @@ impl Message {
             Message::Leave { failed } => (LEAVE, vec![u8::from(*failed)]),
             Message::Arrived => (ARRIVED, vec![]),
             Message::Return { upcoming } => (RETURN, upcoming.to_le_bytes().to_vec()),
+            Message::GoOn { upcoming } => (GO_ON, upcoming.to_le_bytes().to_vec()),
             Message::Abandon => (ABANDON, vec![]),
             Message::Wait(words) => (WAIT, words.iter().flat_map(|word| word.to_le_bytes()).collect()),
             Message::Beacon { port, key } => (BEACON, [&port.to_le_bytes()[..], key].concat()),
@@ -78,6 +81,7 @@ impl Message {
             (LEAVE, [failed @ 0..=1]) => Ok(Message::Leave { failed: *failed == 1 }),
             (ARRIVED, []) => Ok(Message::Arrived),
             (RETURN, &[a, b, c, d]) => Ok(Message::Return { upcoming: u32::from_le_bytes([a, b, c, d]) }),
+            (GO_ON, &[a, b, c, d]) => Ok(Message::GoOn { upcoming: u32::from_le_bytes([a, b, c, d]) }),
             (ABANDON, []) => Ok(Message::Abandon),
             (WAIT, words) => {
                 let (words, _) = words.as_chunks();
@@ -108,7 +112,7 @@ fn is_possible(kind: u8, len: usize) -> bool {
         PROPOSAL | VERDICT => len == verdict::WORDS * size_of::<u64>(),
         LEAVE => len == 1,
         ARRIVED | ABANDON => len == 0,
-        RETURN => len == size_of::<u32>(),
+        RETURN | GO_ON => len == size_of::<u32>(),
         WAIT => len == waits::WORDS * size_of::<u64>(),
         BEACON => len == size_of::<u16>() + size_of::<DatagramKey>(),
         _ => false,
@@ -125,6 +129,7 @@ const BEACON: u8 = 6;
 const RETURN: u8 = 7;
 const WAIT: u8 = 8;
 const ABANDON: u8 = 9;
+const GO_ON: u8 = 10;
 
 #[cfg(test)]
 mod tests {
@@ -144,6 +149,7 @@ mod tests {
             Message::Leave { failed: true },
             Message::Arrived,
             Message::Return { upcoming: 7_000_000 },
+            Message::GoOn { upcoming: 7_000_001 },
             Message::Abandon,
             Message::Wait([1, 2, 3, 4, u64::MAX]),
             Message::Beacon { port: 4100, key: [9; 32] },

@@ -93,7 +93,7 @@ impl Rank {
 
 #[test]
 fn what_a_peer_says_that_makes_no_sense_is_its_fault() {
-    for bytes in [vec![10, 0, 0], vec![1, 255, 255], vec![3, 1, 0, 2], [&[1, 32, 0][..], &[0; 32]].concat()] {
+    for bytes in [vec![11, 0, 0], vec![1, 255, 255], vec![3, 1, 0, 2], [&[1, 32, 0][..], &[0; 32]].concat()] {
         let mut rank = rank();
         rank.control.write_all(&bytes).expect("it listens");
         let Error::Peer(peer) = rank.failure() else { panic!("a peer") };
