@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use phalanx_comm::secure::{Plane, ServerHandshake, ServerStep, Welcome};
 use phalanx_comm::store::{ClientOptions, StoreAddress, TcpStore};
-use phalanx_core::store::wire::torch::{Decoder, Message, encode_cancelled, encode_pong, encode_reply};
+use phalanx_core::store::wire::torch::{Decoder, Message, PROBE, encode_cancelled, encode_pong, encode_reply};
 use phalanx_core::store::{Asked, ClientId, Limits, Request, StoreError, Table};
 
 /// A listening server that hands each connection, with its number, to a script on a thread of its own.
@@ -86,6 +87,23 @@ fn accept<F: Fn(usize, TcpStream) + Send + Sync + 'static>(
 pub(crate) fn greet(stream: &mut TcpStream) -> bool {
     let mut opening = [0; 10];
     stream.read_exact(&mut opening).is_ok() && stream.write_all(&opening[6..]).is_ok()
+}
+
+/// Lets a client in that speaks our frames, as our server does without a key; whether the client was still there.
+pub(crate) fn welcome(stream: &mut TcpStream) -> bool {
+    let mut opening = [0; 10];
+    if stream.read_exact(&mut opening).is_err() || stream.write_all(&(!PROBE).to_le_bytes()).is_err() {
+        return false;
+    }
+    let mut handshake = ServerHandshake::new(None, Plane::Store);
+    let mut byte = [0];
+    while stream.read_exact(&mut byte).is_ok() {
+        if let (_, ServerStep::Claimed(claimant)) = handshake.receive(&byte).expect("a hello") {
+            let (answer, _) = claimant.admit(&Welcome { instance: 1, epoch: 0 }).expect("no key is needed");
+            return stream.write_all(&answer).is_ok();
+        }
+    }
+    false
 }
 
 /// Reads until the client goes.

@@ -6,6 +6,7 @@ use phalanx_core::store::wire::Malformed;
 
 use super::stream::Stream;
 use super::trouble::Trouble;
+use crate::moment::left;
 use crate::secure::Tunnel;
 
 /// A connection to a store.
@@ -97,6 +98,7 @@ impl Connection {
         until: Instant,
         mut decode: impl FnMut(&[u8]) -> Result<Option<(T, usize)>, Malformed>,
     ) -> Result<Option<T>, Trouble> {
+        let mut is_over = false;
         loop {
             // Something may have come while the request was sent.
             self.open()?;
@@ -104,19 +106,23 @@ impl Connection {
                 self.used(len);
                 return Ok(Some(answer));
             }
-            if !self.stream.fill(until)? {
+            // An answer that is there counts, however late it is looked at. One that is still coming does not.
+            if is_over || !self.stream.fill(until)? {
                 return Ok(None);
             }
+            is_over = left(until).is_zero();
         }
     }
 
-    /// An answer that came although sending failed: what the server said before it closed.
+    /// An answer that came although sending failed: what the server said before it closed. Looks for it no longer than
+    /// `until`.
     pub(super) fn last_words<T>(
         &mut self,
+        until: Instant,
         decode: impl FnOnce(&[u8]) -> Result<Option<(T, usize)>, Malformed>,
     ) -> Option<T> {
         // What is readable stays so after the end or a reset, until that itself is read.
-        while let Ok(true) = self.stream.fill(Instant::now()) {}
+        self.stream.drain(until);
         self.open().ok()?;
         decode(&self.inbox).ok().flatten().map(|(answer, _)| answer)
     }

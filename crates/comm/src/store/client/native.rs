@@ -24,7 +24,7 @@ pub(super) fn ask(connection: &mut Connection, request: &Request, times: Times) 
     }
     let change = if request.repeats() { 0 } else { frame.len() };
     if let Err(trouble) = connection.send(&frame, change, times.end) {
-        return Err(refused_meanwhile(connection, &mut answers).unwrap_or(trouble));
+        return Err(refused_meanwhile(connection, &mut answers, times.end).unwrap_or(trouble));
     }
     let until = if request.waits() { times.wait } else { times.end };
     match connection.receive(until, |bytes| answers.decode(bytes))? {
@@ -50,10 +50,13 @@ fn cancel(
     connection.send(&frame, 0, end)?;
     let until = end.min(moment::after(PATIENCE));
     let mut outcome = None;
-    // An answer is kept even if the connection breaks behind it.
+    // An answer is kept even if the connection breaks behind it, or another comes that nobody asked for.
     while let Ok(Some(answer)) = connection.receive(until, |bytes| answers.decode(bytes)) {
         if answer == Answer::Cancelled {
             cancelled(connection, request, outcome.is_some());
+            break;
+        }
+        if outcome.is_some() {
             break;
         }
         outcome = Some(reply(answer));
@@ -77,8 +80,8 @@ fn reply(answer: Answer) -> Result<Reply, Trouble> {
 }
 
 /// Why the server closed the connection before it had the whole request, if it said so.
-fn refused_meanwhile(connection: &mut Connection, answers: &mut Answers) -> Option<Trouble> {
-    match connection.last_words(|bytes| answers.decode(bytes))? {
+fn refused_meanwhile(connection: &mut Connection, answers: &mut Answers, end: Instant) -> Option<Trouble> {
+    match connection.last_words(end, |bytes| answers.decode(bytes))? {
         Answer::Answered(Err(refusal)) => Some(Trouble::Refused(refused_from_wire(refusal))),
         _ => None,
     }

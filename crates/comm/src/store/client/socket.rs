@@ -87,9 +87,11 @@ impl Socket {
         }
     }
 
-    /// Waits until there is something to read, or room to send where `sending`; false when `until` came first.
-    pub(super) fn ready(&self, sending: bool, until: Instant) -> io::Result<bool> {
-        let wanted = if sending { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+    /// Waits until there is something to read where `reading`, or room to send where `sending`; false when `until` came first.
+    pub(super) fn ready(&self, reading: bool, sending: bool, until: Instant) -> io::Result<bool> {
+        let mut wanted = PollFlags::empty();
+        wanted.set(PollFlags::IN, reading);
+        wanted.set(PollFlags::OUT, sending);
         Ok(!self.poll(wanted, until)?.is_empty())
     }
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::socket::{Received, Socket};
 use super::trouble::Trouble;
+use crate::moment::left;
 
 /// A byte stream to a server.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ impl Stream {
         *sent = 0;
         while *sent < bytes.len() {
             match self.socket.send(&bytes[*sent..]).map_err(|error| Trouble::io(&error))? {
+                // A server that goes on sending does not buy more time.
+                0 if left(until).is_zero() => return Err(Trouble::Late),
                 0 => self.make_room(until)?,
                 len => *sent += len,
             }
@@ -30,16 +33,21 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads what comes next; false when nothing came by `until`.
+    /// Reads what comes next, once; false when nothing came by `until`. What has come already is read however late it is.
     pub(super) fn fill(&mut self, until: Instant) -> Result<bool, Trouble> {
         loop {
             match self.read()? {
                 Received::Bytes(_) => return Ok(true),
                 Received::End => return Err(Trouble::end()),
-                Received::Nothing if self.wait(false, until)? => {}
+                Received::Nothing if self.wait(true, false, until)? => {}
                 Received::Nothing => return Ok(false),
             }
         }
+    }
+
+    /// Reads what has come already, as far as it is not too much to keep and `until` has not passed.
+    pub(super) fn drain(&mut self, until: Instant) {
+        while self.has_room() && matches!(self.fill(Instant::now()), Ok(true)) && !left(until).is_zero() {}
     }
 
     /// What came and was not used yet.
@@ -61,10 +69,16 @@ impl Stream {
     }
 
     fn make_room(&mut self, until: Instant) -> Result<(), Trouble> {
-        if !self.wait(true, until)? {
+        let reading = self.has_room();
+        if !self.wait(reading, true, until)? {
             return Err(Trouble::Late);
         }
-        if self.read()? == Received::End { Err(Trouble::end()) } else { Ok(()) }
+        if reading && self.read()? == Received::End { Err(Trouble::end()) } else { Ok(()) }
+    }
+
+    /// Whether what came is still in proportion: no answer is so long that comes before its request is sent.
+    fn has_room(&self) -> bool {
+        self.inbox.len() < AHEAD
     }
 
     fn read(&mut self) -> Result<Received, Trouble> {
@@ -74,12 +88,14 @@ impl Stream {
         self.socket.receive(&mut self.inbox).map_err(|error| Trouble::io(&error))
     }
 
-    fn wait(&self, sending: bool, until: Instant) -> Result<bool, Trouble> {
-        self.socket.ready(sending, until).map_err(|error| Trouble::io(&error))
+    fn wait(&self, reading: bool, sending: bool, until: Instant) -> Result<bool, Trouble> {
+        self.socket.ready(reading, sending, until).map_err(|error| Trouble::io(&error))
     }
 }
 
 /// The least room for a read, in bytes.
 const CHUNK: usize = 4 << 10;
+/// The most that is kept of what comes while a request is sent, in bytes: the rest waits with the system.
+const AHEAD: usize = 1 << 20;
 /// The largest buffer that an idle connection keeps, in bytes.
 const KEPT: usize = 64 << 10;
