@@ -1,9 +1,11 @@
 //! What a server holds is bounded, and what one client does costs the others nothing.
 
 use std::io::{ErrorKind, Write};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use phalanx_comm::store::server::Rejection;
+use phalanx_comm::store::{ServerOptions, StoreAddress};
 use phalanx_core::store::wire::native;
 use phalanx_core::store::wire::torch;
 use phalanx_core::store::{Limits, Refusal, Reply, Request, Value};
@@ -129,4 +131,40 @@ fn unfinished_requests_are_bounded_over_all_clients() {
     other.ask(set("k", "v")).unwrap();
     other.say(&wait("k"));
     assert_eq!(other.answer(), native::Answer::Answered(Ok(Reply::Done)));
+}
+
+/// Each list is a copy. Few clients could fill the server's memory with those that they do not take.
+#[test]
+fn answers_that_nobody_takes_are_bounded_over_all_clients() {
+    let path = std::env::temp_dir().join(format!("phalanx-untaken-{}-{}", std::process::id(), fastrand::u64(..)));
+    let address = StoreAddress::unix(&path);
+    let server = start(ServerOptions::new(address).limits(Limits::default().message(4 << 20)));
+    // Sockets of this kind hold little of what is on its way.
+    let connect = || {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.set_read_timeout(Some(crate::client::SOON)).unwrap();
+        stream.write_all(&GREETING).unwrap();
+        stream
+    };
+    let say = |stream: &mut UnixStream, request: &Request| {
+        let mut said = Vec::new();
+        torch::encode_request(request, &mut said);
+        stream.write_all(&said).unwrap();
+    };
+    let mut other = connect();
+    for number in 0..400 {
+        say(&mut other, &set(&format!("{number}/{}", "k".repeat(8000)), "v"));
+    }
+    let mut greedy: Vec<UnixStream> = (0..60).map(|_| connect()).collect();
+    // Who does not take the first gets no second, and where too much is on its way somebody has to go.
+    greedy.iter_mut().for_each(|stream| (0..3).for_each(|_| say(stream, &Request::ListKeys)));
+    let most = 128 << 20;
+    let ended = counts(&server, |counts| {
+        assert!(counts.unsent_byte_len <= most, "{counts:?}");
+        counts.requests >= 460 && counts.rejected(Rejection::Stalled) > 0
+    });
+    assert!(ended.unsent_byte_len > most / 2 && ended.rejected(Rejection::Stalled) < 45, "{ended:?}");
+    // Whoever takes his answers is served all the while.
+    say(&mut other, &get("absent"));
+    assert_eq!(read(&mut other, 8), [0; 8]);
 }

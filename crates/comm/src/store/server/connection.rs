@@ -47,6 +47,8 @@ pub(super) struct House {
     pub(super) clerk: Clerk,
     pub(super) desk: Desk,
     pub(super) now: Instant,
+    /// Whether too many answers are on their way: nobody has another before the last has gone.
+    pub(super) is_heavy: bool,
     /// What one read may bring.
     pub(super) scratch: Box<[u8]>,
 }
@@ -97,7 +99,7 @@ impl Connection {
             // What it says meanwhile waits in its socket.
             return Ok(Next::Rest);
         }
-        if self.hungry && self.line.is_readable() && self.has_room() {
+        if self.hungry && self.line.is_readable() && self.has_room(house) {
             // Who is not known yet has little to say.
             let most = if self.is_known() { house.scratch.len() } else { UNKNOWN };
             self.line.receive(&mut house.scratch[..most])?;
@@ -107,7 +109,7 @@ impl Connection {
         if self.hungry && self.line.has_ended() && (self.line.is_flushed() || self.is_waiting()) {
             return Err(Ending::Left);
         }
-        Ok(self.next())
+        Ok(self.next(house))
     }
 
     /// Tells it whether it is let in.
@@ -134,13 +136,13 @@ impl Connection {
             Stage::Native(speech) => speech.answer(letter, &mut self.line.outbox, &house.desk),
         }
         self.line.send(house.now)?;
-        Ok(self.next())
+        Ok(self.next(house))
     }
 
     /// Deals with what came, as far as one turn allows and answers have room.
     fn hear(&mut self, house: &mut House) -> Result<(), Ending> {
         for _ in 0..REQUESTS {
-            if !self.has_room() {
+            if !self.has_room(house) {
                 self.hungry = false;
                 return Ok(());
             }
@@ -180,15 +182,15 @@ impl Connection {
         self.stage = Stage::Claimed;
     }
 
-    fn next(&self) -> Next {
-        let can_read = self.has_room() && (!self.hungry || self.line.is_readable());
+    fn next(&self, house: &House) -> Next {
+        let can_read = self.has_room(house) && (!self.hungry || self.line.is_readable());
         let can_write = self.line.is_writable() && !self.line.is_flushed();
         if can_read || can_write { Next::Again } else { Next::Rest }
     }
 
     /// Whether it takes its answers fast enough to ask for more.
-    fn has_room(&self) -> bool {
-        self.line.unsent_byte_len() < UNSENT
+    fn has_room(&self, house: &House) -> bool {
+        self.line.unsent_byte_len() < if house.is_heavy { 1 } else { UNSENT }
     }
 
     fn is_waiting(&self) -> bool {

@@ -135,6 +135,7 @@ fn house(options: ServerOptions, clerk: Clerk) -> std::io::Result<House> {
         clerk,
         desk: Desk::new(options.limits),
         now: Instant::now(),
+        is_heavy: false,
         scratch: vec![0; SCRATCH].into(),
     })
 }

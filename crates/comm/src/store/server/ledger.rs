@@ -6,46 +6,54 @@ use std::time::Instant;
 use phalanx_core::store::Limits;
 
 use super::counts::Rejection;
-use super::line::Line;
+use super::line::{Line, Load};
 use super::socket::Peer;
 use crate::journal::Journal;
 
 /// Sums over all connections.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    /// Bytes that came in part.
-    pub(super) unread: usize,
-    /// Bytes that have not gone yet.
-    pub(super) unsent: usize,
+    /// What all lines hold.
+    pub(super) load: Load,
     pub(super) rejected: BTreeMap<Rejection, u64>,
     journal: Journal,
 }
 
 impl Ledger {
     pub(super) fn new(now: Instant) -> Ledger {
-        Ledger { unread: 0, unsent: 0, rejected: BTreeMap::new(), journal: Journal::new(now) }
+        Ledger { load: Load::default(), rejected: BTreeMap::new(), journal: Journal::new(now) }
     }
 
     /// Replaces what a line held before by what it holds now.
-    pub(super) fn weigh(&mut self, unread: usize, unsent: usize, line: &Line) {
-        self.unread = self.unread + line.unread_byte_len() - unread;
-        self.unsent = self.unsent + line.unsent_byte_len() - unsent;
+    pub(super) fn weigh(&mut self, before: Load, line: &Line) {
+        let now = line.load();
+        self.load.unread = self.load.unread + now.unread - before.unread;
+        self.load.unsent = self.load.unsent + now.unsent - before.unsent;
+        self.load.own = self.load.own + now.own - before.own;
     }
 
     /// Takes off what a line holds that is gone.
     pub(super) fn forget(&mut self, line: &Line) {
-        self.unread -= line.unread_byte_len();
-        self.unsent -= line.unsent_byte_len();
+        let held = line.load();
+        self.load.unread -= held.unread;
+        self.load.unsent -= held.unsent;
+        self.load.own -= held.own;
     }
 
     /// Whether more has come in part than a server should keep.
     pub(super) fn is_flooded(&self, limits: &Limits) -> bool {
-        self.unread > FLOOD.saturating_mul(limits.message_byte_len()).max(LEAST)
+        self.load.unread > FLOOD.saturating_mul(limits.message_byte_len()).max(LEAST)
     }
 
-    /// Whether so many answers were not taken that those who take none are to be ended.
+    /// Whether so many answers were not taken that those who take none are to be ended, and nobody gets another before the
+    /// last.
     pub(super) fn is_heavy(&self, limits: &Limits) -> bool {
-        self.unsent > HEAVY.saturating_mul(limits.message_byte_len()).max(LEAST)
+        self.load.unsent > heavy(limits)
+    }
+
+    /// Whether answers that each are held for one client take more than a server should ever hold.
+    pub(super) fn is_crammed(&self, limits: &Limits) -> bool {
+        self.load.own > most(limits)
     }
 
     /// Counts a connection that is turned away, and says so in the log unless there was too much to say.
@@ -74,6 +82,15 @@ impl Ledger {
             log::warn!("store server: and {withheld} more lines like these");
         }
     }
+}
+
+/// The most that answers may take, in bytes, where what goes to several counts once.
+pub(super) fn most(limits: &Limits) -> usize {
+    2 * heavy(limits)
+}
+
+fn heavy(limits: &Limits) -> usize {
+    HEAVY.saturating_mul(limits.message_byte_len()).clamp(LEAST, usize::MAX / 2)
 }
 
 /// How many of the longest messages may have come in part, over all connections.

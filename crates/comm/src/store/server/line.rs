@@ -39,6 +39,17 @@ struct Sealed {
     outbox: Inbox,
 }
 
+/// What a line holds, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Load {
+    /// What came and is not understood yet.
+    pub(super) unread: usize,
+    /// What has not gone yet.
+    pub(super) unsent: usize,
+    /// Of that, what is held for this line alone.
+    pub(super) own: usize,
+}
+
 /// Why a line is of no more use.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LineError {
@@ -97,7 +108,13 @@ impl Line {
 
     /// Bytes that have not gone yet.
     pub(super) fn unsent_byte_len(&self) -> usize {
-        self.outbox.byte_len() + self.sealed.as_ref().map_or(0, |sealed| sealed.outbox.unread().len())
+        self.load().unsent
+    }
+
+    pub(super) fn load(&self) -> Load {
+        let sealed = self.sealed.as_ref().map_or(0, |sealed| sealed.outbox.unread().len());
+        let own = self.outbox.own_byte_len() + sealed;
+        Load { unread: self.unread_byte_len(), unsent: self.outbox.byte_len() + sealed, own }
     }
 
     /// Since when the peer has taken nothing of what is to go.

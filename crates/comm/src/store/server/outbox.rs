@@ -13,6 +13,7 @@ pub(super) struct Outbox {
     /// How much of the first chunk has gone.
     gone: usize,
     byte_len: usize,
+    own_byte_len: usize,
 }
 
 #[derive(Debug)]
@@ -25,6 +26,16 @@ impl Outbox {
     /// How many bytes have not gone yet.
     pub(super) fn byte_len(&self) -> usize {
         self.byte_len
+    }
+
+    /// What is held for this client alone, in bytes: values are shared with the store, or with others to whom they go.
+    pub(super) fn own_byte_len(&self) -> usize {
+        self.own_byte_len
+    }
+
+    /// The values on their way.
+    pub(super) fn shared(&self) -> impl Iterator<Item = &Value> {
+        self.chunks.iter().filter_map(|chunk| if let Chunk::Shared(value) = chunk { Some(value) } else { None })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -70,10 +81,11 @@ impl Outbox {
     fn skip(&mut self, len: usize) {
         self.byte_len -= len;
         self.gone += len;
-        while let Some(first) = self.chunks.front().map(|chunk| chunk.bytes().len())
-            && self.gone >= first
+        while let Some(first) = self.chunks.front()
+            && self.gone >= first.bytes().len()
         {
-            self.gone -= first;
+            self.gone -= first.bytes().len();
+            self.own_byte_len -= first.own_byte_len();
             self.chunks.pop_front();
         }
         if self.chunks.is_empty() {
@@ -86,6 +98,7 @@ impl Outbox {
 impl Sink for Outbox {
     fn put(&mut self, bytes: &[u8]) {
         self.byte_len += bytes.len();
+        self.own_byte_len += bytes.len();
         match self.chunks.back_mut() {
             Some(Chunk::Own(last)) if last.len() + bytes.len() <= GATHERED => last.extend_from_slice(bytes),
             _ if bytes.is_empty() => {}
@@ -109,6 +122,10 @@ impl Chunk {
             Chunk::Own(bytes) => bytes,
             Chunk::Shared(value) => value,
         }
+    }
+
+    fn own_byte_len(&self) -> usize {
+        if let Chunk::Own(bytes) = self { bytes.len() } else { 0 }
     }
 }
 
@@ -160,7 +177,7 @@ mod tests {
                 outbox.write_to(&mut slow).unwrap();
                 assert_eq!(outbox.byte_len() + slow.0.len(), plain.len());
             }
-            assert!(slow.0 == plain && outbox.chunks.is_empty(), "step {step}");
+            assert!(slow.0 == plain && outbox.chunks.is_empty() && outbox.own_byte_len() == 0, "step {step}");
         }
     }
 
@@ -183,6 +200,8 @@ mod tests {
         let value = Value::from(vec![1; SHARED]);
         let mut outbox = Outbox::default();
         outbox.put_value(&value);
+        assert_eq!((outbox.byte_len(), outbox.own_byte_len()), (SHARED, 0));
+        assert_eq!(outbox.shared().collect::<Vec<_>>(), [&value]);
         assert!(std::ptr::eq(outbox.slices().next().unwrap(), &*value as &[u8]));
     }
 }

@@ -1,7 +1,7 @@
 //! The server's thread: one turn after the other, in which the known are served before the unknown, and everything is
 //! bounded so that nobody waits long for their turn.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ use super::clerk::Answer;
 use super::connection::{Connection, Ending, House, Next};
 use super::counts::{Counts, Rejection};
 use super::entrance::Entrance;
-use super::ledger::Ledger;
-use super::line::Line;
+use super::ledger::{self, Ledger};
+use super::line::{Line, Load};
 use super::roster::Seat;
 use super::vigil::Vigil;
 use crate::secure::HandshakeError;
@@ -90,9 +90,9 @@ impl Reactor {
     /// Hands an answer of the clerk to whom it is for, if that connection is still there.
     pub(super) fn hand(&mut self, token: Token, answer: Result<Answer, HandshakeError>) {
         let Some(guest) = self.guests.get_mut(&token) else { return };
-        let (unread, unsent) = (guest.line.unread_byte_len(), guest.line.unsent_byte_len());
+        let before = guest.line.load();
         let outcome = guest.admit(answer, &self.house.desk);
-        self.ledger.weigh(unread, unsent, &guest.line);
+        self.ledger.weigh(before, &guest.line);
         match outcome {
             Ok(()) => {
                 self.entrance.leave(token);
@@ -115,8 +115,8 @@ impl Reactor {
             waiting: table.waiting(),
             entries: table.len(),
             byte_len: table.byte_len(),
-            unread_byte_len: self.ledger.unread,
-            unsent_byte_len: self.ledger.unsent,
+            unread_byte_len: self.ledger.load.unread,
+            unsent_byte_len: self.ledger.load.unsent,
             accepted: self.entrance.accepted(),
             requests: self.house.desk.requests,
             rejected: self.ledger.rejected.clone(),
@@ -178,10 +178,14 @@ impl Reactor {
         }
     }
 
+    /// A round among the known. It ends early where a few ask for so much that the others would wait for it.
     fn serve(&mut self) {
+        let mut written = 0;
         for _ in 0..self.known.len().min(SERVED) {
-            if let Some(token) = self.known.pop_front() {
-                self.serve_one(token);
+            let Some(token) = self.known.pop_front() else { return };
+            written += self.serve_one(token);
+            if written >= WRITTEN {
+                return;
             }
         }
     }
@@ -196,10 +200,12 @@ impl Reactor {
         }
     }
 
-    fn serve_one(&mut self, token: Token) {
-        let Some(guest) = self.guests.get_mut(&token) else { return };
+    /// One connection's turn; how many bytes of answers it left behind for that connection alone.
+    fn serve_one(&mut self, token: Token) -> usize {
+        let Some(guest) = self.guests.get_mut(&token) else { return 0 };
         guest.is_queued = false;
-        let (unread, unsent) = (guest.line.unread_byte_len(), guest.line.unsent_byte_len());
+        self.house.is_heavy = self.ledger.is_heavy(&self.house.desk.limits);
+        let before = guest.line.load();
         let was_known = guest.is_known();
         let outcome = guest.serve(&mut self.house);
         if guest.is_known() && !was_known {
@@ -207,13 +213,20 @@ impl Reactor {
         } else if guest.is_claimed() {
             self.entrance.claimed(token);
         }
-        self.ledger.weigh(unread, unsent, &guest.line);
+        self.ledger.weigh(before, &guest.line);
+        let written = guest.line.load().own.saturating_sub(before.own);
+        self.go_on(token, outcome);
+        written
+    }
+
+    /// What comes after something was done for a connection.
+    fn go_on(&mut self, token: Token, outcome: Result<Next, Ending>) {
         match outcome {
             Ok(Next::Rest) => {}
             Ok(Next::Again) => self.queue(token),
             Err(ending) => self.end(token, &ending),
         }
-        self.bound_unread();
+        self.bound();
     }
 
     /// Brings answers to those who waited for them, each at once: whoever has one goes on while others get theirs.
@@ -222,14 +235,10 @@ impl Reactor {
             let Some(letter) = self.house.desk.next_letter() else { return };
             let token = Token(letter.client.0 as usize);
             let Some(guest) = self.guests.get_mut(&token) else { continue };
-            let (unread, unsent) = (guest.line.unread_byte_len(), guest.line.unsent_byte_len());
+            let before = guest.line.load();
             let outcome = guest.answer(letter, &self.house);
-            self.ledger.weigh(unread, unsent, &guest.line);
-            match outcome {
-                Ok(Next::Rest) => {}
-                Ok(Next::Again) => self.queue(token),
-                Err(ending) => self.end(token, &ending),
-            }
+            self.ledger.weigh(before, &guest.line);
+            self.go_on(token, outcome);
         }
     }
 
@@ -260,6 +269,7 @@ impl Reactor {
         if now >= self.inspection && self.ledger.is_heavy(&self.house.desk.limits) {
             self.inspection = now + INSPECTION;
             self.end_stuck(now);
+            self.bound_shared();
         }
     }
 
@@ -272,16 +282,34 @@ impl Reactor {
         }
     }
 
-    /// Ends whoever holds most of what came in part, while too much of that is held.
-    fn bound_unread(&mut self) {
-        while self.ledger.is_flooded(&self.house.desk.limits) {
-            let most =
-                self.guests.iter().max_by_key(|(_, guest)| guest.line.unread_byte_len()).map(|(token, _)| *token);
-            match most {
-                Some(token) => self.reject(token, Rejection::Flood, ""),
-                None => return,
+    /// Ends whoever holds most of what came in part, or of answers, while too much of that is held.
+    fn bound(&mut self) {
+        let limits = self.house.desk.limits;
+        while self.ledger.is_flooded(&limits) && self.end_largest(Rejection::Flood, |load| load.unread) > 0 {}
+        while self.ledger.is_crammed(&limits) && self.end_largest(Rejection::Stalled, |load| load.own) > 0 {}
+    }
+
+    /// Ends those who hold most answers while these take too much. A value may be gone from the store and still on its way,
+    /// to one or to thousands, and takes its memory once: that is counted now and then only.
+    fn bound_shared(&mut self) {
+        let mut seen = HashSet::new();
+        let shared = self.guests.values().flat_map(|guest| guest.line.outbox.shared());
+        let shared: usize = shared.filter(|value| seen.insert(value.as_ptr())).map(|value| value.len()).sum();
+        let mut excess = (self.ledger.load.own + shared).saturating_sub(ledger::most(&self.house.desk.limits));
+        while excess > 0 {
+            match self.end_largest(Rejection::Stalled, |load| load.unsent) {
+                0 => return,
+                freed => excess = excess.saturating_sub(freed),
             }
         }
+    }
+
+    /// Ends whoever holds most by such a measure; how much that was.
+    fn end_largest(&mut self, reason: Rejection, measure: impl Fn(&Load) -> usize) -> usize {
+        let held = self.guests.iter().map(|(token, guest)| (measure(&guest.line.load()), *token));
+        let Some((most, token)) = held.max_by_key(|(held, _)| *held).filter(|(held, _)| *held > 0) else { return 0 };
+        self.reject(token, reason, "");
+        most
     }
 
     fn reject(&mut self, token: Token, reason: Rejection, detail: &str) {
@@ -292,9 +320,9 @@ impl Reactor {
         if let (Some(guest), Ending::Rejected(reason, detail)) = (self.guests.get_mut(&token), ending) {
             self.ledger.reject(&guest.peer, *reason, detail, self.house.now);
             // What it is told, if anything, fits the socket; if it does not, the end of the connection says enough.
-            let unsent = guest.line.unsent_byte_len();
+            let before = guest.line.load();
             let _ = guest.line.send(self.house.now);
-            self.ledger.weigh(guest.line.unread_byte_len(), unsent, &guest.line);
+            self.ledger.weigh(before, &guest.line);
         }
         self.part(token);
     }
@@ -321,6 +349,8 @@ const EVENTS: usize = 1024;
 /// The most known, unknown and new connections that have a turn each time. Of those that are not known one, because a client
 /// that comes back for more waits for it: to answer one who proved the key takes longer than to answer many requests.
 const SERVED: usize = 256;
+/// A round among the known ends after so many bytes of answers.
+const WRITTEN: usize = 16 << 20;
 const GREETED: usize = 1;
 const ADMITTED: usize = 1;
 /// How often clients that do not take their answers are looked for, and how long they may take none.
