@@ -55,6 +55,11 @@ impl ServerHandshake {
         ServerHandshake { key: key.cloned(), plane, state: State::Hello(Hello::gather()) }
     }
 
+    /// Whether the client has said hello, and is to prove the key.
+    pub(crate) fn is_challenged(&self) -> bool {
+        matches!(self.state, State::Proof { .. })
+    }
+
     /// Takes bytes of the client, says how many it took, and what is to be done. Bytes that were not taken belong to what
     /// follows, and are to be brought again where the step is not the last.
     ///

@@ -35,7 +35,7 @@ impl Reach {
         loop {
             let detail = match self.try_once(until) {
                 Ok(connection) => return Ok(connection),
-                Err(trouble) => tries.judge(trouble)?,
+                Err(trouble) => tries.judge(trouble, Instant::now())?,
             };
             if !pauses.pause(until) {
                 return Err(tries.end(&detail));
@@ -75,19 +75,27 @@ impl Reach {
 struct Tries {
     count: u32,
     unwelcome: u32,
-    /// The last of them ended in silence.
+    /// When we were unwelcome first.
+    unwelcome_since: Option<Instant>,
+    /// How the last of them ended: in silence, or by a proof that was cut off.
     silent: bool,
+    cut_off: bool,
 }
 
 impl Tries {
     /// What was seen, where another try may go better. A server that is not up yet can look like almost anything.
-    fn judge(&mut self, trouble: Trouble) -> Result<String, Trouble> {
+    fn judge(&mut self, trouble: Trouble, now: Instant) -> Result<String, Trouble> {
         self.count += 1;
         self.silent = matches!(trouble, Trouble::Silent(_));
+        self.cut_off = matches!(trouble, Trouble::Unwelcome(_));
         match trouble {
             Trouble::Unwelcome(detail) => {
                 self.unwelcome += 1;
-                if self.unwelcome < CONVINCED { Ok(detail) } else { Err(Trouble::Denied(detail)) }
+                let since = *self.unwelcome_since.get_or_insert(now);
+                if self.unwelcome < CONVINCED || now < since + SPREAD {
+                    return Ok(detail);
+                }
+                Err(Trouble::Denied(detail))
             }
             Trouble::Closed(detail)
             | Trouble::Broken(detail)
@@ -99,6 +107,9 @@ impl Tries {
 
     /// What is said when there is no time for another, and `detail` was seen last.
     fn end(&self, detail: &str) -> Trouble {
+        if self.cut_off && self.unwelcome >= CONVINCED {
+            return Trouble::Denied(detail.to_owned());
+        }
         let detail = match self.count {
             1 => detail.to_owned(),
             count => format!("{detail} ({count} tries)"),
@@ -118,5 +129,38 @@ fn unconnected(error: &io::Error) -> Trouble {
 
 /// The longest that one address is tried at a time.
 const LONGEST: Duration = Duration::from_secs(10);
-/// How often a proof is cut off before it is taken for a wrong one. A server that is busy or ending does so too.
+/// How often a proof is cut off, and over how long, before it is taken for a wrong one. A server that is busy or ending does
+/// so too.
 const CONVINCED: u32 = 3;
+const SPREAD: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unwelcome() -> Trouble {
+        Trouble::Unwelcome("closed".to_owned())
+    }
+
+    #[test]
+    fn a_server_that_is_busy_for_a_moment_is_not_believed_to_have_another_key() {
+        let (mut tries, start) = (Tries::default(), Instant::now());
+        for number in 0..5 {
+            assert!(tries.judge(unwelcome(), start + SPREAD / 6 * number).is_ok());
+        }
+        assert!(matches!(tries.judge(unwelcome(), start + SPREAD), Err(Trouble::Denied(_))));
+    }
+
+    #[test]
+    fn when_the_time_ends_what_was_seen_last_counts() {
+        let (mut tries, now) = (Tries::default(), Instant::now());
+        let closed = |tries: &mut Tries| tries.judge(unwelcome(), now).unwrap();
+        closed(&mut tries);
+        closed(&mut tries);
+        assert!(matches!(tries.end("closed"), Trouble::Unreachable(_)));
+        closed(&mut tries);
+        assert!(matches!(tries.end("closed"), Trouble::Denied(_)));
+        tries.judge(Trouble::Unreachable("nothing listens there".to_owned()), now).unwrap();
+        assert!(matches!(tries.end("nothing listens there"), Trouble::Unreachable(_)));
+    }
+}

@@ -92,6 +92,15 @@ impl Connection {
         matches!(self.stage, Stage::Claimed)
     }
 
+    /// How far it has come, in steps of the greeting.
+    pub(super) fn step(&self) -> u8 {
+        match &self.stage {
+            Stage::Greeting(greeting) => greeting.is_challenged().into(),
+            Stage::Claimed => 2,
+            Stage::Torch(_) | Stage::Native(_) => 3,
+        }
+    }
+
     /// One turn: a bounded number of bytes and requests.
     pub(super) fn serve(&mut self, house: &mut House) -> Result<Next, Ending> {
         self.line.send(house.now)?;

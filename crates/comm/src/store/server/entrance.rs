@@ -8,7 +8,7 @@ use mio::{Registry, Token};
 use super::counts::Rejection;
 use super::ledger::Ledger;
 use super::listener::{Listener, Visitor};
-use super::newcomers::Newcomers;
+use super::newcomers::{Newcomers, Turn};
 use super::socket::{Peer, Socket};
 use crate::store::StoreAddress;
 
@@ -74,8 +74,12 @@ impl Entrance {
         self.newcomers.yielding(now).filter(|_| self.newcomers.is_overfull())
     }
 
-    pub(super) fn heard(&mut self, token: Token, now: Instant) {
-        self.newcomers.heard(token, now);
+    pub(super) fn queued(&mut self, token: Token) {
+        self.newcomers.queued(token);
+    }
+
+    pub(super) fn had_turn(&mut self, token: Token, turn: Turn, now: Instant) {
+        self.newcomers.had_turn(token, turn, now);
     }
 
     pub(super) fn claimed(&mut self, token: Token) {

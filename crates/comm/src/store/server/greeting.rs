@@ -45,6 +45,11 @@ impl Greeting {
         }
     }
 
+    /// Whether the hello was understood, and the proof is to come.
+    pub(super) fn is_challenged(&self) -> bool {
+        matches!(self, Greeting::Hello(handshake) if handshake.is_challenged())
+    }
+
     /// Goes on with a hello.
     pub(super) fn hello(gate: &Gate) -> Greeting {
         Greeting::Hello(Box::new(gate.handshake()))

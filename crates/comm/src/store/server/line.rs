@@ -24,6 +24,8 @@ pub(super) struct Line {
     /// The peer said that it will send no more, and perhaps that was not read yet.
     closing: bool,
     ended: bool,
+    /// How many bytes have come so far.
+    came: u64,
     sealed: Option<Box<Sealed>>,
     /// Since when the socket has taken nothing of what is to go.
     stuck: Option<Instant>,
@@ -70,6 +72,7 @@ impl Line {
             writable: true,
             closing: false,
             ended: false,
+            came: 0,
             sealed: None,
             stuck: None,
         }
@@ -89,6 +92,11 @@ impl Line {
 
     pub(super) fn is_writable(&self) -> bool {
         self.writable
+    }
+
+    /// How many bytes have come so far.
+    pub(super) fn came(&self) -> u64 {
+        self.came
     }
 
     /// Whether the peer has said all that it will.
@@ -145,6 +153,7 @@ impl Line {
             Ok(len) => {
                 // A short read says that there is no more, but not that the peer has closed.
                 self.readable = len == scratch.len() || self.closing;
+                self.came += len as u64;
                 self.take_in(&scratch[..len])?;
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,

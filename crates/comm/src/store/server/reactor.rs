@@ -15,6 +15,7 @@ use super::counts::{Counts, Rejection};
 use super::entrance::Entrance;
 use super::ledger::{self, Ledger};
 use super::line::{Line, Load};
+use super::newcomers::Turn;
 use super::roster::Seat;
 use super::vigil::Vigil;
 use crate::secure::HandshakeError;
@@ -173,8 +174,12 @@ impl Reactor {
         if let Some(guest) = self.guests.get_mut(&token)
             && !std::mem::replace(&mut guest.is_queued, true)
         {
-            let queue = if guest.is_known() { &mut self.known } else { &mut self.unknown };
-            queue.push_back(token);
+            if guest.is_known() {
+                self.known.push_back(token);
+            } else {
+                self.unknown.push_back(token);
+                self.entrance.queued(token);
+            }
         }
     }
 
@@ -194,7 +199,6 @@ impl Reactor {
     fn greet(&mut self) {
         for _ in 0..self.unknown.len().min(GREETED) {
             if let Some(token) = self.unknown.pop_front() {
-                self.entrance.heard(token, self.house.now);
                 self.serve_one(token);
             }
         }
@@ -206,8 +210,12 @@ impl Reactor {
         guest.is_queued = false;
         self.house.is_heavy = self.ledger.is_heavy(&self.house.desk.limits);
         let before = guest.line.load();
-        let was_known = guest.is_known();
+        let (was_known, step, came) = (guest.is_known(), guest.step(), guest.line.came());
         let outcome = guest.serve(&mut self.house);
+        if !was_known {
+            let turn = Turn::of(guest.step() > step, guest.line.came() > came);
+            self.entrance.had_turn(token, turn, self.house.now);
+        }
         if guest.is_known() && !was_known {
             self.entrance.leave(token);
         } else if guest.is_claimed() {
