@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -51,7 +51,8 @@ pub(super) enum Visitor {
 }
 
 impl Listener {
-    /// Binds exactly `address`; port 0 takes a free one.
+    /// Binds `address`; port 0 takes a free one. A name of this machine that leads to its loopback is bound on all
+    /// interfaces where `open` is set.
     ///
     /// # Errors
     ///
@@ -60,15 +61,22 @@ impl Listener {
         let fail = |why: &dyn std::fmt::Display| Error::setup(format!("store server at {address}"), why);
         match address {
             StoreAddress::Tcp { host, port } => {
-                let places: Vec<SocketAddr> =
+                let found: Vec<SocketAddr> =
                     (&**host, *port).to_socket_addrs().map_err(|error| fail(&error))?.collect();
-                let local = places.iter().all(|place| place.ip().to_canonical().is_loopback());
+                let places = places_to_bind(host, found, open);
+                let local = places.iter().all(is_loopback);
                 if !local && !open {
                     return Err(fail(
                         &"needs a job key, because others than this machine can reach it; `insecure` does without",
                     ));
                 }
                 let (listener, port) = bind_tcp(&places).map_err(|error| fail(&in_words(&error)))?;
+                if local && is_name_of_machine(host) {
+                    let here = places.first().map(SocketAddr::ip).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+                    log::warn!(
+                        "store server at {address}: only this machine reaches it, because here {host} is {here}"
+                    );
+                }
                 Ok(Listener { door: Door::Tcp(listener), address: StoreAddress::tcp(&**host, port), local })
             }
             StoreAddress::Unix { path } => {
@@ -120,6 +128,29 @@ impl Drop for File {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Where to listen for `host`, which was looked up as `found`. On some systems a machine's own name is a loopback address
+/// to itself (127.0.1.1), and its real one to others, who would come in vain.
+fn places_to_bind(host: &str, found: Vec<SocketAddr>, open: bool) -> Vec<SocketAddr> {
+    match found.iter().find(|place| is_loopback(place)) {
+        Some(place) if open && is_name_of_machine(host) => {
+            let all: [IpAddr; 2] = [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()];
+            all.map(|address| SocketAddr::new(address, place.port())).into()
+        }
+        _ => found,
+    }
+}
+
+/// Whether `host` is a name by which others may know this machine: neither an address nor one for loopback.
+fn is_name_of_machine(host: &str) -> bool {
+    let host = host.to_ascii_lowercase();
+    let is_address = host.parse::<IpAddr>().is_ok() || !host.contains(|letter: char| letter.is_ascii_alphabetic());
+    !is_address && !LOOPBACK_NAMES.iter().any(|name| host.contains(name))
+}
+
+fn is_loopback(place: &SocketAddr) -> bool {
+    place.ip().to_canonical().is_loopback()
 }
 
 /// The first of `places` that can be bound, with its port.
@@ -191,6 +222,9 @@ fn in_words(error: &io::Error) -> String {
     }
 }
 
+/// Parts of the names that systems give to loopback itself: `localhost4`, `ip6-loopback`, `localhost.localdomain`.
+const LOOPBACK_NAMES: [&str; 2] = ["localhost", "loopback"];
+
 /// How many connections the kernel may hold before they are accepted; it takes less where the system says so.
 const BACKLOG: i32 = 4096;
 
@@ -231,6 +265,31 @@ mod tests {
             assert!(said.contains("needs a job key") && said.contains("insecure"), "{said}");
         }
         assert!(!Listener::bind(&StoreAddress::tcp("0.0.0.0", 0), true).unwrap().is_local());
+    }
+
+    #[test]
+    fn a_name_that_is_loopback_to_this_machine_alone_is_bound_for_all() {
+        let places = |list: &[&str]| list.iter().map(|text| text.parse().unwrap()).collect::<Vec<SocketAddr>>();
+        let (own, all) = (places(&["127.0.1.1:7"]), places(&["[::]:7", "0.0.0.0:7"]));
+        assert_eq!(places_to_bind("node-3.cluster", own.clone(), true), all);
+        assert_eq!(places_to_bind("node-3.cluster", own.clone(), false), own);
+        assert_eq!(places_to_bind("node", places(&["[::1]:7", "10.0.0.3:7"]), true), all);
+        assert_eq!(places_to_bind("node", places(&["10.0.0.3:7"]), true), places(&["10.0.0.3:7"]));
+        assert_eq!(places_to_bind("node", Vec::new(), true), []);
+        // Whoever says loopback means it.
+        for host in ["127.0.1.1", "127.1", "::1", "localhost", "LocalHost", "localhost.localdomain", "ip6-loopback"] {
+            assert_eq!(places_to_bind(host, own.clone(), true), own, "{host}");
+        }
+    }
+
+    #[test]
+    fn all_interfaces_are_reached_by_both_families() {
+        let all = places_to_bind("node", vec!["127.0.1.1:0".parse().unwrap()], true);
+        let (_listener, port) = bind_tcp(&all).unwrap();
+        TcpStream::connect(("127.0.0.1", port)).unwrap();
+        if TcpListener::bind("[::1]:0".parse().unwrap()).is_ok() {
+            TcpStream::connect(("::1", port)).unwrap();
+        }
     }
 
     #[test]

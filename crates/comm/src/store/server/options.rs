@@ -23,7 +23,8 @@ pub struct ServerOptions {
 
 impl ServerOptions {
     /// A server at exactly `address`; port 0 takes a free one, which [`StoreServer::address`](super::StoreServer::address)
-    /// tells.
+    /// tells. The machine's name may be a loopback address to itself alone: with a key, or [`insecure`](Self::insecure), all
+    /// interfaces are served then.
     pub fn new(address: StoreAddress) -> ServerOptions {
         ServerOptions {
             address,
