@@ -108,13 +108,15 @@ impl Socket {
         Ok(self)
     }
 
-    /// Small requests go at once, and a host that vanished is noticed within half a minute.
+    /// Small requests go at once, and a host that vanished is noticed within half a minute: by a connection that waits,
+    /// because the kernel asks whether it is there, and by one that sends, because nobody takes what it sent.
     fn be_prompt(&self) -> io::Result<()> {
         sockopt::set_tcp_nodelay(&self.descriptor, true)?;
         sockopt::set_socket_keepalive(&self.descriptor, true)?;
         sockopt::set_tcp_keepidle(&self.descriptor, Duration::from_secs(15))?;
         sockopt::set_tcp_keepintvl(&self.descriptor, Duration::from_secs(5))?;
-        Ok(sockopt::set_tcp_keepcnt(&self.descriptor, 3)?)
+        sockopt::set_tcp_keepcnt(&self.descriptor, 3)?;
+        Ok(sockopt::set_tcp_user_timeout(&self.descriptor, UNTAKEN)?)
     }
 
     fn poll(&self, wanted: PollFlags, until: Instant) -> io::Result<PollFlags> {
@@ -128,5 +130,22 @@ impl Socket {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+/// How long the server may leave bytes untaken before the kernel gives it up, in milliseconds.
+const UNTAKEN: u32 = 30_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::moment;
+
+    #[test]
+    fn a_host_that_takes_nothing_is_given_up() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = Place::Tcp(listener.local_addr().unwrap());
+        let socket = Socket::connect(&place, moment::after(Duration::from_secs(20))).unwrap();
+        assert_eq!(sockopt::tcp_user_timeout(&socket.descriptor).unwrap(), 30_000);
     }
 }
