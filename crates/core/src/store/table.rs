@@ -109,6 +109,16 @@ impl Table {
         self.waiting.fetch().map(|(ticket, told)| (told.waiter.client, ticket, told.answer))
     }
 
+    /// The answer to a request that waited, if there is one that nobody has fetched.
+    pub fn answer_to(&mut self, ticket: Ticket) -> Option<Result<Reply, Refusal>> {
+        self.waiting.untell(ticket).map(|told| told.answer)
+    }
+
+    /// Whether there are answers that nobody has fetched.
+    pub fn has_woken(&self) -> bool {
+        self.waiting.has_told()
+    }
+
     fn carry_out(&mut self, client: ClientId, request: Request) -> Result<Asked, Refusal> {
         let reply = match request {
             Request::Set { pairs } => self.set(client, pairs)?,

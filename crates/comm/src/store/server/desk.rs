@@ -1,6 +1,4 @@
-//! Where requests are answered: the table, and the answers that others have been waiting for.
-
-use std::collections::VecDeque;
+//! Where requests are answered: the table, which also keeps the answers to those who waited until they are delivered.
 
 use phalanx_core::store::{Asked, ClientId, Limits, Refusal, Reply, Request, Table, Ticket};
 
@@ -11,7 +9,6 @@ pub(super) struct Desk {
     pub(super) limits: Limits,
     /// Requests carried out so far.
     pub(super) requests: u64,
-    mail: VecDeque<Letter>,
 }
 
 /// The answer to a request that waited.
@@ -24,35 +21,18 @@ pub(super) struct Letter {
 
 impl Desk {
     pub(super) fn new(limits: Limits) -> Desk {
-        Desk { table: Table::new(limits), limits, requests: 0, mail: VecDeque::new() }
+        Desk { table: Table::new(limits), limits, requests: 0 }
     }
 
-    /// Asks the table. Whoever was woken by it has mail; whether the client itself is among them is answered at once, so
-    /// that it sees its answers in their order.
-    pub(super) fn ask(&mut self, client: ClientId, request: Request) -> (Asked, Option<Letter>) {
+    /// Asks the table. Whoever was woken by it has mail.
+    pub(super) fn ask(&mut self, client: ClientId, request: Request) -> Asked {
         self.requests += 1;
-        let asked = self.table.ask(client, request);
-        let mut own = None;
-        while let Some((to, ticket, answer)) = self.table.woken() {
-            let letter = Letter { client: to, ticket, answer };
-            if to == client && own.is_none() { own = Some(letter) } else { self.mail.push_back(letter) }
-        }
-        (asked, own)
+        self.table.ask(client, request)
     }
 
-    /// The next letter that is to be delivered.
+    /// The next letter that is to be delivered. Until then it is the table's: of a client that leaves before, nothing is lost.
     pub(super) fn next_letter(&mut self) -> Option<Letter> {
-        self.mail.pop_front()
-    }
-
-    /// The letter that answers this client's request, if it was not delivered yet.
-    pub(super) fn letter_for(&mut self, client: ClientId, ticket: Ticket) -> Option<Letter> {
-        let at = self.mail.iter().position(|letter| letter.client == client && letter.ticket == ticket)?;
-        self.mail.remove(at)
-    }
-
-    pub(super) fn has_mail(&self) -> bool {
-        !self.mail.is_empty()
+        self.table.woken().map(|(client, ticket, answer)| Letter { client, ticket, answer })
     }
 }
 
@@ -61,22 +41,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_answers_come_at_once_and_those_of_others_by_mail() {
+    fn what_was_taken_for_a_client_that_leaves_is_the_next_ones() {
         let mut desk = Desk::new(Limits::default());
-        let wait = || Request::Wait { keys: vec!["k".into()] };
-        let set = Request::Set { pairs: vec![("k".into(), b"v".to_vec().into())] };
-        let (Asked::Waiting(first), None) = desk.ask(ClientId(1), wait()) else { panic!("the key is there") };
-        let (Asked::Waiting(second), None) = desk.ask(ClientId(2), wait()) else { panic!("the key is there") };
-        assert!(!desk.has_mail());
-        let (asked, own) = desk.ask(ClientId(2), set);
-        assert_eq!(asked, Asked::Answered(Ok(Reply::Done)));
-        assert_eq!(own.map(|letter| (letter.ticket, letter.answer)), Some((second, Ok(Reply::Done))));
-        assert!(desk.has_mail());
-        assert!(desk.letter_for(ClientId(1), second).is_none() && desk.letter_for(ClientId(2), first).is_none());
-        let letter = desk.letter_for(ClientId(1), first);
-        assert_eq!(letter.map(|letter| (letter.client, letter.ticket)), Some((ClientId(1), first)));
-        assert!(desk.next_letter().is_none());
-        assert!(!desk.has_mail());
+        let pop = || Request::Pop { key: "q".into(), wait: true };
+        let Asked::Waiting(_) = desk.ask(ClientId(1), pop()) else { panic!("the queue is empty") };
+        let Asked::Waiting(second) = desk.ask(ClientId(2), pop()) else { panic!("the queue is empty") };
+        let push = Request::Push { key: "q".into(), value: b"v".to_vec().into() };
+        assert_eq!(desk.ask(ClientId(3), push), Asked::Answered(Ok(Reply::Done)));
+        desk.table.leave(ClientId(1));
+        let letter = desk.next_letter().map(|letter| (letter.client, letter.ticket, letter.answer));
+        assert_eq!(letter, Some((ClientId(2), second, Ok(Reply::Values(vec![Some(b"v".to_vec().into())])))));
+        assert!(desk.next_letter().is_none() && !desk.table.has_woken());
         assert_eq!(desk.requests, 3);
     }
 }

@@ -42,7 +42,7 @@ impl NativeSpeech {
         let Some((message, len)) = decoded.map_err(|error| breach(&error))? else { return Ok(false) };
         line.inbox.skip(len);
         match message {
-            native::Message::Cancel => self.cancel(client, line, desk),
+            native::Message::Cancel => self.cancel(line, desk),
             _ if self.is_waiting() => return Err(breach(&"a request while another waits")),
             native::Message::Request(request) => self.ask(client, request, line, desk),
             native::Message::Refuse(refusal) => say(Err(refusal), &mut line.outbox, desk),
@@ -67,10 +67,10 @@ impl NativeSpeech {
     }
 
     /// What was done before the cancel came is answered before it: it may be what was taken from a queue.
-    fn cancel(&mut self, client: ClientId, line: &mut Line, desk: &mut Desk) {
+    fn cancel(&mut self, line: &mut Line, desk: &mut Desk) {
         if let Some(ticket) = self.waiting.take() {
-            match desk.letter_for(client, ticket) {
-                Some(letter) => say(letter.answer, &mut line.outbox, desk),
+            match desk.table.answer_to(ticket) {
+                Some(answer) => say(answer, &mut line.outbox, desk),
                 None => drop(desk.table.cancel(ticket)),
             }
         }
@@ -78,7 +78,7 @@ impl NativeSpeech {
     }
 
     fn ask(&mut self, client: ClientId, request: Request, line: &mut Line, desk: &mut Desk) {
-        match desk.ask(client, request).0 {
+        match desk.ask(client, request) {
             Asked::Answered(answer) => say(answer, &mut line.outbox, desk),
             Asked::Waiting(ticket) => self.waiting = Some(ticket),
         }

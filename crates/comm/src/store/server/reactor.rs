@@ -140,7 +140,7 @@ impl Reactor {
     fn timeout(&self, now: Instant) -> Option<Duration> {
         if !self.known.is_empty()
             || !self.unknown.is_empty()
-            || self.house.desk.has_mail()
+            || self.house.desk.table.has_woken()
             || self.entrance.is_busy(now)
         {
             return Some(Duration::ZERO);

@@ -83,15 +83,22 @@ impl TorchSpeech {
             return Err(breach(&format_args!("{verb} while another request waits")));
         }
         if let Request::Pop { key, .. } = &request {
-            let before = desk.ask(client, Request::QueueLen { key: key.clone() }).0;
-            return pop(before, desk.ask(client, request).0, &mut line.outbox);
+            let before = desk.ask(client, Request::QueueLen { key: key.clone() });
+            return pop(before, desk.ask(client, request), &mut line.outbox);
         }
-        let (asked, own) = desk.ask(client, request);
-        match asked {
+        match desk.ask(client, request) {
             Asked::Answered(answer) => say(verb, &answer, &mut line.outbox)?,
             Asked::Waiting(ticket) => self.waiting = Some((ticket, verb)),
         }
-        own.map_or(Ok(()), |letter| self.answer(&letter, &mut line.outbox))
+        self.answer_own_wait(desk, &mut line.outbox)
+    }
+
+    /// What the client did itself may be what it waits for: it sees its answers in their order.
+    fn answer_own_wait(&mut self, desk: &mut Desk, out: &mut impl Sink) -> Result<(), Ending> {
+        let Some((ticket, verb)) = self.waiting else { return Ok(()) };
+        let Some(answer) = desk.table.answer_to(ticket) else { return Ok(()) };
+        self.waiting = None;
+        say(verb, &answer, out)
     }
 }
 

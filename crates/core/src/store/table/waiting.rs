@@ -107,6 +107,11 @@ impl Waiting {
         Some((ticket, self.untell(ticket)?))
     }
 
+    /// Whether there are answers that nobody has fetched.
+    pub(super) fn has_told(&self) -> bool {
+        !self.told.is_empty()
+    }
+
     /// Takes back an answer that nobody has fetched.
     pub(super) fn untell(&mut self, ticket: Ticket) -> Option<Told> {
         let told = self.told.remove(&ticket)?;

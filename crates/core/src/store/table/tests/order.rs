@@ -146,6 +146,18 @@ fn what_a_client_took_and_never_fetched_goes_back_in_order() {
 }
 
 #[test]
+fn an_answer_is_fetched_once_in_turn_or_by_its_ticket() {
+    let mut desk = Desk::new();
+    let tickets = [7, 8, 9].map(|client| desk.waits(client, get(&["a"], true)));
+    assert!(!desk.table.has_woken() && desk.table.answer_to(tickets[1]).is_none());
+    desk.reply(set("a", "1"));
+    assert_eq!(desk.table.answer_to(tickets[1]), Some(Ok(one("1"))));
+    assert!(desk.table.has_woken() && desk.table.answer_to(tickets[1]).is_none());
+    assert_eq!(desk.woken(), [(tickets[0], one("1")), (tickets[2], one("1"))]);
+    assert!(!desk.table.has_woken());
+}
+
+#[test]
 fn twenty_thousand_wait_and_go() {
     // At a cost of the square this would take minutes.
     let mut desk = Desk::new();
