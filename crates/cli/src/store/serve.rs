@@ -44,7 +44,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "BYTES", default_value = "8M", value_parser = bytes)]
     max_value: usize,
 
-    /// Most bytes that one client's entries may take
+    /// Most bytes that one client's entries may take; PyTorch's clients are bounded by --max-total alone
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = bytes)]
     max_client: usize,
 

@@ -38,6 +38,20 @@ fn in_pytorchs_words_a_refusal_is_the_end_of_the_connection() {
     assert_eq!(counts(&server, |counts| counts.rejected(Rejection::Breach) == 1).byte_len, 0);
 }
 
+/// PyTorch's own store has neither limit, and would have to be told of ours by the end of the connection.
+#[test]
+fn in_pytorchs_words_one_client_may_have_the_whole_store() {
+    let server = start(local().limits(Limits::default().client(10_000).message(10_000).total(100_000)));
+    let mut client = connect(&server);
+    let both = Request::Get { keys: vec!["a".into(), "b".into()], wait: false };
+    let mut said = GREETING.to_vec();
+    let requests = [set("a", vec![7; 20_000]), set("b", vec![7; 20_000]), both];
+    requests.iter().for_each(|request| torch::encode_request(request, &mut said));
+    client.write_all(&said).unwrap();
+    let value = [20_000_u64.to_le_bytes().to_vec(), vec![7; 20_000]].concat();
+    assert_eq!(read(&mut client, 2 * value.len()), value.repeat(2));
+}
+
 #[test]
 fn an_overlong_frame_is_refused_and_passed_over() {
     let server = start(local().limits(Limits::default().message(100_000)));

@@ -42,7 +42,8 @@ impl Limits {
         self
     }
 
-    /// The most that entries written by one client may take. 64 MiB unless set.
+    /// The most that entries written by one client may take. 64 MiB unless set. Clients that speak PyTorch's words, whose own
+    /// store knows no such share, are bounded by the total alone, and so are their messages.
     #[must_use]
     pub fn client(mut self, bytes: usize) -> Limits {
         self.client = bytes;

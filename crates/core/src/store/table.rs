@@ -74,8 +74,14 @@ impl Table {
 
     /// Carries out `request`, or keeps it until it can be.
     pub fn ask(&mut self, client: ClientId, request: Request) -> Asked {
-        let asked = measure::check(&request, &self.limits).and_then(|()| self.carry_out(client, request));
+        let limits = self.contents.accounts.limits(client);
+        let asked = measure::check(&request, &limits).and_then(|()| self.carry_out(client, request));
         asked.unwrap_or_else(|refusal| Asked::Answered(Err(refusal)))
+    }
+
+    /// Frees `client` until it leaves from the limits of one client and of one message: it may hold what the whole store may.
+    pub fn exempt(&mut self, client: ClientId) {
+        self.contents.accounts.exempt(client);
     }
 
     /// Forgets a request that waits; whether it was still waiting.
@@ -122,7 +128,7 @@ impl Table {
     fn carry_out(&mut self, client: ClientId, request: Request) -> Result<Asked, Refusal> {
         let reply = match request {
             Request::Set { pairs } => self.set(client, pairs)?,
-            Request::Get { keys, wait: false } => self.read(&keys)?,
+            Request::Get { keys, wait: false } => self.read(client, &keys)?,
             Request::Get { keys, wait: true } => return self.read_all(client, keys),
             Request::Wait { keys } => return self.wait(client, keys),
             Request::Check { keys } => Reply::Flag(keys.iter().all(|key| self.contents.is_there(key))),
@@ -131,7 +137,7 @@ impl Table {
             Request::Delete { key } => self.delete(&key),
             Request::Append { key, value } => self.append(client, key, value)?,
             Request::NumKeys => number(self.contents.len()),
-            Request::ListKeys => self.list()?,
+            Request::ListKeys => self.list(client)?,
             Request::Push { key, value } => self.push(client, key, value)?,
             Request::Pop { key, wait } => return self.pop(client, key, wait),
             Request::QueueLen { key } => number(self.contents.queue_len(&key)),
@@ -156,15 +162,16 @@ impl Table {
         self.set(client, vec![(key, value)]).map(drop)
     }
 
-    fn read(&self, keys: &[Key]) -> Result<Reply, Refusal> {
+    fn read(&self, client: ClientId, keys: &[Key]) -> Result<Reply, Refusal> {
+        let limits = self.contents.accounts.limits(client);
         let values: Vec<Option<&Value>> = keys.iter().map(|key| self.contents.value(key)).collect();
-        measure::check_message(values.iter().map(|value| value.map_or(0, |value| value.len())), &self.limits)?;
+        measure::check_message(values.iter().map(|value| value.map_or(0, |value| value.len())), &limits)?;
         Ok(Reply::Values(values.into_iter().map(Option::<&Value>::cloned).collect()))
     }
 
     fn read_all(&mut self, client: ClientId, keys: Vec<Key>) -> Result<Asked, Refusal> {
         if keys.iter().all(|key| self.contents.value(key).is_some()) {
-            return Ok(Asked::Answered(Ok(self.read(&keys)?)));
+            return Ok(Asked::Answered(Ok(self.read(client, &keys)?)));
         }
         self.enter(client, Kind::Values, keys).map(Asked::Waiting)
     }
@@ -218,8 +225,9 @@ impl Table {
         Ok(Reply::Done)
     }
 
-    fn list(&self) -> Result<Reply, Refusal> {
-        measure::check_message(self.contents.keys().map(|key| key.as_bytes().len()), &self.limits)?;
+    fn list(&self, client: ClientId) -> Result<Reply, Refusal> {
+        let limits = self.contents.accounts.limits(client);
+        measure::check_message(self.contents.keys().map(|key| key.as_bytes().len()), &limits)?;
         Ok(Reply::Keys(self.contents.keys().cloned().collect()))
     }
 
@@ -300,7 +308,8 @@ impl Table {
         tickets.sort_unstable();
         for ticket in tickets {
             let Some(waiter) = self.end(ticket) else { continue };
-            let answer = if waiter.kind == Kind::Values { self.read(&waiter.keys) } else { Ok(Reply::Done) };
+            let answer =
+                if waiter.kind == Kind::Values { self.read(waiter.client, &waiter.keys) } else { Ok(Reply::Done) };
             self.waiting.tell(ticket, waiter, answer);
         }
     }

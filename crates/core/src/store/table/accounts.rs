@@ -1,6 +1,6 @@
 //! Who holds how much of a store, and whether there is room for more. It does not know what is held.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::ClientId;
 use crate::store::{Limits, Refusal};
@@ -12,6 +12,7 @@ use crate::store::{Limits, Refusal};
 pub(super) struct Accounts {
     limits: Limits,
     held: BTreeMap<ClientId, usize>,
+    exempt: BTreeSet<ClientId>,
     total: usize,
 }
 
@@ -26,19 +27,33 @@ pub(super) struct Change {
 
 impl Accounts {
     pub(super) fn new(limits: Limits) -> Accounts {
-        Accounts { limits, held: BTreeMap::new(), total: 0 }
+        Accounts { limits, held: BTreeMap::new(), exempt: BTreeSet::new(), total: 0 }
     }
 
     pub(super) fn total(&self) -> usize {
         self.total
     }
 
+    /// What `client` may do: whoever is exempt, whatever the whole store may.
+    pub(super) fn limits(&self, client: ClientId) -> Limits {
+        let Limits { message, total, .. } = self.limits;
+        match self.exempt.contains(&client) {
+            true => self.limits.client(usize::MAX).message(message.max(total)),
+            false => self.limits,
+        }
+    }
+
+    pub(super) fn exempt(&mut self, client: ClientId) {
+        self.exempt.insert(client);
+    }
+
     /// Refuses a change that leaves `client` or the store above its limit. One that makes it smaller always passes.
     pub(super) fn check(&self, client: ClientId, change: Change) -> Result<(), Refusal> {
         let held = self.held.get(&client).copied().unwrap_or(0);
+        let share = self.limits(client).client;
         let after = held.saturating_sub(change.freed_own).saturating_add(change.taken);
-        if after > held.max(self.limits.client) {
-            return Err(Refusal::ClientFull { len: after as u64, limit: self.limits.client as u64 });
+        if after > held.max(share) {
+            return Err(Refusal::ClientFull { len: after as u64, limit: share as u64 });
         }
         let after = self.total.saturating_sub(change.freed).saturating_add(change.taken);
         if after > self.total.max(self.limits.total) {
@@ -65,6 +80,7 @@ impl Accounts {
     /// Closes the account of a client that left.
     pub(super) fn close(&mut self, client: ClientId) {
         self.held.remove(&client);
+        self.exempt.remove(&client);
     }
 }
 

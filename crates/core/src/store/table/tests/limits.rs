@@ -171,3 +171,18 @@ fn full_or_not_a_value_may_shrink_and_go() {
     assert_eq!(desk.reply(pop("q", false)), one(&long));
     assert_eq!(desk.reply(set("a", &long)), Reply::Done);
 }
+
+#[test]
+fn who_is_exempt_has_the_whole_store() {
+    let mut desk = Desk::with(Limits::default().client(entry(1, 10)).message(100).total(3 * entry(1, 100)));
+    let long = "x".repeat(100);
+    assert!(desk.answer(set("a", &long)).is_err());
+    desk.table.exempt(ClientId(1));
+    for key in ["a", "b", "c"] {
+        desk.reply(set(key, &long));
+    }
+    assert_eq!(desk.reply(get(&["a", "b"], false)), Reply::Values(vec![Some(value(&long)); 2]));
+    assert!(matches!(refused(&mut desk, set("d", "")), Refusal::StoreFull { .. }));
+    desk.table.leave(ClientId(1));
+    assert!(matches!(refused(&mut desk, get(&["a", "b"], false)), Refusal::MessageTooLong { limit: 100, .. }));
+}
