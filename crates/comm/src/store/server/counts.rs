@@ -69,6 +69,8 @@ pub enum Rejection {
     Rank,
     /// It claimed a rank that belongs to another session.
     Taken,
+    /// More ranks were taken already than a world without a size may have.
+    Full,
     /// It broke the protocol, or asked PyTorch's way for something that has to be refused.
     Breach,
     /// It did not take its answers.
@@ -94,6 +96,7 @@ impl fmt::Display for Rejection {
             Rejection::World => "believes in another world size",
             Rejection::Rank => "claims a rank that is not in the world",
             Rejection::Taken => "claims a rank that is taken",
+            Rejection::Full => "claims one rank too many",
             Rejection::Breach => "broke the protocol",
             Rejection::Stalled => "does not take its answers",
             Rejection::Flood => "sent too much that is unfinished",

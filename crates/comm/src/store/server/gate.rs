@@ -60,6 +60,7 @@ impl From<&Denial> for Rejection {
             Denial::WrongWorld { .. } => Rejection::World,
             Denial::RankOutOfRange { .. } => Rejection::Rank,
             Denial::RankTaken { .. } => Rejection::Taken,
+            Denial::Full { .. } => Rejection::Full,
             _ => Rejection::Fault,
         }
     }

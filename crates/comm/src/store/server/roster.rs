@@ -55,6 +55,9 @@ impl Roster {
     pub(super) fn join(&mut self, claim: &Claim, peer: &str, now: Instant) -> Result<(), Denial> {
         self.check(claim)?;
         let Some(rank) = claim.rank() else { return Ok(()) };
+        if self.seats.len() >= SEATS && self.world == 0 && !self.seats.contains_key(&rank) {
+            return Err(Denial::Full { why: format!("{SEATS} ranks were taken in this epoch") });
+        }
         let new = || Seat { rank, session: claim.session(), peer: peer.to_owned(), joined: now, connections: 0 };
         let seat = self.seats.entry(rank).or_insert_with(new);
         if seat.session != claim.session() {
@@ -93,6 +96,9 @@ impl Roster {
         }
     }
 }
+
+/// The most ranks of an epoch whose world has no size: each claims what it likes, and its seat is kept when it goes.
+const SEATS: usize = 1 << 17;
 
 #[cfg(test)]
 mod tests {
@@ -138,6 +144,20 @@ mod tests {
         join(&mut roster, &new).unwrap();
         roster.leave(&old);
         assert_eq!((roster.seats()[0].connections, roster.epoch()), (1, 1));
+    }
+
+    #[test]
+    fn a_world_without_a_size_has_an_end_too() {
+        let mut roster = Roster::new(None, 0, 0);
+        let member = |rank: usize| claim(0).member(rank as u32, u32::MAX).unwrap();
+        let first = member(0);
+        join(&mut roster, &first).unwrap();
+        (1..SEATS).for_each(|rank| join(&mut roster, &member(rank)).unwrap());
+        let full = Err(Denial::Full { why: "131072 ranks were taken in this epoch".to_owned() });
+        assert_eq!(join(&mut roster, &member(SEATS)), full);
+        join(&mut roster, &first).unwrap();
+        roster.advance(1, 0);
+        assert!(roster.seats().is_empty());
     }
 
     #[test]
