@@ -3,7 +3,7 @@
 use std::mem;
 use std::process;
 use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -81,7 +81,7 @@ impl StoreServer {
     /// clients of the old epoch are not let in again; no rank is taken. Once this returns no request of an old client is
     /// carried out any more.
     pub fn advance(&self, epoch: u32, world: u32) {
-        // A server that does not answer has ended, and serves nobody.
+        // One that has ended serves nobody.
         let _ = self.order(move |reactor| reactor.advance(epoch, world));
     }
 
@@ -95,8 +95,14 @@ impl StoreServer {
         self.order(|reactor| reactor.seats()).unwrap_or_default()
     }
 
-    /// Has `what` done between two turns of the server. None where it has ended.
+    /// Has `what` done between two turns of the server, and waits until it was. None where the server has ended.
     fn order<T: Send + 'static>(&self, what: impl FnOnce(&mut Reactor) -> T + Send + 'static) -> Option<T> {
+        self.begin(what)?.recv().ok()
+    }
+
+    /// Has `what` done between two turns of the server, later. A server that ends before drops its orders, and with them
+    /// what would tell their outcome.
+    fn begin<T: Send + 'static>(&self, what: impl FnOnce(&mut Reactor) -> T + Send + 'static) -> Option<Receiver<T>> {
         if self.is_forked() {
             return None;
         }
@@ -105,7 +111,7 @@ impl StoreServer {
             // Who asked may have given up.
             let _ = answer.send(what(reactor));
         });
-        self.office.bring(order).then(|| answered.recv_timeout(PATIENCE).ok()).flatten()
+        self.office.bring(order).then_some(answered)
     }
 
     fn is_forked(&self) -> bool {
@@ -120,7 +126,7 @@ impl Drop for StoreServer {
             return mem::forget((self.office.clone(), self.thread.take()));
         }
         // A turn is short; a thread that has not come to its end by then is left to itself.
-        if self.order(Reactor::stop).is_some()
+        if self.begin(Reactor::stop).is_some_and(|stopped| stopped.recv_timeout(PATIENCE).is_ok())
             && let Some(thread) = self.thread.take()
         {
             let _ = thread.join();
@@ -140,7 +146,26 @@ fn house(options: ServerOptions, clerk: Clerk) -> std::io::Result<House> {
     })
 }
 
-/// How long the server's thread may take to answer its owner.
+/// How long the server's thread may take to end when its owner drops it.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The most that one read brings.
 const SCRATCH: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_waits_for_the_answer_but_not_for_a_server_that_has_ended() {
+        let server = StoreServer::start(ServerOptions::new("127.0.0.1:0".parse().unwrap()).epoch(3)).unwrap();
+        let (busy, done) = mpsc::channel::<()>();
+        let blocked = server.begin(move |_| done.recv().is_err()).unwrap();
+        let seats = server.begin(|reactor| reactor.seats()).unwrap();
+        drop(busy);
+        assert_eq!((blocked.recv(), seats.recv()), (Ok(true), Ok(Vec::new())));
+        server.order(Reactor::stop).unwrap();
+        // Before its end or after it: nobody answers, and nobody waits for that.
+        while server.order(|_| ()).is_some() {}
+        assert_eq!(server.counts(), Counts::default());
+    }
+}
