@@ -52,6 +52,9 @@ impl Store {
     }
 
     /// Stores `value` under `key`, replacing what was there. It is there for everybody once this returns.
+    ///
+    /// Where the answer is lost with the connection it is stored once more, over what another may have stored meanwhile.
+    /// [`compare_set`](Store::compare_set) is for keys that several write.
     pub fn set(&self, key: &str, value: impl AsRef<[u8]>) -> Result<(), StoreError> {
         self.ask(Request::Set { pairs: vec![(self.key(key), value.as_ref().into())] })?.done()
     }

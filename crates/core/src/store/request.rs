@@ -187,7 +187,8 @@ impl Request {
         }
     }
 
-    /// Whether asking twice leaves the store as asking once does, and gives an answer that is as true.
+    /// Whether asking twice leaves the store as asking once does, and gives an answer that is as true: as long as nobody else
+    /// sets the same keys in between.
     pub fn repeats(&self) -> bool {
         !matches!(
             self,
