@@ -147,7 +147,7 @@ impl Home for FileStore {
         let doubt = if barrier { Doubt::Unknown } else { Doubt::None };
         match step {
             Ok(Some(answer)) => answer.map_err(|refusal| StoreError::Refused { verb, refusal }),
-            Ok(None) => Err(StoreError::Timeout { verb, after: timeout, keys, doubt }),
+            Ok(None) => Err(StoreError::Timeout { verb, after: timeout, keys, detail: self.describe(), doubt }),
             Err(Fault(why)) => Err(StoreError::Lost { verb, detail: format!("{}: {why}", self.describe()), doubt }),
         }
     }

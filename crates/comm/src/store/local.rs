@@ -71,7 +71,10 @@ impl Home for LocalStore {
         };
         match answer {
             Ok(answer) => answer.map_err(|refusal| StoreError::Refused { verb, refusal }),
-            Err(keys) => Err(StoreError::Timeout { verb, after: timeout, keys, doubt: doubt(verb) }),
+            Err(keys) => {
+                let detail = self.describe();
+                Err(StoreError::Timeout { verb, after: timeout, keys, detail, doubt: doubt(verb) })
+            }
         }
     }
 

@@ -75,6 +75,19 @@ fn nothing_listens() {
     assert!(said.starts_with(&format!("store connect: the store at {address}: nothing listens there (")), "{said}");
 }
 
+/// The call says which server it is that does not let it in any more, and what was seen of it last.
+#[test]
+fn a_server_that_greets_only_once() {
+    let server = Scripted::start(|number, mut stream| match number {
+        0 => drop(greet(&mut stream)),
+        _ => swallow(&mut stream),
+    });
+    let said = ask_in_time(&server.client(), get("k")).unwrap_err().to_string();
+    let store = format!("store get: no answer within 200ms from the store at {}: ", server.address());
+    assert!(said.starts_with(&store) && said.contains("it does not answer the greeting"), "{said}");
+    assert!(said.ends_with("; asked for k"), "{said}");
+}
+
 /// A stopped process looks like this: the system still takes connections and bytes for it.
 #[test]
 fn a_server_that_stops_after_the_greeting() {
@@ -87,7 +100,8 @@ fn a_server_that_stops_after_the_greeting() {
         let verb = request.verb();
         let keys: Vec<_> = request.keys().cloned().collect();
         let error = ask_in_time(&store, request).unwrap_err();
-        assert_eq!(error, StoreError::Timeout { verb, after: SHORT, keys, doubt });
+        let detail = format!("the store at {}", server.address());
+        assert_eq!(error, StoreError::Timeout { verb, after: SHORT, keys, detail, doubt });
     };
     timeout(set("k", b"v"), Doubt::None);
     timeout(get("k"), Doubt::None);

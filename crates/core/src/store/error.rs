@@ -11,7 +11,7 @@ use crate::Error;
 #[non_exhaustive]
 pub enum StoreError {
     /// The deadline passed.
-    #[error("store {verb}: no answer within {after:?}{}{doubt}", list_keys(keys))]
+    #[error("store {verb}: no answer within {after:?} from {detail}{}{doubt}", list_keys(keys))]
     Timeout {
         /// What was asked.
         verb: Verb,
@@ -19,6 +19,8 @@ pub enum StoreError {
         after: Duration,
         /// The keys asked about, or those of them that are known to be absent.
         keys: Vec<Key>,
+        /// Which store, and what was seen of it where that explains it.
+        detail: String,
         /// Whether it may have been done.
         doubt: Doubt,
     },

@@ -60,7 +60,8 @@ impl Home for SimStore {
                 return answer;
             }
             if self.stage.look().now >= until {
-                return Err(StoreError::Timeout { verb, after: timeout, keys: Vec::new(), doubt: Doubt::None });
+                let (keys, detail, doubt) = (Vec::new(), self.describe(), Doubt::None);
+                return Err(StoreError::Timeout { verb, after: timeout, keys, detail, doubt });
             }
             self.changed.wait(seen, Some(stalls.map_or(until, |end| end.min(until))));
         }

@@ -106,7 +106,8 @@ impl Scene<'_> {
             Asked::Waiting(ticket) if timeout > Duration::ZERO => self.waiting[part] = Some(ticket),
             Asked::Waiting(ticket) => {
                 assert!(self.table.cancel(ticket));
-                self.answer(part, Err(StoreError::Timeout { verb, after: timeout, keys, doubt: Doubt::None }));
+                let (detail, doubt) = ("the store of this model".to_owned(), Doubt::None);
+                self.answer(part, Err(StoreError::Timeout { verb, after: timeout, keys, detail, doubt }));
             }
         }
         while let Some((ClientId(client), ticket, answer)) = self.table.woken() {

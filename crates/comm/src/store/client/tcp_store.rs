@@ -133,15 +133,20 @@ impl<'a> Call<'a> {
         matches!(trouble, Trouble::Closed(_) | Trouble::Broken(_)) && (self.repeats || !delivered)
     }
 
+    fn timeout(&self, detail: String, doubt: Doubt) -> StoreError {
+        StoreError::Timeout { verb: self.verb, after: self.timeout, keys: self.keys.clone(), detail, doubt }
+    }
+
     /// The trouble as the caller sees it.
     fn failed(&self, trouble: Trouble, delivered: bool) -> StoreError {
         let verb = self.verb;
         let doubt = if self.repeats || !delivered { Doubt::None } else { Doubt::Unknown };
         match trouble {
             // Whether it is the connection or the answer that does not come, it is the time that ended.
-            Trouble::Silent(_) | Trouble::Late if verb != Verb::Connect => {
-                StoreError::Timeout { verb, after: self.timeout, keys: self.keys.clone(), doubt }
+            Trouble::Silent(detail) if verb != Verb::Connect => {
+                self.timeout(format!("{}: {detail}", self.store.name), doubt)
             }
+            Trouble::Late if verb != Verb::Connect => self.timeout(self.store.name.clone(), doubt),
             Trouble::Late => {
                 StoreError::Lost { verb, detail: format!("{}: nothing answers there", self.store.name), doubt }
             }

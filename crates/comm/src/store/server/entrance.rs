@@ -140,7 +140,7 @@ impl Entrance {
             _ => {
                 self.shortage = true;
                 self.shut_until = Some(now + SHUT);
-                ledger.complain(now, &format_args!("{} takes no connections for {SHUT:?}: {error}", self.address()));
+                ledger.complain(now, &format_args!("takes no connections for {SHUT:?}: {error}"));
             }
         }
     }

@@ -9,6 +9,7 @@ use super::counts::Rejection;
 use super::line::{Line, Load};
 use super::socket::Peer;
 use crate::journal::Journal;
+use crate::store::StoreAddress;
 
 /// Sums over all connections.
 #[derive(Debug)]
@@ -17,11 +18,13 @@ pub(super) struct Ledger {
     pub(super) load: Load,
     pub(super) rejected: BTreeMap<Rejection, u64>,
     journal: Journal,
+    /// Where the server is, for its log.
+    address: StoreAddress,
 }
 
 impl Ledger {
-    pub(super) fn new(now: Instant) -> Ledger {
-        Ledger { load: Load::default(), rejected: BTreeMap::new(), journal: Journal::new(now) }
+    pub(super) fn new(address: StoreAddress, now: Instant) -> Ledger {
+        Ledger { load: Load::default(), rejected: BTreeMap::new(), journal: Journal::new(now), address }
     }
 
     /// Replaces what a line held before by what it holds now.
@@ -67,7 +70,7 @@ impl Ledger {
     pub(super) fn complain(&mut self, now: Instant, what: &dyn std::fmt::Display) {
         if self.journal.admits(now) {
             // Keys and first bytes are others' words: whatever they are, a line stays a line.
-            log::warn!("store server: {}", what.to_string().replace(char::is_control, "?"));
+            log::warn!("store server at {}: {}", self.address, what.to_string().replace(char::is_control, "?"));
         }
     }
 
@@ -79,7 +82,7 @@ impl Ledger {
     /// Says how many lines were withheld, once it is time.
     pub(super) fn summarise(&mut self, now: Instant) {
         if let Some(withheld) = self.journal.summary(now) {
-            log::warn!("store server: and {withheld} more lines like these");
+            log::warn!("store server at {}: and {withheld} more lines like these", self.address);
         }
     }
 }

@@ -43,7 +43,7 @@ pub(super) type Order = Box<dyn FnOnce(&mut Reactor) + Send>;
 impl Reactor {
     pub(super) fn new(poll: Poll, entrance: Entrance, house: House, orders: Receiver<Order>) -> Reactor {
         Reactor {
-            ledger: Ledger::new(house.now),
+            ledger: Ledger::new(entrance.address().clone(), house.now),
             inspection: house.now,
             vigil: Vigil::new(poll, house.now, house.gate.is_open()),
             entrance,
