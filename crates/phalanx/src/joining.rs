@@ -202,6 +202,9 @@ impl Joining {
 
     /// Answers Prometheus at this address, `GET /metrics`, for as long as the world lasts. Ranks of one host have a port each: this one and those
     /// after it in the order of their local ranks, or any where it is 0. Goes before `PHALANX_METRICS`.
+    ///
+    /// A port that is taken is an error of joining, before any rank is met. Only where the rank's number on its host is first known from the others
+    /// it is a warning in the log: by then they count on this rank, which works without its metrics.
     pub fn metrics(mut self, address: SocketAddr) -> Joining {
         self.metrics = Some(address);
         self
@@ -246,7 +249,7 @@ impl Joining {
         self.black_box = Some(Arc::clone(&black_box));
         let is_asked = trace::Listener::is_wanted()?;
         let asked = Service::of_environment()?;
-        let service = Service { metrics: self.metrics.or(asked.metrics), ..asked };
+        let service = Service { metrics: self.metrics.or(asked.metrics), ..asked }.prepare(self.known_local_rank())?;
         let mut world = self.meet()?;
         let seat = Seat::of(&world);
         black_box.open(&seat);
@@ -256,10 +259,16 @@ impl Joining {
                 Err(error) => log::warn!("nobody can ask rank {} for its trace: {error}", world.rank()),
             }
         }
-        if let Some(office) = service.open(&seat, black_box)? {
+        if let Some(office) = service.open(&seat, black_box) {
             world.keep(office);
         }
         Ok(world)
+    }
+
+    /// This rank's number on its host, where that is known before the others are met.
+    fn known_local_rank(&self) -> Option<usize> {
+        let is_alone = self.size == 1 && !self.is_newcomer;
+        self.local_rank.or(is_alone.then_some(0))
     }
 
     fn meet(&self) -> Result<World> {

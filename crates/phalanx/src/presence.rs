@@ -52,8 +52,9 @@ impl Presence {
         let seat =
             Seat { registry: registry.clone(), job: job.as_str().to_owned(), local_rank, host_name: host_name() };
         let black_box = BlackBox::of_environment()?;
+        let service = Service::of_environment()?.prepare(Some(local_rank))?;
         black_box.open(&seat);
-        let office = Service::of_environment()?.open(&seat, Arc::clone(&black_box))?;
+        let office = service.open(&seat, Arc::clone(&black_box));
         Ok(Presence { registry, black_box, _office: office })
     }
 

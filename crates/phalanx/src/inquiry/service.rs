@@ -24,6 +24,13 @@ pub(crate) struct Service {
     pub(crate) neighbours: bool,
 }
 
+/// The same with the port for Prometheus, where that is known already. Whoever asks there waits until the rank has joined.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    service: Service,
+    door: Option<Door>,
+}
+
 impl Service {
     /// What the environment asks for.
     pub(crate) fn of_environment() -> Result<Service> {
@@ -38,41 +45,63 @@ impl Service {
         Ok(Service { metrics, neighbours })
     }
 
-    /// Begins to tell how this rank's groups stand. Nobody waits for it, so that it cannot be is an error only where it was asked for.
-    pub(crate) fn open(self, seat: &Seat, black_box: Arc<BlackBox>) -> Result<Option<Office>> {
-        let mut doors = Vec::new();
-        let (rank, size) = seat.registry.seat();
-        let mut chosen = None;
-        if let Some(address) = self.metrics {
-            let failed = |why: String| Error::setup(format!("metrics at {address}"), why);
-            let own = own_port(address, seat.local_rank).ok_or_else(|| {
-                failed(format!("no port is left for local rank {}: each has the next one", seat.local_rank))
-            })?;
-            let door = Door::network(own).map_err(|error| failed(format!("{own}: {error}")))?;
-            chosen = door.address();
-            log::info!("rank {} answers Prometheus at http://{}/metrics", rank, chosen.unwrap_or(own));
-            doors.push(door);
+    /// Takes the port of a rank with this number on its host before anybody is met: where it cannot be had, the rank is told while no other one
+    /// counts on it. A port that follows from a number which is not known yet is taken later.
+    pub(crate) fn prepare(self, local_rank: Option<usize>) -> Result<Prepared> {
+        let any = self.metrics.filter(|address| address.port() == 0).map(|_| 0);
+        let door = match (self.metrics, local_rank.or(any)) {
+            (Some(address), Some(local_rank)) => Some(door(address, local_rank)?),
+            _ => None,
+        };
+        Ok(Prepared { service: self, door })
+    }
+}
+
+impl Prepared {
+    /// Begins to tell how this rank's groups stand. Others count on the rank by now, so what cannot be is no more than a warning.
+    pub(crate) fn open(mut self, seat: &Seat, black_box: Arc<BlackBox>) -> Option<Office> {
+        let rank = seat.registry.seat().0;
+        let metrics = self.metrics(seat).unwrap_or_else(|error| {
+            log::warn!("rank {rank} does not answer Prometheus: {error}");
+            None
+        });
+        let chosen = metrics.as_ref().and_then(Door::address);
+        if let Some(address) = chosen {
+            log::info!("rank {rank} answers Prometheus at http://{address}/metrics");
         }
-        if self.neighbours {
-            static WORLDS: AtomicU32 = AtomicU32::new(0);
-            let name = neighbours::name(&seat.job, (rank, size), WORLDS.fetch_add(1, Ordering::Relaxed));
-            match Door::host(&name) {
-                Ok(door) => doors.push(door),
-                Err(error) => log::debug!("rank {} is not seen by `phalanx top`: {error}", rank),
-            }
-        }
+        let neighbours = if self.service.neighbours { host_door(seat) } else { None };
+        let doors: Vec<Door> = metrics.into_iter().chain(neighbours).collect();
         if doors.is_empty() {
-            return Ok(None);
+            return None;
         }
-        match Office::open(doors, pages(Accountant::of(seat.clone()).metrics(chosen), black_box), PATIENCE) {
-            Ok(office) => Ok(Some(office)),
-            Err(error) if self.metrics.is_some() => Err(Error::setup("metrics", error)),
-            Err(error) => {
-                log::debug!("rank {} is not seen by `phalanx top`: {error}", rank);
-                Ok(None)
-            }
+        let office = Office::open(doors, pages(Accountant::of(seat.clone()).metrics(chosen), black_box), PATIENCE);
+        let seen_by = if chosen.is_some() { "Prometheus or `phalanx top`" } else { "`phalanx top`" };
+        office.inspect_err(|error| log::warn!("rank {rank} is not seen by {seen_by}: {error}")).ok()
+    }
+
+    /// The door for Prometheus, where one is asked for.
+    fn metrics(&mut self, seat: &Seat) -> Result<Option<Door>> {
+        match self.door.take() {
+            Some(door) => Ok(Some(door)),
+            None => self.service.metrics.map(|address| door(address, seat.local_rank)).transpose(),
         }
     }
+}
+
+fn door(address: SocketAddr, local_rank: usize) -> Result<Door> {
+    let failed = |why: String| Error::setup(format!("metrics at {address}"), why);
+    let own = own_port(address, local_rank)
+        .ok_or_else(|| failed(format!("no port is left for local rank {local_rank}: each has the next one")))?;
+    Door::network(own).map_err(|error| failed(format!("{own}: {error}")))
+}
+
+/// The door for neighbours. Nobody waits for it, so that it cannot be is no error.
+fn host_door(seat: &Seat) -> Option<Door> {
+    static WORLDS: AtomicU32 = AtomicU32::new(0);
+    let (rank, size) = seat.registry.seat();
+    let name = neighbours::name(&seat.job, (rank, size), WORLDS.fetch_add(1, Ordering::Relaxed));
+    let door = Door::host(&name);
+    door.inspect_err(|error| log::debug!("rank {rank} is not seen by `phalanx top`: {error}")).ok()
 }
 
 /// The address in a text; this host's own where there is a port only.
@@ -147,6 +176,17 @@ mod tests {
     fn neighbours_may_look_unless_told_otherwise() {
         let neighbours = |value| asked(TOP, value).unwrap().neighbours;
         assert!(neighbours("") && neighbours("1") && !neighbours("0") && !neighbours("off"));
+    }
+
+    #[test]
+    fn a_port_is_taken_early_where_it_is_known() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let service = |port: u16| asked(METRICS, &port.to_string()).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let error = service(port).prepare(Some(0)).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("metrics at 127.0.0.1:{port}: 127.0.0.1:{port}: ")), "{error}");
+        assert!(service(port).prepare(None).unwrap().door.is_none(), "whose it is follows from who else is here");
+        assert!(service(0).prepare(None).unwrap().door.is_some());
     }
 
     #[test]

@@ -143,4 +143,24 @@ fn a_port_that_is_taken_is_named() {
     let address = taken.local_addr().unwrap();
     let error = Job::new("taken").join(0, 1).metrics(address).join().unwrap_err().to_string();
     assert!(error.starts_with(&format!("metrics at {address}: {address}: ")), "{error}");
+    // Nobody else was met: of the two that are to come only this one is here, and it does not wait.
+    let told = Joining::url("file:///proc/none?rank=0&world_size=2&local_rank=0").unwrap();
+    assert_eq!(told.metrics(address).join().unwrap_err().to_string(), error);
+}
+
+#[test]
+fn a_rank_that_others_count_on_works_without_its_metrics() {
+    let (job, taken) = (Job::new("counted"), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let address = taken.local_addr().unwrap();
+    let rank = |rank: usize| {
+        let joining = job.join(rank, 2);
+        let joining = if rank == 0 { joining.metrics(address) } else { joining };
+        let (world, mut sum) = (joining.join().unwrap(), [1.0_f32]);
+        let group = world.group().unwrap();
+        group.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+        assert_eq!((sum, phalanx::account(&world).metrics), ([2.0], None));
+        drop(group);
+        world.leave(LONG).unwrap();
+    };
+    thread::scope(|scope| [0, 1].map(|number| scope.spawn(move || rank(number))).map(|rank| rank.join().unwrap()));
 }
