@@ -35,9 +35,10 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// A world of `size` ranks on one host.
+    /// A world of `size` ranks on one host, at most 1024: each is linked with every other.
     pub fn new(size: usize) -> Threads {
-        Threads { hosts: vec![0; size], style: Style::default() }
+        // One too many is refused like any number beyond, which a list may be too long for.
+        Threads { hosts: vec![0; size.min(MOST_RANKS + 1)], style: Style::default() }
     }
 
     /// Pretends that rank `i` lives on host `hosts[i]`: algorithms choose as if it did, and windows are off.
@@ -100,6 +101,9 @@ impl Threads {
     /// What each rank needs.
     fn equip(&self) -> Result<Vec<Equipment>> {
         let size = self.hosts.len();
+        if size > MOST_RANKS {
+            return Err(Error::setup("threads of a world", format!("more than {MOST_RANKS} ranks in one process")));
+        }
         let bells = (0..size).map(|_| Bell::new().map(Arc::new)).collect::<Result<Vec<_>, _>>();
         let bells = bells.map_err(|error| Error::setup("bells", error))?;
         let fate = Fate::of_threads(bells.clone()).map_err(|error| Error::setup("fate", error))?;
@@ -171,4 +175,20 @@ fn pair([first, second]: [&Arc<Bell>; 2]) -> Result<[MemoryLink; 2]> {
     let ((out_first, into_second), (out_second, into_first)) = (pipe()?, pipe()?);
     let link = |out, into, peer: &Arc<Bell>| MemoryLink::new(out, into, Arc::clone(peer));
     Ok([link(out_second, into_second, first), link(out_first, into_first, second)])
+}
+
+/// Links are made for all pairs at once. Those of so many ranks take half a terabyte of addresses.
+const MOST_RANKS: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_ranks_than_have_room_are_refused() {
+        for threads in [Threads::new(1_000_000_000_000), Threads::new(2).hosts(vec![0; MOST_RANKS + 1])] {
+            let error = threads.groups().unwrap_err().to_string();
+            assert_eq!(error, "threads of a world: more than 1024 ranks in one process");
+        }
+    }
 }

@@ -14,14 +14,14 @@ pub struct Layout {
 impl Layout {
     /// A group whose ranks all live on one host.
     pub fn one_host(rank: usize, size: usize) -> Result<Layout> {
+        // Before there is a list of that length.
+        check(size)?;
         Layout::new(rank, vec![0; size])
     }
 
     /// A group in which rank `i` lives on host `hosts[i]`.
     pub fn new(rank: usize, hosts: Vec<u32>) -> Result<Layout> {
-        if hosts.len() > MAX_SIZE {
-            return Err(Error::setup("group size", format!("{} is above the limit of {MAX_SIZE}", hosts.len())));
-        }
+        check(hosts.len())?;
         if rank >= hosts.len() {
             return Err(Error::setup("rank", format!("{rank} is not below the group size {}", hosts.len())));
         }
@@ -65,6 +65,13 @@ impl Layout {
     }
 }
 
+fn check(size: usize) -> Result<()> {
+    match size {
+        0..=MAX_SIZE => Ok(()),
+        _ => Err(Error::setup("group size", format!("{size} is above the limit of {MAX_SIZE}"))),
+    }
+}
+
 /// Ranks travel in headers as 32-bit numbers, and one group of a million ranks is beyond any machine this is built for.
 const MAX_SIZE: usize = 1 << 20;
 
@@ -86,5 +93,14 @@ mod tests {
         let error = Layout::one_host(4, 4).unwrap_err();
         assert_eq!(error.to_string(), "rank: 4 is not below the group size 4");
         assert!(Layout::one_host(0, 0).is_err());
+    }
+
+    #[test]
+    fn a_size_beyond_any_machine_is_refused_before_it_takes_memory() {
+        for size in [MAX_SIZE + 1, 1_000_000_000_000, usize::MAX] {
+            let error = Layout::one_host(0, size).unwrap_err();
+            assert_eq!(error.to_string(), format!("group size: {size} is above the limit of 1048576"));
+        }
+        assert_eq!(Layout::one_host(0, MAX_SIZE).unwrap().size(), MAX_SIZE);
     }
 }

@@ -9,6 +9,10 @@ use crate::report;
 
 /// Runs `rank` on `size` threads of this process, each with its group, and returns what each returned, in rank order.
 ///
+/// # Errors
+///
+/// [`Setup`](phalanx_core::ErrorKind::Setup), where the ranks are more than 1024 or the system has no means for so many.
+///
 /// # Panics
 ///
 /// When a rank panics, after all have ended: its peers get an error that names it.

@@ -160,6 +160,14 @@ fn a_rank_outside_the_world_is_refused() {
     assert!(error.ends_with("world_size is not said"), "{error}");
 }
 
+#[test]
+fn a_world_beyond_any_machine_is_refused() {
+    let directory = Directory::new();
+    let place = format!("file://{}?rank=0&world_size=1000000000000", directory.0.join("store").display());
+    let error = phalanx::join(&place).unwrap_err().to_string();
+    assert_eq!(error, "group size: 1000000000000 is above the limit of 1048576");
+}
+
 /// What the processes below do; as a test of its own it has nothing to join.
 #[test]
 fn process() {
