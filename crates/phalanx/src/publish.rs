@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -49,22 +49,25 @@ impl Publisher {
         with_recorder(|recorder| families.iter().for_each(|family| tell(recorder, family)));
     }
 
-    /// Tells it again and again on a thread of its own, and a last time at the end.
+    /// Tells it again and again on a thread of its own, and a last time at the end. A period of less than 10 ms is one of 10 ms.
     ///
     /// # Errors
     ///
     /// When the system has no thread for it.
     pub fn every(self, period: Duration) -> io::Result<Publishing> {
         let (end, ended) = channel::<()>();
-        let publish = move || {
-            while ended.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-                self.publish();
-            }
-            self.publish();
-        };
+        let publish = move || repeat(&ended, period, || self.publish());
         let thread = thread::Builder::new().name("phalanx-metrics".to_owned()).spawn(publish)?;
         Ok(Publishing { end: Some(end), thread: Some(thread) })
     }
+}
+
+/// Does so until the end, and once more.
+fn repeat(ended: &Receiver<()>, period: Duration, publish: impl Fn()) {
+    while ended.recv_timeout(period.max(SHORTEST)) == Err(RecvTimeoutError::Timeout) {
+        publish();
+    }
+    publish();
 }
 
 impl Drop for Publishing {
@@ -110,6 +113,9 @@ fn describe(recorder: &dyn Recorder, name: &str, help: &'static str, is_counter:
         false => recorder.describe_gauge(name.into(), None, help.into()),
     }
 }
+
+/// More often nobody looks, and a thread that never rests takes a core from the ranks.
+const SHORTEST: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests;

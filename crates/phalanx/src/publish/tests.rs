@@ -1,7 +1,9 @@
 //! What a recorder of the `metrics` crate is told.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use metrics::{Counter, CounterFn, Gauge, GaugeFn, Histogram, KeyName, SharedString, with_local_recorder};
 
@@ -112,4 +114,18 @@ fn a_recorder_is_told_what_prometheus_is() {
     publisher.every(Duration::from_secs(3600)).map(drop).unwrap();
     drop(world);
     std::fs::remove_file(store).unwrap();
+}
+
+#[test]
+fn a_period_of_nothing_leaves_the_thread_its_rest() {
+    let ((end, ended), began, told) = (channel::<()>(), Instant::now(), Cell::new(0));
+    let end = Cell::new(Some(end));
+    repeat(&ended, Duration::ZERO, || {
+        told.set(told.get() + 1);
+        if told.get() == 3 {
+            end.take();
+        }
+    });
+    assert_eq!(told.get(), 4);
+    assert!(began.elapsed() >= 3 * SHORTEST);
 }
