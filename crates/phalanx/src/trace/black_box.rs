@@ -6,19 +6,19 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::SystemTime;
 
 use phalanx_core::{Alarm, Error, Group, Result};
 use phalanx_trace::{Dump, Identity, files};
 use signal_hook::consts::SIGUSR2;
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::{Handle, Signals};
 
 use crate::environment::wrong;
 use crate::presence::Seat;
 
 /// What a rank writes down of itself.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct BlackBox {
     /// Where it is written to when a call fails, and on a signal.
     directory: Option<PathBuf>,
@@ -26,6 +26,8 @@ pub(crate) struct BlackBox {
     seat: OnceLock<Seat>,
     /// The first failure of each group, by its name.
     verdicts: Mutex<HashMap<String, String>>,
+    /// Ends the thread that waits for the signal.
+    signals: OnceLock<Handle>,
 }
 
 impl BlackBox {
@@ -36,7 +38,11 @@ impl BlackBox {
             let refused = |error| wrong(VARIABLE, directory.display(), format_args!("cannot be written: {error}"));
             probe(directory).map_err(refused)?;
         }
-        Ok(Arc::new(BlackBox { directory, ..BlackBox::default() }))
+        Ok(BlackBox::writing_to(directory))
+    }
+
+    fn writing_to(directory: Option<PathBuf>) -> Arc<BlackBox> {
+        Arc::new(BlackBox { directory, seat: OnceLock::new(), verdicts: Mutex::default(), signals: OnceLock::new() })
     }
 
     /// Begins to record this rank, and to wait for the signal.
@@ -45,21 +51,26 @@ impl BlackBox {
         if self.directory.is_none() {
             return;
         }
-        let listening = Signals::new([SIGUSR2]).and_then(|mut signals| {
-            let own = Arc::downgrade(self);
-            let listen = move || {
-                for _ in &mut signals {
-                    match own.upgrade() {
-                        Some(own) => own.write(),
-                        None => return,
-                    }
-                }
-            };
-            thread::Builder::new().name("phalanx-trace".to_owned()).spawn(listen)
-        });
-        if let Err(error) = listening {
+        if let Err(error) = self.listen() {
             log::warn!("rank {} writes no trace on a signal: {error}", seat.registry.seat().0);
         }
+    }
+
+    /// Waits for the signal on a thread of its own, which ends with this.
+    fn listen(self: &Arc<BlackBox>) -> io::Result<JoinHandle<()>> {
+        let mut signals = Signals::new([SIGUSR2])?;
+        let (own, handle) = (Arc::downgrade(self), signals.handle());
+        let listen = move || {
+            for _ in &mut signals {
+                match own.upgrade() {
+                    Some(own) => own.write(),
+                    None => return,
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("phalanx-trace".to_owned()).spawn(listen)?;
+        let _ = self.signals.set(handle);
+        Ok(thread)
     }
 
     /// What the rank has recorded so far; none before it has joined.
@@ -74,6 +85,12 @@ impl BlackBox {
         if let Err(error) = files::write(directory, &dump) {
             log::warn!("rank {} writes no trace: {error}", dump.rank);
         }
+    }
+}
+
+impl Drop for BlackBox {
+    fn drop(&mut self) {
+        self.signals.get().into_iter().for_each(Handle::close);
     }
 }
 
@@ -108,3 +125,16 @@ fn probe(directory: &Path) -> io::Result<()> {
 }
 
 const VARIABLE: &str = "PHALANX_TRACE_DIR";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_that_waits_for_the_signal_ends_with_its_black_box() {
+        let black_box = BlackBox::writing_to(None);
+        let thread = black_box.listen().unwrap();
+        drop(black_box);
+        thread.join().unwrap();
+    }
+}
