@@ -1,5 +1,6 @@
 //! The other side: the ranks of this host that this user may ask, and what they answer. A rank that is stopped is there and says nothing.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -37,7 +38,7 @@ pub struct Neighbour {
 /// Asks all ranks of this user on this host how they stand; those of all users, where this user is root. They have this long to answer.
 /// The order is by job and rank.
 ///
-/// Seen are ranks in this network namespace whose `PHALANX_TOP` is not 0, whoever started them.
+/// Seen are ranks in this network namespace whose `PHALANX_TOP` is not 0, whoever started them: at most 896, and of a user who is not this one 256.
 ///
 /// # Errors
 ///
@@ -49,9 +50,14 @@ pub fn neighbours(patience: Duration) -> io::Result<Vec<Neighbour>> {
 
 /// Asks the same ranks for one of their pages; what each says, if it does in time. The order is by job and rank.
 pub(crate) fn ask(path: &str, patience: Duration) -> io::Result<Vec<(Neighbour, Option<Vec<u8>>)>> {
-    let names = names(&fs::read_to_string(SOCKETS)?, geteuid().as_raw());
-    let mut visits: Vec<Visit> = names.iter().filter_map(|name| Visit::begin(name, path)).collect();
-    listen(&mut visits, Instant::now() + patience);
+    let (began, user) = (Instant::now(), geteuid().as_raw());
+    let mut visits: Vec<Visit> = Vec::new();
+    for name in names(&fs::read_to_string(SOCKETS)?, user) {
+        if has_room(&visits, &name, user) {
+            visits.extend(Visit::begin(&name, path));
+        }
+    }
+    listen(&mut visits, &BOUNDS, || patience.saturating_sub(began.elapsed()));
     let mut told: Vec<_> = visits.into_iter().map(Visit::end).collect();
     told.sort_by(|(one, _), (other, _)| {
         let key = |neighbour: &Neighbour| (neighbour.job.clone(), neighbour.rank, neighbour.pid, neighbour.world);
@@ -89,6 +95,17 @@ fn parse(name: &str) -> Option<Neighbour> {
     Some(Neighbour { pid, uid, world, rank, world_size, job: words.next()?.to_owned(), account: None })
 }
 
+/// Whether one more rank is visited. Anybody can have any number of them: no user's may crowd out those of others.
+fn has_room(visits: &[Visit], name: &str, user: u32) -> bool {
+    let Some(uid) = parse(name).map(|neighbour| neighbour.uid) else { return false };
+    let known = visits.iter().filter(|visit| visit.neighbour.uid == uid).count();
+    let has_room = visits.len() < MOST_VISITS && (uid == user || known < MOST_OF_A_STRANGER);
+    if !has_room {
+        log::debug!("{name} is not asked: {} ranks are, {known} of its user", visits.len());
+    }
+    has_room
+}
+
 /// One question on its way.
 struct Visit {
     neighbour: Neighbour,
@@ -122,19 +139,25 @@ impl Visit {
         Some(Visit { neighbour, stream, heard: Vec::new() })
     }
 
-    /// Reads what there is.
-    fn hear(&mut self) {
+    /// Reads some of what there is, where it is no more than there is `room` for.
+    fn hear(&mut self, bytes: &mut [u8], bounds: &Bounds, room: &mut usize) {
         let Some(stream) = &mut self.stream else { return };
-        let room = MOST_HEARD.saturating_sub(self.heard.len() as u64);
-        match stream.take(room).read_to_end(&mut self.heard) {
+        match stream.read(bytes) {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            _ => self.stream = None,
+            Ok(0) => self.stream = None,
+            Ok(count) if count <= *room && self.heard.len() + count <= bounds.one => {
+                *room -= count;
+                self.heard.extend_from_slice(&bytes[..count]);
+            }
+            // It broke off, or says more than any rank does.
+            _ => (self.stream, self.heard) = (None, Vec::new()),
         }
     }
 
-    /// Who it was, and the page.
+    /// Who it was, and the page, where all of it was heard.
     fn end(self) -> (Neighbour, Option<Vec<u8>>) {
-        let page = self.heard.strip_prefix(FINE).and_then(|rest| {
+        let said = if self.stream.is_none() { &self.heard[..] } else { &[] };
+        let page = said.strip_prefix(FINE).and_then(|rest| {
             let end = rest.windows(4).position(|window| window == b"\r\n\r\n")?;
             Some(rest[end + 4..].to_vec())
         });
@@ -147,21 +170,39 @@ fn account(page: &[u8]) -> Option<Account> {
     serde_json::from_slice(page).ok().filter(|account: &Account| account.format <= FORMAT)
 }
 
-/// Hears all, until everybody has answered or the time is up.
-fn listen(visits: &mut [Visit], deadline: Instant) {
+/// Hears all, until everybody has answered or no time is `left`. All users have as much room for what their ranks say.
+fn listen(visits: &mut [Visit], bounds: &Bounds, left: impl Fn() -> Duration) {
+    let mut rooms: HashMap<u32, usize> = visits.iter().map(|visit| (visit.neighbour.uid, 0)).collect();
+    let share = bounds.all / rooms.len().max(1);
+    rooms.values_mut().for_each(|room| *room = share);
+    let mut bytes = vec![0; AT_ONCE];
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let pause = left();
         let mut waited: Vec<PollFd<'_>> =
             visits.iter().filter_map(|visit| Some(PollFd::new(visit.stream.as_ref()?, PollFlags::IN))).collect();
-        if waited.is_empty() || left.is_zero() {
+        if waited.is_empty() || pause.is_zero() {
             return;
         }
-        let polled = poll(&mut waited, Timespec::try_from(left).ok().as_ref());
+        let polled = poll(&mut waited, Timespec::try_from(pause).ok().as_ref());
         if polled.is_err_and(|error| error != rustix::io::Errno::INTR) {
             return;
         }
-        visits.iter_mut().for_each(Visit::hear);
+        // In turns, so that nobody who goes on and on takes the time of the others.
+        for visit in &mut *visits {
+            if left().is_zero() {
+                return;
+            }
+            visit.hear(&mut bytes, bounds, rooms.entry(visit.neighbour.uid).or_default());
+        }
     }
+}
+
+/// How many bytes are heard at most: any user's process can be a rank, and say what it likes to whoever is root.
+struct Bounds {
+    /// Of one rank.
+    one: usize,
+    /// Of all.
+    all: usize,
 }
 
 /// Where an account is asked for, and a dump of what the groups have recorded.
@@ -175,8 +216,13 @@ const SOCKETS: &str = "/proc/net/unix";
 /// The kernel's flag of sockets that listen.
 const ACCEPTS: u32 = 1 << 16;
 const ROOT: u32 = 0;
-/// More than any account has.
-const MOST_HEARD: u64 = 64 << 20;
+/// More than any rank says, and than the ranks of a host say together.
+const BOUNDS: Bounds = Bounds { one: 64 << 20, all: 1 << 30 };
+const AT_ONCE: usize = 64 << 10;
+/// Each takes a descriptor, of which a process has 1024 unless told otherwise.
+const MOST_VISITS: usize = 896;
+/// Of another user than the one who asks.
+const MOST_OF_A_STRANGER: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -208,11 +254,72 @@ garbage
         assert_eq!(neighbour.job, "my-job");
     }
 
+    fn visit(uid: u32, stream: Option<UnixStream>) -> Visit {
+        stream.iter().for_each(|stream| stream.set_nonblocking(true).unwrap());
+        Visit { neighbour: parse(&format!("phalanx-{uid}-2-0-0-1-j")).unwrap(), stream, heard: Vec::new() }
+    }
+
+    /// One who has said this and is gone.
+    fn said(uid: u32, words: &[u8]) -> Visit {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        far.write_all(words).unwrap();
+        visit(uid, Some(near))
+    }
+
+    fn heard(visits: &[Visit]) -> Vec<usize> {
+        visits.iter().map(|visit| visit.heard.len()).collect()
+    }
+
+    #[test]
+    fn whoever_talks_without_end_is_heard_no_longer() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let talking = std::thread::spawn(move || while far.write_all(&[b'a'; 1 << 12]).is_ok() {});
+        let mut visits = [visit(1, Some(near)), said(1, b"all")];
+        listen(&mut visits, &Bounds { one: 1 << 20, all: 1 << 30 }, || Duration::MAX);
+        assert_eq!((heard(&visits), visits[0].stream.is_none()), (vec![0, 3], true));
+        talking.join().unwrap();
+    }
+
+    #[test]
+    fn one_users_ranks_take_no_room_of_anothers() {
+        let mut visits = [said(1, &[b'a'; 60]), said(1, &[b'a'; 60]), said(2, &[b'a'; 60])];
+        listen(&mut visits, &Bounds { one: 100, all: 200 }, || Duration::MAX);
+        assert_eq!(heard(&visits), [60, 0, 60]);
+    }
+
+    #[test]
+    fn the_time_can_be_up_before_all_were_heard() {
+        let looks = std::cell::Cell::new(0);
+        let left = || {
+            looks.set(looks.get() + 1);
+            if looks.get() <= 2 { Duration::MAX } else { Duration::ZERO }
+        };
+        let mut visits = [said(1, b"one"), said(1, b"two")];
+        listen(&mut visits, &BOUNDS, left);
+        assert_eq!(heard(&visits), [3, 0]);
+    }
+
+    #[test]
+    fn nobody_crowds_out_the_ranks_of_others() {
+        let name = |uid: u32| format!("phalanx-{uid}-2-0-0-1-j");
+        let mut visits: Vec<Visit> = (0..MOST_OF_A_STRANGER).map(|_| visit(7, None)).collect();
+        assert_eq!([ROOT, 7, 8].map(|uid| has_room(&visits, &name(uid), ROOT)), [true, false, true]);
+        assert!(has_room(&visits, &name(7), 7), "one's own");
+        visits.extend((visits.len()..MOST_VISITS).map(|_| visit(ROOT, None)));
+        assert!(!has_room(&visits, &name(ROOT), ROOT));
+    }
+
+    #[test]
+    fn an_answer_that_breaks_off_is_none() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        let part = Visit { heard: [FINE, b"\r\n\r\n{"].concat(), ..visit(1, Some(near)) };
+        assert_eq!(part.end().1, None);
+    }
+
     #[test]
     fn an_answer_that_is_none_is_not_believed() {
         let end = |heard: &str| {
-            let neighbour = parse("phalanx-1-2-0-0-1-j").unwrap();
-            Visit { neighbour, stream: None, heard: heard.as_bytes().to_vec() }.end().1.as_deref().and_then(account)
+            Visit { heard: heard.as_bytes().to_vec(), ..visit(1, None) }.end().1.as_deref().and_then(account)
         };
         let text = |format: u32| {
             format!(
