@@ -52,6 +52,11 @@ impl Meeting {
         Meeting { interval: interval.max(Duration::from_millis(1)), ..self }
     }
 
+    /// The same for a rank that was there this often.
+    pub(super) fn after(self, visits: u64) -> Meeting {
+        Meeting { generation: Mutex::new(visits), ..self }
+    }
+
     /// Comes with `card`, waits for all, and returns their cards in rank order.
     ///
     /// Ends within `timeout`, for which the last 250 ms or the last eighth serve to tell the others.

@@ -5,6 +5,7 @@
 //! decided here.
 
 mod arrival;
+mod barriers;
 pub(crate) mod bytes;
 pub(crate) mod card;
 mod change;

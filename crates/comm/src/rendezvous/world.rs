@@ -1,15 +1,15 @@
 //! The world: all ranks of a job in one epoch, as this rank sees them. How they exchange data is not decided here.
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use phalanx_core::schedule::Profile;
 use phalanx_core::store::Store;
 use phalanx_core::{Alarm, Error, Layout, Result};
 
+use super::barriers::Barriers;
 use super::card::Card;
 use super::member::members;
 use super::{MeetError, Meeting, Member, WorldOptions};
@@ -38,7 +38,7 @@ pub struct World {
     /// How often its members have changed, and how many ranks were in the world before.
     change: u32,
     survivors: usize,
-    barriers: Mutex<HashMap<String, Arc<Meeting>>>,
+    barriers: Barriers,
     parting: Parting,
     key: Option<JobKey>,
     insecure: bool,
@@ -140,6 +140,7 @@ impl World {
         let nodes = members.iter().map(|member| u32::try_from(member.node()).unwrap_or(u32::MAX)).collect();
         let layout = Layout::new(rank, nodes)?;
         let Origin { own, change, survivors } = origin;
+        let barriers = Barriers::new(own.scope("barrier"), rank, layout.size());
         let world = World {
             layout,
             members,
@@ -149,7 +150,7 @@ impl World {
             own,
             change,
             survivors,
-            barriers: Mutex::default(),
+            barriers,
             parting: Parting::Nothing,
             key: options.key.clone(),
             insecure: options.insecure,
@@ -291,10 +292,10 @@ impl World {
     }
 
     /// Waits until every rank has called this with `name`; by `timeout`, the ranks that did not are
-    /// [`missing`](phalanx_core::Setup::missing). A name can be used again and again, by one thread of a rank at a time.
+    /// [`missing`](phalanx_core::Setup::missing). A name can be used again and again, by one thread of a rank at a time. Where all came, nothing
+    /// of it is left on the store, so every step may have a name of its own.
     pub fn barrier(&self, name: &str, timeout: Duration) -> Result<()> {
-        let met = self.meeting(name).meet(&[], timeout);
-        met.map(drop).map_err(|error| error.during(&format!("barrier \"{name}\"")))
+        self.barriers.pass(name, timeout).map_err(|error| error.during(&format!("barrier \"{name}\"")))
     }
 
     /// Leaves the world. Where its store lives here, waits until all have left, and says who had not by `timeout`;
@@ -367,12 +368,6 @@ impl World {
         };
         self.server = None;
         parted.map_err(|error| error.during("leaving the world"))
-    }
-
-    fn meeting(&self, name: &str) -> Arc<Meeting> {
-        let mut barriers = self.barriers.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(Meeting::new(self.own.scope("barrier"), name, self.rank(), self.size()));
-        Arc::clone(barriers.entry(name.to_owned()).or_insert_with(new))
     }
 
     /// Logs what is odd about this world, and what it is.

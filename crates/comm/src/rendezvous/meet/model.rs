@@ -5,6 +5,8 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::slice;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use phalanx_core::store::{
     Asked, ClientId, Doubt, Home, Limits, Reply, Request, Store, StoreError, Table, Ticket, Value,
 };
 
+use crate::rendezvous::barriers::Barriers;
 use crate::rendezvous::{MeetError, Meeting};
 
 type Answer = Result<Reply, StoreError>;
@@ -21,12 +24,20 @@ type Contents = Vec<(String, Vec<u8>)>;
 const PATIENT: Duration = Duration::from_secs(3600);
 const IMPATIENT: Duration = Duration::ZERO;
 
-/// What a rank does: how long it waits in each meeting it goes to.
+/// What a rank does: how long it waits each time it goes to a place.
 #[derive(Clone)]
 struct Part {
+    place: Place,
     rank: usize,
     card: &'static [u8],
     patience: Vec<Duration>,
+}
+
+/// Where ranks come.
+#[derive(Clone, Copy)]
+enum Place {
+    Meeting,
+    Barrier,
 }
 
 /// Answers from what is known, and keeps the first question beyond it.
@@ -61,12 +72,29 @@ enum Next {
 fn next(part: &Part, size: usize, known: &[Answer]) -> Next {
     let beyond = Arc::default();
     let script = Script { known: known.to_vec(), asked: Mutex::new(0), beyond: Arc::clone(&beyond) };
-    let meeting = Meeting::new(Store::new(script), "m", part.rank, size)
-        .naming(|card| String::from_utf8_lossy(card).into_owned());
-    let met = part.patience.iter().map(|patience| meeting.meet(part.card, *patience)).collect();
+    let met = part.go(Store::new(script), size);
     let question = beyond.lock().unwrap().take();
     question.map_or(Next::Ended(met), |(request, timeout)| Next::Asks(request, timeout))
 }
+
+impl Part {
+    fn go(&self, store: Store, size: usize) -> Vec<Met> {
+        match self.place {
+            Place::Meeting => {
+                let meeting = Meeting::new(store, "m", self.rank, size);
+                let meeting = meeting.naming(|card| String::from_utf8_lossy(card).into_owned());
+                self.patience.iter().map(|patience| meeting.meet(self.card, *patience)).collect()
+            }
+            Place::Barrier => {
+                let barriers = Barriers::new(store, self.rank, size);
+                self.patience.iter().map(|patience| barriers.pass("b", *patience).map(|()| vec![])).collect()
+            }
+        }
+    }
+}
+
+/// Whose question is carried out next. It is kept, so that a way that is begun anew runs the ranks only where it is new.
+type Step = (usize, Request, Duration);
 
 /// The ranks and their store after some choices.
 struct Scene<'a> {
@@ -74,6 +102,8 @@ struct Scene<'a> {
     size: usize,
     table: Table,
     known: Vec<Vec<Answer>>,
+    /// The same, as one number each.
+    heard: Vec<u64>,
     /// Who waits, and for which ticket.
     waiting: Vec<Option<Ticket>>,
     requests: usize,
@@ -82,21 +112,24 @@ struct Scene<'a> {
 impl Scene<'_> {
     fn new(parts: &[Part], size: usize) -> Scene<'_> {
         let (known, waiting) = (vec![vec![]; parts.len()], vec![None; parts.len()]);
-        Scene { parts, size, table: Table::new(Limits::default()), known, waiting, requests: 0 }
+        let heard = vec![0; parts.len()];
+        Scene { parts, size, table: Table::new(Limits::default()), known, heard, waiting, requests: 0 }
     }
 
     fn next(&self, part: usize) -> Next {
         next(&self.parts[part], self.size, &self.known[part])
     }
 
-    /// Who could go on now.
-    fn ready(&self) -> Vec<usize> {
-        let asks = |&part: &usize| self.waiting[part].is_none() && matches!(self.next(part), Next::Asks(..));
-        (0..self.parts.len()).filter(asks).collect()
+    /// Who could go on now, and how.
+    fn ready(&self) -> Vec<Step> {
+        let step = |part| match self.next(part) {
+            Next::Asks(request, timeout) => Some((part, request, timeout)),
+            Next::Ended(_) => None,
+        };
+        (0..self.parts.len()).filter(|part| self.waiting[*part].is_none()).filter_map(step).collect()
     }
 
-    fn go_on(&mut self, part: usize) {
-        let Next::Asks(request, timeout) = self.next(part) else { panic!("part {part} asks nothing") };
+    fn go_on(&mut self, (part, request, timeout): Step) {
         let (verb, keys) = (request.verb(), request.keys().cloned().collect());
         self.requests += 1;
         match self.table.ask(ClientId(part as u64), request) {
@@ -118,6 +151,15 @@ impl Scene<'_> {
     }
 
     fn answer(&mut self, part: usize, answer: Answer) {
+        let told = match &answer {
+            Ok(Reply::Values(values)) => {
+                format!("{:?}", values.iter().map(|value| value.as_deref()).collect::<Vec<_>>())
+            }
+            other => format!("{other:?}"),
+        };
+        let mut hasher = DefaultHasher::new();
+        (self.heard[part], told).hash(&mut hasher);
+        self.heard[part] = hasher.finish();
         self.known[part].push(answer);
     }
 
@@ -134,15 +176,9 @@ impl Scene<'_> {
         keys.iter().map(|key| key.to_string()).zip(values).collect()
     }
 
-    /// All that the future depends on.
-    fn fingerprint(&mut self) -> (Vec<Vec<String>>, Contents) {
-        let told = |answer: &Answer| match answer {
-            Ok(Reply::Values(values)) => {
-                format!("{:?}", values.iter().map(|value| value.as_deref()).collect::<Vec<_>>())
-            }
-            other => format!("{other:?}"),
-        };
-        (self.known.iter().map(|known| known.iter().map(told).collect()).collect(), self.contents())
+    /// All that the future depends on, and who waits: else the end of those who wait for each other would be the state before it.
+    fn fingerprint(&mut self) -> (Vec<u64>, Vec<bool>, Contents) {
+        (self.heard.clone(), self.waiting.iter().map(Option::is_some).collect(), self.contents())
     }
 
     fn ends(&self) -> Vec<Vec<Met>> {
@@ -158,21 +194,21 @@ impl Scene<'_> {
 fn explore(parts: &[Part], size: usize, check: impl Fn(&[Vec<Met>], &[(String, Vec<u8>)], usize)) -> usize {
     let mut seen = HashSet::new();
     let ends = Cell::new(0);
-    let mut open: Vec<Vec<usize>> = vec![vec![]];
+    let mut open: Vec<Vec<Step>> = vec![vec![]];
     while let Some(mut path) = open.pop() {
         let mut scene = Scene::new(parts, size);
-        path.iter().for_each(|&part| scene.go_on(part));
+        path.iter().for_each(|step| scene.go_on(step.clone()));
         while seen.insert(scene.fingerprint()) {
             let ready = scene.ready();
-            let Some((&first, others)) = ready.split_first() else {
+            let Some((first, others)) = ready.split_first() else {
                 ends.set(ends.get() + 1);
                 check(&scene.ends(), &scene.contents(), scene.requests);
                 break;
             };
-            open.extend(others.iter().map(|&part| [&path[..], &[part]].concat()));
+            open.extend(others.iter().map(|step| [&path[..], slice::from_ref(step)].concat()));
             // The first way is gone at once; the others are begun anew.
-            scene.go_on(first);
-            path.push(first);
+            scene.go_on(first.clone());
+            path.push(first.clone());
         }
     }
     assert!(ends.get() > 0);
@@ -181,7 +217,12 @@ fn explore(parts: &[Part], size: usize, check: impl Fn(&[Vec<Met>], &[(String, V
 
 fn parts(size: usize, patience: &[Duration]) -> Vec<Part> {
     const CARDS: [&[u8]; 3] = [b"zero", b"", b"two"];
-    (0..size).map(|rank| Part { rank, card: CARDS[rank], patience: patience.to_vec() }).collect()
+    let part = |rank| Part { place: Place::Meeting, rank, card: CARDS[rank], patience: patience.to_vec() };
+    (0..size).map(part).collect()
+}
+
+fn parts_at_barriers(size: usize, patience: &[Duration]) -> Vec<Part> {
+    parts(size, patience).into_iter().map(|part| Part { place: Place::Barrier, ..part }).collect()
 }
 
 fn all_cards(size: usize) -> Met {
@@ -237,7 +278,7 @@ fn after_a_meeting_that_failed_all_can_meet_again() {
 #[test]
 fn of_two_that_come_as_one_rank_at_most_one_meets() {
     let mut parts = parts(2, &[PATIENT]);
-    parts.push(Part { rank: 1, card: b"impostor", patience: vec![PATIENT] });
+    parts.push(Part { place: Place::Meeting, rank: 1, card: b"impostor", patience: vec![PATIENT] });
     let (alike, late) = (Cell::new(0), Cell::new(0));
     explore(&parts, 2, |ends, _, _| {
         let is_twice = |end: &Vec<Met>| matches!(&end[0], Err(MeetError::Twice { rank: 1, .. }));
@@ -252,4 +293,26 @@ fn of_two_that_come_as_one_rank_at_most_one_meets() {
         }
     });
     assert!(alike.get() > 0 && late.get() > 0);
+}
+
+#[test]
+fn a_barrier_can_be_used_again_while_others_still_leave_it() {
+    for (size, times) in [(1, 3), (2, 2), (3, 1)] {
+        let states = explore(&parts_at_barriers(size, &vec![PATIENT; times]), size, |ends, contents, _| {
+            ends.iter().flatten().for_each(|met| assert_eq!(*met, Ok(vec![])));
+            assert!(contents.is_empty(), "{contents:?}");
+        });
+        assert!(states > 3 * times * size, "{size} ranks: {states} states");
+    }
+}
+
+#[test]
+fn after_a_barrier_that_failed_all_come_to_the_same_again() {
+    let mut parts = parts_at_barriers(2, &[PATIENT, PATIENT]);
+    parts[0].patience[0] = IMPATIENT;
+    explore(&parts, 2, |ends, contents, _| {
+        assert_eq!(ends[0], ends[1]);
+        assert_eq!(ends[0][1], Ok(vec![]), "{ends:?}");
+        assert!(contents.is_empty(), "{contents:?}");
+    });
 }
