@@ -235,8 +235,8 @@ impl Joining {
     ///
     /// [`Setup`](phalanx_core::ErrorKind::Setup), with the ranks that are missing where that is the reason.
     pub fn join(self) -> Result<World> {
-        let rank = self.rank;
-        self.enter().inspect_err(|error| report::leave(error, Some(rank)))
+        let rank = (!self.is_newcomer).then_some(self.rank);
+        self.enter().inspect_err(|error| report::leave(error, rank))
     }
 
     fn enter(mut self) -> Result<World> {
@@ -385,15 +385,15 @@ impl Way {
 }
 
 fn load(source: &KeySource) -> Result<JobKey> {
-    let key = match source {
-        KeySource::Descriptor(number) => JobKey::inherit(*number),
-        KeySource::File(path) => return key_file(path),
+    let (variable, key) = match source {
+        KeySource::Descriptor(number) => ("PHALANX_KEY_FD", JobKey::inherit(*number)),
+        KeySource::File(path) => ("PHALANX_KEY_FILE", JobKey::read_file(path)),
         KeySource::Text(digits) => {
             log::warn!("the job key is in PHALANX_KEY, where other programs may see it: prefer PHALANX_KEY_FILE");
-            JobKey::from_hex(digits)
+            ("PHALANX_KEY", JobKey::from_hex(digits))
         }
     };
-    key.map_err(|error| Error::setup("job key", error))
+    key.map_err(|error| Error::setup(variable, error))
 }
 
 fn key_file(path: &Path) -> Result<JobKey> {

@@ -129,6 +129,18 @@ fn beyond_this_machine_a_key_is_needed() {
 }
 
 #[test]
+fn a_key_that_is_none_is_named_by_its_variable() {
+    let short = "5a".repeat(31);
+    for (variable, said) in [
+        (format!("PHALANX_KEY={short}"), "PHALANX_KEY: job key has 62 of 64 digits, must be 64 hexadecimal digits"),
+        ("PHALANX_KEY_FILE=/proc/none".into(), "PHALANX_KEY_FILE: key file /proc/none: No such file or directory"),
+    ] {
+        let error = placed(&format!("RANK=0 WORLD_SIZE=1 PHALANX_STORE=h:1 {variable}")).unwrap_err().to_string();
+        assert!(error.starts_with(said) && !error.contains(&short), "{error}");
+    }
+}
+
+#[test]
 fn all_who_came_name_the_missing_rank() {
     let directory = Directory::new();
     let url = format!("unix://{}?world_size=4", directory.0.join("store").display());
@@ -172,6 +184,9 @@ fn a_world_beyond_any_machine_is_refused() {
 #[test]
 fn process() {
     if std::env::var_os("PHALANX_TEST_PROCESS").is_some() {
+        if let Some(url) = std::env::var_os("PHALANX_TEST_NEWCOMER") {
+            Joining::newcomer(url.to_str().unwrap()).and_then(Joining::join).unwrap();
+        }
         let world: World = phalanx::init().unwrap();
         world.barrier("here", LONG).unwrap();
         world.leave(LONG).unwrap();
@@ -221,6 +236,11 @@ fn a_process_that_cannot_join_leaves_a_report() {
     let (message, missing, rank) = told(&alone, "TORCHELASTIC_ERROR_FILE");
     assert!(message.contains("ranks 0, 2 of 3 did not come"), "{message}");
     assert_eq!((missing, rank), (serde_json::json!([0, 2]), serde_json::json!(1)));
+
+    let nobody = format!("unix://{}?timeout=0.5", socket.display());
+    let (message, _, rank) = told(&[("PHALANX_TEST_NEWCOMER", &nobody)], "PHALANX_ERROR_FILE");
+    assert!(message.contains("the world of job default did not change within 500ms"), "{message}");
+    assert_eq!(rank, serde_json::Value::Null);
 
     let (message, missing, _) = told(&[("RANK", "first")], "PHALANX_ERROR_FILE");
     assert!(message.contains("RANK is \\\"first\\\", must be a whole number"), "{message}");
