@@ -8,8 +8,8 @@ use std::error::Error;
 use std::process::{Command, exit};
 use std::time::Duration;
 
-use phalanx::{Group, ReduceOp, World};
-use phalanx_comm::store::{ServerOptions, StoreServer};
+use phalanx::store::{ServerOptions, StoreServer};
+use phalanx::{Group, ReduceOp, Wiring, World};
 
 fn main() -> Result<(), Box<dyn Error>> {
     match env::args().nth(1) {
@@ -33,11 +33,13 @@ fn start() -> Result<(), Box<dyn Error>> {
 fn work(mut world: World) -> phalanx::Result<()> {
     let mut step = 0;
     while step < STEPS {
-        let ended = train(&world, &world.group()?, &mut step);
+        // A rank may also die while the group is formed: it does not come in time.
+        let group = world.wire(&Wiring::default().timeout(FORMING));
+        let ended = group.and_then(|group| train(&world, &group, &mut step));
         if let Err(error) = ended {
             println!("rank {}: {error}", world.rank());
             // Those who remain agree on who goes on, under new numbers.
-            world = world.reconfigure(&error.culprits(), Duration::from_secs(5))?;
+            world = world.reconfigure(&error.culprits(), COMING)?;
             println!("now rank {} of {}, at step {step}", world.rank(), world.size());
         }
     }
@@ -63,3 +65,6 @@ fn train(world: &World, group: &Group, step: &mut u32) -> phalanx::Result<()> {
 const RANKS: usize = 4;
 const STEPS: u32 = 10;
 const FATAL: u32 = 5;
+const FORMING: Duration = Duration::from_secs(5);
+/// Longer than that: another rank may wait for its group still.
+const COMING: Duration = Duration::from_secs(10);

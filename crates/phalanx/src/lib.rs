@@ -17,6 +17,7 @@ mod publish;
 mod report;
 #[cfg(feature = "tracing")]
 mod spans;
+pub mod store;
 pub mod trace;
 mod url;
 mod world;
@@ -29,9 +30,9 @@ pub use joining::Joining;
 pub use maker::NcclMaker;
 pub use phalanx_comm::Threads;
 pub use phalanx_comm::rendezvous::{Member, World, WorldOptions};
-pub use phalanx_comm::secure::{JobKey, JobName};
+pub use phalanx_comm::secure::{ClaimError, JobKey, JobName, KeyError};
 #[cfg(target_os = "linux")]
-pub use phalanx_comm::{Backends, Formed, Maker, Mesh, Protection, Seat, Transport, Wiring};
+pub use phalanx_comm::{Backends, Formed, Maker, Mesh, Protection, Registry, Seat, Transport, Wiring};
 pub use phalanx_core::store::{Store, StoreError};
 pub use phalanx_core::{
     Aborted, Alarm, BadView, Bool, Class, Coalesced, Counts, DType, Delivered, Desync, Device, Element, Error,

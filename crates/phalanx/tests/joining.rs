@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use phalanx::{Error, JobKey, Joining, Launcher, Placement, Result, World};
-use phalanx_comm::store::{ServerOptions, StoreServer};
+use phalanx::store::{ServerOptions, StoreServer};
+use phalanx::{Error, JobKey, Joining, Launcher, Placement, ReduceOp, Result, Wiring, World};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -249,6 +249,24 @@ fn a_process_that_cannot_join_leaves_a_report() {
     let nowhere = [("PMI_RANK", "0"), ("PMI_SIZE", "1"), ("MPI_LOCALNRANKS", "1"), ("PHALANX_TRACE_DIR", "/proc/x")];
     let (message, _, _) = told(&nowhere, "PHALANX_ERROR_FILE");
     assert!(message.contains("environment: PHALANX_TRACE_DIR is \\\"/proc/x\\\", cannot be written: "), "{message}");
+}
+
+/// As the example `survivors` goes on where its group cannot be formed.
+#[test]
+fn a_rank_that_is_lost_while_a_group_is_formed_is_left_behind() {
+    let directory = Directory::new();
+    let place = format!("file://{}?world_size=3", directory.0.join("store").display());
+    ranks(3, |rank| {
+        let world = phalanx::join(&format!("{place}&rank={rank}")).unwrap();
+        if rank == 1 {
+            return;
+        }
+        let error = world.wire(&Wiring::default().timeout(Duration::from_millis(700))).unwrap_err();
+        assert_eq!(error.culprits(), [1], "{error}");
+        let (world, mut sum) = (world.reconfigure(&error.culprits(), LONG).unwrap(), [1.0_f32]);
+        world.group().unwrap().all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+        assert_eq!((world.size(), sum), (2, [2.0]));
+    });
 }
 
 /// A world of one takes in a second process, which is told only where the store is.
