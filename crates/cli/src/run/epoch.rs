@@ -15,7 +15,7 @@ use super::process::memory::Kills;
 use super::process::{descendants, signals};
 use super::spawn::Recipe;
 use super::verdict::{Fact, Report, State};
-use super::watch::{End, Event, Watch};
+use super::watch::{End, Event, Order, Watch};
 use crate::failure::{Failure, tell};
 
 /// What an epoch came to on this node.
@@ -101,14 +101,14 @@ impl Epoch {
                 was_troubled = true;
                 alarm();
             }
-            if let Some(super::watch::Send(signal)) = order {
+            if let Some(Order(signal)) = order {
                 self.send(signal);
             }
         }
     }
 
     /// What an event asks for.
-    fn take(&mut self, event: Option<Event>, events: &Events, now: Instant) -> Option<super::watch::Send> {
+    fn take(&mut self, event: Option<Event>, events: &Events, now: Instant) -> Option<Order> {
         match event? {
             Event::Signal(SIGCHLD) => self.reap(now),
             Event::Signal(_) if events.is_orphaned() => return Some(self.watch.abandon(now)),
@@ -154,7 +154,7 @@ impl Epoch {
     }
 
     fn sweep(&self) {
-        match descendants::sweep(PATIENCE) {
+        match descendants::sweep() {
             Ok(0) => {}
             Ok(ended) => log::info!("{ended} processes that the ranks had left were ended"),
             Err(left) => log::error!("{} processes could not be ended: {left:?}", left.len()),
@@ -213,6 +213,3 @@ impl Epoch {
         }
     }
 }
-
-/// How long the kernel may take to end what was killed.
-const PATIENCE: Duration = Duration::from_secs(10);

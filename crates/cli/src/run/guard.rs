@@ -4,7 +4,6 @@
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use rustix::process::{Pid, getpid};
 use signal_hook::consts::SIGCHLD;
@@ -27,7 +26,7 @@ pub(crate) fn guard(options: &Options) -> Result<(), Failure> {
         Signals::new(signals::watched()).map_err(|error| Failure::Stopped(format!("signal handlers: {error}")))?;
     let launcher = start(&scratch)?;
     let exit = watch(launcher, &mut signals);
-    let swept = descendants::sweep(PATIENCE);
+    let swept = descendants::sweep();
     tell_of(exit, &swept);
     match exit.code() {
         0 => Ok(()),
@@ -75,6 +74,3 @@ fn tell_of(exit: Exit, swept: &Result<usize, Vec<Pid>>) {
         tell(&format!("the launcher was {exit}; {ended} processes that it left were ended"));
     }
 }
-
-/// Killed processes end at once, unless the kernel is busy for them.
-const PATIENCE: Duration = Duration::from_secs(10);

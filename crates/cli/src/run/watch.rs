@@ -8,6 +8,7 @@ use signal_hook::consts::{SIGKILL, SIGTERM};
 
 use super::node::{Card, Judgement};
 use super::output::Remains;
+use super::process::descendants::PATIENCE;
 use super::process::exit::Exit;
 use super::process::signals;
 
@@ -28,7 +29,7 @@ pub(crate) enum Event {
 
 /// What to do to the ranks that still run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Send(pub(super) i32);
+pub(super) struct Order(pub(super) i32);
 
 /// The ranks of one epoch on this node, as they run and end.
 #[derive(Debug)]
@@ -78,9 +79,9 @@ impl Watch {
     }
 
     /// A signal has come for the launcher.
-    pub(super) fn signal(&mut self, signal: i32, now: Instant) -> Option<Send> {
+    pub(super) fn signal(&mut self, signal: i32, now: Instant) -> Option<Order> {
         if !signals::is_ending(signal) {
-            return (!self.is_over()).then_some(Send(signal));
+            return (!self.is_over()).then_some(Order(signal));
         }
         let is_first = self.interrupt.is_none();
         self.interrupt.get_or_insert(signal);
@@ -93,17 +94,17 @@ impl Watch {
     }
 
     /// This node's ranks must end because of what happened on another.
-    pub(super) fn elsewhere(&mut self, now: Instant) -> Option<Send> {
+    pub(super) fn elsewhere(&mut self, now: Instant) -> Option<Order> {
         matches!(self.phase, Phase::Running | Phase::Settling(_)).then(|| self.stop(SIGTERM, now))
     }
 
     /// Nobody is left to wait for: everything ends at once.
-    pub(super) fn abandon(&mut self, now: Instant) -> Send {
+    pub(super) fn abandon(&mut self, now: Instant) -> Order {
         self.kill(now)
     }
 
     /// What the time asks for.
-    pub(super) fn tick(&mut self, now: Instant) -> Option<Send> {
+    pub(super) fn tick(&mut self, now: Instant) -> Option<Order> {
         match self.phase {
             _ if self.deadline().is_none_or(|deadline| now < deadline) => None,
             Phase::Settling(_) => Some(self.stop(SIGTERM, now)),
@@ -147,23 +148,20 @@ impl Watch {
         self.was_killed
     }
 
-    fn stop(&mut self, signal: i32, now: Instant) -> Send {
+    fn stop(&mut self, signal: i32, now: Instant) -> Order {
         self.phase = Phase::Stopping(now + self.grace);
-        Send(signal)
+        Order(signal)
     }
 
-    fn kill(&mut self, now: Instant) -> Send {
+    fn kill(&mut self, now: Instant) -> Order {
         self.phase = Phase::Killing(now + PATIENCE);
         self.was_killed = true;
-        Send(SIGKILL)
+        Order(SIGKILL)
     }
 }
 
 /// How long ranks may follow the first that failed before they are asked to end.
 const SETTLE: Duration = Duration::from_millis(100);
-
-/// How long the kernel may take to end what was killed.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
@@ -193,9 +191,9 @@ mod tests {
         watch.end(0, Exit::Code(4), now);
         assert!(!watch.ended(0).unwrap().was_stopped);
         let settled = now + SETTLE;
-        assert_eq!(watch.tick(settled), Some(Send(SIGTERM)));
+        assert_eq!(watch.tick(settled), Some(Order(SIGTERM)));
         assert_eq!(watch.tick(settled), None);
-        assert_eq!(watch.tick(settled + GRACE), Some(Send(SIGKILL)));
+        assert_eq!(watch.tick(settled + GRACE), Some(Order(SIGKILL)));
         assert!(watch.was_killed() && !watch.is_over());
         watch.end(2, Exit::Signal(SIGKILL), settled + GRACE);
         assert!(watch.is_over() && watch.ended(2).unwrap().was_stopped);
@@ -212,10 +210,10 @@ mod tests {
     #[test]
     fn the_first_interrupt_is_passed_on_and_the_second_kills() {
         let (mut watch, now) = watch();
-        assert_eq!(watch.signal(SIGUSR1, now), Some(Send(SIGUSR1)));
-        assert_eq!(watch.signal(SIGINT, now), Some(Send(SIGINT)));
-        assert_eq!(watch.signal(SIGUSR1, now), Some(Send(SIGUSR1)));
-        assert_eq!(watch.signal(SIGTERM, now), Some(Send(SIGKILL)));
+        assert_eq!(watch.signal(SIGUSR1, now), Some(Order(SIGUSR1)));
+        assert_eq!(watch.signal(SIGINT, now), Some(Order(SIGINT)));
+        assert_eq!(watch.signal(SIGUSR1, now), Some(Order(SIGUSR1)));
+        assert_eq!(watch.signal(SIGTERM, now), Some(Order(SIGKILL)));
         assert_eq!(watch.interrupt(), Some(SIGINT));
     }
 
@@ -223,16 +221,16 @@ mod tests {
     fn an_interrupt_while_ranks_stop_after_a_failure_gives_them_their_grace() {
         let (mut watch, now) = watch();
         watch.end(0, Exit::Code(1), now);
-        assert_eq!(watch.tick(now + SETTLE), Some(Send(SIGTERM)));
+        assert_eq!(watch.tick(now + SETTLE), Some(Order(SIGTERM)));
         assert_eq!(watch.signal(SIGINT, now + SETTLE), None);
-        assert_eq!(watch.signal(SIGINT, now + SETTLE), Some(Send(SIGKILL)));
+        assert_eq!(watch.signal(SIGINT, now + SETTLE), Some(Order(SIGKILL)));
     }
 
     #[test]
     fn what_happens_elsewhere_stops_once() {
         let (mut watch, now) = watch();
         assert!(!watch.is_troubled());
-        assert_eq!(watch.elsewhere(now), Some(Send(SIGTERM)));
+        assert_eq!(watch.elsewhere(now), Some(Order(SIGTERM)));
         assert_eq!(watch.elsewhere(now), None);
         assert!(watch.is_troubled());
     }

@@ -35,9 +35,9 @@ pub(crate) fn reap() -> Option<(Pid, Exit)> {
     }
 }
 
-/// Kills and reaps every descendant, and returns how many there were, or within `patience` those that would not end.
-pub(crate) fn sweep(patience: Duration) -> Result<usize, Vec<Pid>> {
-    let deadline = Instant::now() + patience;
+/// Kills and reaps every descendant, and returns how many there were, or those that would not end.
+pub(crate) fn sweep() -> Result<usize, Vec<Pid>> {
+    let deadline = Instant::now() + PATIENCE;
     let mut killed = std::collections::HashSet::new();
     loop {
         while reap().is_some() {}
@@ -118,6 +118,9 @@ fn parse(stat: &[u8]) -> Option<(Pid, bool)> {
     let parent = Pid::from_raw(fields.next()?.parse().ok()?)?;
     Some((parent, matches!(state, "Z" | "X")))
 }
+
+/// How long killed processes may take. They end at once, unless the kernel is busy for them.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
