@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::process;
 use std::thread;
 
+use signal_hook::consts::SIGTERM;
+
 use super::Options;
 use super::epoch::Outcome;
 use super::events::{Events, host};
@@ -100,8 +102,12 @@ fn await_judgement(
     loop {
         match events.next(None)? {
             Event::Judged(_, judged) => return Some(judged),
+            Event::Orphaned => {
+                outcome.interrupt.get_or_insert(SIGTERM);
+                return None;
+            }
             Event::Signal(signal) if signals::is_ending(signal) => {
-                if events.is_orphaned() || outcome.interrupt.replace(signal).is_some() {
+                if outcome.interrupt.replace(signal).is_some() {
                     return None;
                 }
                 agent.cry(&format!("node {} (host {}) was ended by {}", options.node(), host(), signals::name(signal)));
@@ -134,6 +140,7 @@ fn await_meeting(meeting: Meeting, events: &Events) -> Result<(phalanx_core::sto
     while let Some(event) = events.next(None) {
         match event {
             Event::Met(met) => return met.map_err(Failure::Stopped),
+            Event::Orphaned => events.check_guard()?,
             Event::Signal(signal) if signals::is_ending(signal) => {
                 tell(&format!("ended by {} before the nodes had met", signals::name(signal)));
                 return Err(Failure::Code(signals::exit_code(signal)));

@@ -96,7 +96,7 @@ impl Epoch {
         while !self.watch.is_over() {
             let event = events.next(self.watch.deadline());
             let now = Instant::now();
-            let order = self.take(event, events, now).or_else(|| self.watch.tick(now));
+            let order = self.take(event, now).or_else(|| self.watch.tick(now));
             if self.watch.is_troubled() && !was_troubled {
                 was_troubled = true;
                 alarm();
@@ -108,10 +108,13 @@ impl Epoch {
     }
 
     /// What an event asks for.
-    fn take(&mut self, event: Option<Event>, events: &Events, now: Instant) -> Option<Order> {
+    fn take(&mut self, event: Option<Event>, now: Instant) -> Option<Order> {
         match event? {
             Event::Signal(SIGCHLD) => self.reap(now),
-            Event::Signal(_) if events.is_orphaned() => return Some(self.watch.abandon(now)),
+            Event::Orphaned => {
+                self.reap(now);
+                return self.watch.abandon(now);
+            }
             Event::Signal(signal) => return self.watch.signal(signal, now),
             Event::Elsewhere(_) => return self.watch.elsewhere(now),
             Event::Drained(remains) => self.remains = remains,
@@ -170,14 +173,14 @@ impl Epoch {
                     self.remains = remains;
                     return;
                 }
+                // Nothing runs any more that it could be sent to.
                 Some(Event::Signal(signal)) if signals::is_ending(signal) => {
-                    // Nothing runs any more that it could be sent to.
                     let _ = self.watch.signal(signal, Instant::now());
                     return;
                 }
                 Some(Event::Judged(_, judged)) => self.judged = Some(judged),
+                Some(Event::Orphaned) | None => return,
                 Some(_) => {}
-                None => return,
             }
         }
     }

@@ -33,14 +33,21 @@ impl Events {
         let thread = thread::Builder::new().name("phalanx-signals".to_owned()).spawn(forward);
         thread.map_err(|error| stopped("signal thread", error))?;
         descendants::adopt().map_err(|error| stopped("child subreaper", error.into()))?;
-        set_parent_process_death_signal(Some(Signal::TERM))
+        // One that always has a handler; those that ask for the end may be ignored.
+        set_parent_process_death_signal(Some(Signal::CHILD))
             .map_err(|error| stopped("parent-death signal", error.into()))?;
         let events = Events { sender, receiver, guard: Pid::from_raw(guard), epoch: Cell::new(0) };
         // A guard that died before the line above sends no signal any more.
-        if events.is_orphaned() {
-            return Err(Failure::Stopped("the process that was started is gone".to_owned()));
-        }
+        events.check_guard()?;
         Ok(events)
+    }
+
+    /// Refuses to go on once the guard is gone.
+    pub(super) fn check_guard(&self) -> Result<(), Failure> {
+        match self.is_orphaned() {
+            true => Err(Failure::Stopped(ORPHANED.to_owned())),
+            false => Ok(()),
+        }
     }
 
     /// From now on news of other nodes counts only if it is of this epoch.
@@ -56,14 +63,14 @@ impl Events {
                 None => self.receiver.recv().ok(),
             };
             match event {
+                Some(Event::Signal(_)) if self.is_orphaned() => return Some(Event::Orphaned),
                 Some(Event::Elsewhere(epoch) | Event::Judged(epoch, _)) if epoch != self.epoch.get() => {}
                 event => return event,
             }
         }
     }
 
-    /// Whether the guard is gone.
-    pub(super) fn is_orphaned(&self) -> bool {
+    fn is_orphaned(&self) -> bool {
         getppid() != self.guard
     }
 }
@@ -72,3 +79,6 @@ impl Events {
 pub(super) fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
+
+/// What there is to say once the guard is gone.
+pub(super) const ORPHANED: &str = "the process that was started is gone";

@@ -67,6 +67,8 @@ impl Launcher<'_> {
         let alarm = || company.cry(plan.node);
         let mut outcome = epoch::run(&plan, recipe, &self.events, self.options.grace, &alarm)?;
         let judgement = company.judge(self.options, epoch, &mut outcome, &self.events);
+        // Nothing starts again without the guard.
+        self.events.check_guard()?;
         if let Some(signal) = outcome.interrupt {
             return Err(interrupted(signal, &outcome, judgement.verdict.as_ref()));
         }

@@ -17,6 +17,8 @@ use super::process::signals;
 pub(crate) enum Event {
     /// A signal came, `SIGCHLD` among them.
     Signal(i32),
+    /// A signal came, and the guard is gone.
+    Orphaned,
     /// All output of the epoch was passed on; what remains of each rank's standard error.
     Drained(Vec<Remains>),
     /// The nodes have met, or could not.
@@ -98,9 +100,9 @@ impl Watch {
         matches!(self.phase, Phase::Running | Phase::Settling(_)).then(|| self.stop(SIGTERM, now))
     }
 
-    /// Nobody is left to wait for: everything ends at once.
-    pub(super) fn abandon(&mut self, now: Instant) -> Order {
-        self.kill(now)
+    /// Nobody is left to work for: everything ends at once.
+    pub(super) fn abandon(&mut self, now: Instant) -> Option<Order> {
+        (!matches!(self.phase, Phase::Killing(_) | Phase::Stuck)).then(|| self.kill(now))
     }
 
     /// What the time asks for.
@@ -202,9 +204,16 @@ mod tests {
     #[test]
     fn one_that_cannot_be_killed_is_not_waited_for() {
         let (mut watch, now) = watch();
-        watch.abandon(now);
+        assert_eq!(watch.abandon(now), Some(Order(SIGKILL)));
         assert_eq!(watch.tick(now + PATIENCE), None);
         assert!(watch.is_over() && watch.deadline().is_none());
+    }
+
+    #[test]
+    fn an_orphan_kills_once() {
+        let (mut watch, now) = watch();
+        assert_eq!(watch.abandon(now), Some(Order(SIGKILL)));
+        assert_eq!((watch.abandon(now), watch.deadline()), (None, Some(now + PATIENCE)));
     }
 
     #[test]

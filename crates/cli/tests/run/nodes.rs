@@ -7,7 +7,7 @@ use std::{fs, io::Write};
 
 use rustix::process::Signal;
 
-use crate::job::{Ended, Job, Running, kill};
+use crate::job::{Ended, Job, Running, kill, until};
 
 /// What all nodes of a job share: where they meet, and the key.
 struct Cluster {
@@ -156,6 +156,16 @@ fn the_death_of_the_first_node_is_noticed() {
     let second = end(second);
     assert_eq!(second.code, Some(1));
     assert!(second.stderr.contains("phalanx: the judgement of node 0 was not heard: "), "{}", second.stderr);
+}
+
+#[test]
+fn a_node_that_waits_for_others_ends_with_its_guard() {
+    let cluster = Cluster::new();
+    let mut waiting = cluster.node(0, 2, 1, &[], "exit 0");
+    until("the launcher runs", || waiting.job.census().iter().any(|(_, command)| command.contains("__launch")));
+    kill(waiting.guard(), Signal::KILL);
+    waiting.child.wait().unwrap();
+    waiting.job.assert_nothing_left();
 }
 
 #[test]

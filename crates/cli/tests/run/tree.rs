@@ -6,18 +6,45 @@ use crate::job::{Job, Running, kill};
 
 /// A job of two ranks, each of which has a child, a daemon that left its session, and a stubborn one.
 fn family() -> Running {
-    let script = "sleep 1000 &
-        setsid sh -c 'sleep 1000 & exec sleep 1000' &
-        sh -c 'trap \"\" TERM INT HUP; exec sleep 1000' &
-        echo ready; wait";
-    let mut running = Job::new().start(2, &["--grace", "1000"], script);
+    let mut running = Job::new().start(2, &["--grace", "1000"], FAMILY);
     running.lines(2);
     running
 }
 
+const FAMILY: &str = "sleep 1000 &
+    setsid sh -c 'sleep 1000 & exec sleep 1000' &
+    sh -c 'trap \"\" TERM INT HUP; exec sleep 1000' &
+    echo ready; wait";
+
 #[test]
 fn killing_the_guard_ends_everything() {
     let mut running = family();
+    kill(running.guard(), Signal::KILL);
+    running.child.wait().unwrap();
+    running.job.assert_nothing_left();
+}
+
+#[test]
+fn nothing_starts_again_once_the_guard_is_killed() {
+    // The guard is killed while a rank takes its time to end because another has failed.
+    let script = "mkfifo $TMPDIR/ready 2> $TMPDIR/twice || true
+        if [ $RANK = 1 ]; then read line < $TMPDIR/ready; rm -f $TMPDIR/ready $TMPDIR/twice; exit 3; fi
+        trap 'echo told' TERM; echo ready > $TMPDIR/ready; while :; do sleep 1000 & wait $!; done";
+    let mut running = Job::new().start(2, &["--grace", "1000", "--max-restarts", "1000"], script);
+    assert_eq!(running.lines(1), ["[0] told"]);
+    kill(running.guard(), Signal::KILL);
+    running.child.wait().unwrap();
+    running.job.assert_nothing_left();
+}
+
+#[test]
+fn the_death_of_the_guard_is_noticed_where_requests_to_end_are_ignored() {
+    let job = Job::new();
+    let mut command = job.marked("sh");
+    let run = "trap '' TERM; exec \"$PHALANX\" run --nproc-per-node 2 sh -c \"$0\"";
+    command.args(["-c", run, FAMILY]);
+    let mut running = job.spawn(command);
+    running.lines(2);
     kill(running.guard(), Signal::KILL);
     running.child.wait().unwrap();
     running.job.assert_nothing_left();
