@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use signal_hook::consts::SIGABRT;
+
 use super::words::{ranks, seconds};
 use super::{Fact, Report, State};
 use crate::run::process::exit::Exit;
@@ -36,14 +38,13 @@ fn culprit(facts: &[Fact]) -> Option<&Fact> {
     near.min_by_key(|fact| (consequence(fact), fact.after))
 }
 
-/// How likely a failure follows from another: what is killed or panics is a cause, what explains itself may be one, and
-/// what names others is none.
+/// How likely a failure follows from another: who is killed did not choose to end, who gives up, panics or aborts may do so
+/// because of another, and who names others does.
 fn consequence(fact: &Fact) -> u8 {
     match (&fact.report, fact.state) {
-        (Some(report), _) if !report.missing.is_empty() => 3,
-        (Some(_), _) => 2,
-        (None, State::Ended(Exit::Code(_))) if fact.panic().is_none() => 1,
-        _ => 0,
+        (Some(report), _) if !report.missing.is_empty() => 2,
+        (None, State::Ended(Exit::Signal(signal))) if signal != SIGABRT => 0,
+        _ => 1,
     }
 }
 

@@ -67,8 +67,21 @@ fn of_failures_at_once_the_cause_is_to_blame() {
     assert!(headline(&facts).starts_with("rank 1 failed: killed by SIGKILL"));
     facts[1].after = Duration::from_millis(600);
     assert!(headline(&facts).starts_with("rank 0 failed"));
-    facts[0].report = missing("rank 2 is gone", &[]);
+    facts[0].report = missing("rank 1 has not come", &[1]);
     assert!(headline(&facts).starts_with("rank 2 failed"));
+}
+
+#[test]
+fn a_panic_an_abort_or_a_report_may_follow_from_an_earlier_failure() {
+    let mut facts = world(&[(0, code(1), 500), (1, code(101), 510), (2, State::Ended(Exit::Signal(SIGABRT)), 520)]);
+    for rank in [1, 2] {
+        facts[rank].remains.panic = Some(Panic { place: "a.rs:1:1".to_owned(), message: "rank 0 is dead".to_owned() });
+    }
+    assert!(headline(&facts).starts_with("rank 0 failed: exit code 1"));
+    facts[0].report = missing("ValueError: no", &[]);
+    assert!(headline(&facts).starts_with("rank 0 gave up"));
+    facts[0].after = Duration::from_millis(515);
+    assert!(headline(&facts).starts_with("rank 1 failed: panicked"));
 }
 
 #[test]
