@@ -116,11 +116,11 @@ impl Epoch {
                 return self.watch.abandon(now);
             }
             Event::Signal(signal) => return self.watch.signal(signal, now),
-            Event::Elsewhere(_) => return self.watch.elsewhere(now),
+            Event::Elsewhere(_) => self.watch.elsewhere(now),
             Event::Drained(remains) => self.remains = remains,
             Event::Judged(_, judged) => {
                 self.judged = Some(judged);
-                return self.watch.elsewhere(now);
+                self.watch.elsewhere(now);
             }
             Event::Met(_) => {}
         }

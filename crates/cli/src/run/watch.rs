@@ -49,14 +49,14 @@ pub(super) struct Watch {
 pub(super) struct End {
     pub(super) exit: Exit,
     pub(super) at: Instant,
-    /// Whether it was asked to end before.
+    /// Whether it ended because it was asked to.
     pub(super) was_stopped: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
-    /// One has failed; others may follow by themselves, which tells more than their answer to a signal.
+    /// One has failed, here or elsewhere; others may follow by themselves, which tells more than their answer to a signal.
     Settling(Instant),
     /// They were asked to end.
     Stopping(Instant),
@@ -73,7 +73,8 @@ impl Watch {
 
     /// A rank has ended.
     pub(super) fn end(&mut self, local_rank: usize, exit: Exit, now: Instant) {
-        let was_stopped = !matches!(self.phase, Phase::Running | Phase::Settling(_));
+        let was_asked = !matches!(self.phase, Phase::Running | Phase::Settling(_));
+        let was_stopped = was_asked && !exit.is_crash();
         self.ended[local_rank].get_or_insert(End { exit, at: now, was_stopped });
         if !exit.is_well() && self.phase == Phase::Running {
             self.phase = Phase::Settling(now + SETTLE);
@@ -95,9 +96,11 @@ impl Watch {
         }
     }
 
-    /// This node's ranks must end because of what happened on another.
-    pub(super) fn elsewhere(&mut self, now: Instant) -> Option<Order> {
-        matches!(self.phase, Phase::Running | Phase::Settling(_)).then(|| self.stop(SIGTERM, now))
+    /// This node's ranks must end because of what happened on another, or because this node said that it is in trouble.
+    pub(super) fn elsewhere(&mut self, now: Instant) {
+        if self.phase == Phase::Running {
+            self.phase = Phase::Settling(now + SETTLE);
+        }
     }
 
     /// Nobody is left to work for: everything ends at once.
@@ -167,7 +170,7 @@ const SETTLE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
-    use signal_hook::consts::{SIGINT, SIGUSR1};
+    use signal_hook::consts::{SIGINT, SIGSEGV, SIGUSR1};
 
     use super::*;
 
@@ -236,11 +239,34 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_elsewhere_stops_once() {
+    fn what_happens_elsewhere_stops_once_after_ranks_could_follow_by_themselves() {
         let (mut watch, now) = watch();
         assert!(!watch.is_troubled());
-        assert_eq!(watch.elsewhere(now), Some(Order(SIGTERM)));
-        assert_eq!(watch.elsewhere(now), None);
+        watch.elsewhere(now);
         assert!(watch.is_troubled());
+        watch.end(0, Exit::Code(3), now);
+        assert!(!watch.ended(0).unwrap().was_stopped);
+        assert_eq!(watch.tick(now + SETTLE), Some(Order(SIGTERM)));
+        watch.elsewhere(now + SETTLE);
+        assert_eq!((watch.tick(now + SETTLE), watch.deadline()), (None, Some(now + SETTLE + GRACE)));
+    }
+
+    #[test]
+    fn the_echo_of_a_nodes_own_cry_leaves_ranks_their_time() {
+        let (mut watch, now) = watch();
+        watch.end(0, Exit::Code(1), now);
+        watch.elsewhere(now + SETTLE / 2);
+        assert_eq!(watch.tick(now + SETTLE / 2), None);
+        assert_eq!(watch.tick(now + SETTLE), Some(Order(SIGTERM)));
+    }
+
+    #[test]
+    fn who_crashes_when_it_is_asked_to_end_has_failed() {
+        let (mut watch, now) = watch();
+        watch.end(0, Exit::Code(1), now);
+        assert_eq!(watch.tick(now + SETTLE), Some(Order(SIGTERM)));
+        watch.end(1, Exit::Signal(SIGSEGV), now + SETTLE);
+        watch.end(2, Exit::Signal(SIGTERM), now + SETTLE);
+        assert_eq!([1, 2].map(|rank| watch.ended(rank).unwrap().was_stopped), [false, true]);
     }
 }

@@ -88,6 +88,17 @@ fn a_rank_that_ignores_the_request_to_end_is_killed() {
 }
 
 #[test]
+fn a_rank_that_crashes_when_it_is_asked_to_end_has_failed() {
+    let script = "[ $RANK -lt 2 ] || exec sleep 1000
+        mkfifo $TMPDIR/ready 2> $TMPDIR/twice || true
+        if [ $RANK = 0 ]; then trap 'kill -SEGV $$' TERM; echo ready > $TMPDIR/ready; sleep 1000 & wait; fi
+        read line < $TMPDIR/ready; rm -f $TMPDIR/ready $TMPDIR/twice; exit 3";
+    let (verdict, _) = verdict(&[], script);
+    assert!(verdict.starts_with("phalanx: rank 1 failed: exit code 3"), "{verdict}");
+    assert!(verdict.ends_with("; 2 other ranks were stopped; 1 other rank failed after it"), "{verdict}");
+}
+
+#[test]
 fn ranks_may_clean_up_within_the_grace() {
     let job = Job::new();
     let script = "trap 'echo cleaned; exit 0' TERM; echo ready; sleep 1000 & wait";

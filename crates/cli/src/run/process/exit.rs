@@ -3,6 +3,7 @@
 use std::fmt;
 
 use rustix::process::WaitStatus;
+use signal_hook::consts::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
 
 use super::signals;
 
@@ -23,6 +24,11 @@ impl Exit {
 
     pub(crate) fn is_well(self) -> bool {
         self == Exit::Code(0)
+    }
+
+    /// Whether it was a fault of its own, as nobody asks a process to end by such a signal.
+    pub(crate) fn is_crash(self) -> bool {
+        matches!(self, Exit::Signal(SIGSEGV | SIGBUS | SIGILL | SIGFPE | SIGABRT | SIGSYS | SIGTRAP))
     }
 
     /// The exit code that passes it on, as shells do.

@@ -27,9 +27,9 @@ pub(crate) struct Fact {
 /// What a rank came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It ended without being asked.
+    /// It ended by itself.
     Ended(Exit),
-    /// It ran until it was asked to end.
+    /// It ended because it was asked to.
     Stopped,
 }
 
