@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::process;
 use std::thread;
-
-use signal_hook::consts::SIGTERM;
+use std::time::{Duration, Instant};
 
 use super::Options;
 use super::epoch::Outcome;
-use super::events::{Events, host};
-use super::node::{Account, Agent, Card, Court, Judgement, Meeting, decide, meet};
+use super::events::{Events, ORPHANED, host};
+use super::node::{Account, Agent, Card, Court, Cry, Judgement, Meeting, decide, meet};
 use super::process::signals;
 use super::stores::{Master, Stores};
 use super::verdict::{Verdict, judge};
@@ -69,7 +68,7 @@ impl Company {
     /// Tells the others that there is trouble here.
     pub(super) fn cry(&self, node: usize) {
         if let Company::Nodes(agent) = self {
-            agent.cry(&format!("there was trouble on node {node} (host {})", host()));
+            agent.cry(Cry { why: format!("there was trouble on node {node} (host {})", host()), is_final: false });
         }
     }
 
@@ -78,8 +77,8 @@ impl Company {
         let Company::Nodes(agent) = self else {
             return alone(options, epoch, outcome);
         };
-        let (interrupt, facts) = (outcome.interrupt, outcome.facts.clone());
-        agent.hand_in(&Account { host: host(), interrupt, facts });
+        farewell(options.node(), outcome, events).into_iter().for_each(|cry| agent.cry(cry));
+        agent.hand_in(&Account { facts: outcome.facts.clone() });
         let judged = outcome.judged.take().or_else(|| await_judgement(&agent, options, outcome, events));
         match judged {
             Some(Ok(judgement)) => {
@@ -92,33 +91,46 @@ impl Company {
     }
 }
 
-/// Waits for the others. A first signal that asks for the end ends their ranks, a second this wait.
+/// What a node says that leaves for good.
+fn farewell(node: usize, outcome: &Outcome, events: &Events) -> Option<Cry> {
+    let place = format!("node {node} (host {})", host());
+    let orphaned = || events.is_orphaned().then_some(ORPHANED);
+    let why = match (outcome.unable.as_deref().or_else(orphaned), outcome.interrupt) {
+        (Some(why), _) => format!("{place}: {why}"),
+        (None, Some(signal)) => format!("{place} was ended by {}", signals::name(signal)),
+        (None, None) => return None,
+    };
+    Some(Cry { why, is_final: true })
+}
+
+/// Waits for the others. A first signal that asks for the end ends their ranks, a second this wait. An orphan stays only
+/// so long that they can hear of it.
 fn await_judgement(
     agent: &Agent,
     options: &Options,
     outcome: &mut Outcome,
     events: &Events,
 ) -> Option<Result<Judgement, String>> {
+    let mut deadline = events.is_orphaned().then(|| Instant::now() + ORPHANS_STAY);
     loop {
-        match events.next(None)? {
+        match events.next(deadline)? {
             Event::Judged(_, judged) => return Some(judged),
             Event::Orphaned => {
-                outcome.interrupt.get_or_insert(SIGTERM);
-                return None;
+                deadline.get_or_insert_with(|| Instant::now() + ORPHANS_STAY);
             }
             Event::Signal(signal) if signals::is_ending(signal) => {
                 if outcome.interrupt.replace(signal).is_some() {
                     return None;
                 }
-                agent.cry(&format!("node {} (host {}) was ended by {}", options.node(), host(), signals::name(signal)));
             }
-            _ => {}
+            _ => continue,
         }
+        farewell(options.node(), outcome, events).into_iter().for_each(|cry| agent.cry(cry));
     }
 }
 
 fn alone(options: &Options, epoch: u32, outcome: &Outcome) -> Judgement {
-    let account = Account { host: host(), interrupt: None, facts: outcome.facts.clone() };
+    let account = Account { facts: outcome.facts.clone() };
     let judgement = decide(&BTreeMap::from([(0, account)]), &BTreeMap::new(), None, epoch, options.max_restarts);
     Judgement { again: judgement.again && outcome.interrupt.is_none(), ..judgement }
 }
@@ -157,3 +169,6 @@ fn place(cards: &[Card], node: usize) -> Result<Place, Failure> {
     let (firsts, ranks) = super::node::layout(cards);
     Ok(Place { first_rank: firsts[node], ranks, master })
 }
+
+/// How long a launcher whose guard is gone waits for other nodes.
+const ORPHANS_STAY: Duration = Duration::from_secs(10);

@@ -16,12 +16,15 @@ use super::process::{descendants, signals};
 use super::spawn::Recipe;
 use super::verdict::{Fact, Report, State};
 use super::watch::{End, Event, Order, Watch};
-use crate::failure::{Failure, tell};
+use crate::failure::tell;
 
 /// What an epoch came to on this node.
 #[derive(Debug)]
 pub(super) struct Outcome {
+    /// What is known of the ranks that were started.
     pub(super) facts: Vec<Fact>,
+    /// Why not all ranks could be started.
+    pub(super) unable: Option<String>,
     /// The signal that asked the launcher to end.
     pub(super) interrupt: Option<i32>,
     /// Whether ranks had to be killed.
@@ -32,18 +35,15 @@ pub(super) struct Outcome {
 }
 
 /// Runs one epoch to its end. No process of it is left when this returns. `alarm` is called once there is trouble here.
-pub(super) fn run(
-    plan: &Plan,
-    recipe: &Recipe,
-    events: &Events,
-    grace: Duration,
-    alarm: &dyn Fn(),
-) -> Result<Outcome, Failure> {
-    let mut epoch = Epoch::start(plan, recipe, events, grace)?;
-    epoch.supervise(events, alarm);
+pub(super) fn run(plan: &Plan, recipe: &Recipe, events: &Events, grace: Duration, alarm: &dyn Fn()) -> Outcome {
+    let mut epoch = Epoch::new(plan, grace);
+    match epoch.start(plan, recipe, events) {
+        Ok(()) => epoch.supervise(events, alarm),
+        Err(why) => epoch.unable = Some(why),
+    }
     epoch.sweep();
     epoch.drain(events);
-    Ok(epoch.outcome(plan, recipe))
+    epoch.outcome(plan, recipe)
 }
 
 struct Epoch {
@@ -52,6 +52,7 @@ struct Epoch {
     /// Counts of the kernel before the epoch.
     kills: Kills,
     pids: Vec<Pid>,
+    unable: Option<String>,
     memory: Vec<Option<String>>,
     watch: Watch,
     output: Option<Output>,
@@ -60,34 +61,33 @@ struct Epoch {
 }
 
 impl Epoch {
-    fn start(plan: &Plan, recipe: &Recipe, events: &Events, grace: Duration) -> Result<Epoch, Failure> {
-        let mut epoch = Epoch {
+    fn new(plan: &Plan, grace: Duration) -> Epoch {
+        Epoch {
             began: Instant::now(),
             first_rank: plan.first_rank,
             kills: Kills::now(),
             pids: vec![],
+            unable: None,
             memory: vec![None; plan.local_ranks],
             watch: Watch::new(plan.local_ranks, grace),
             output: None,
             remains: vec![Remains::default(); plan.local_ranks],
             judged: None,
-        };
+        }
+    }
+
+    /// Starts the ranks and what moves their output. Says in a line why not.
+    fn start(&mut self, plan: &Plan, recipe: &Recipe, events: &Events) -> Result<(), String> {
+        let unable = |rank: usize, error: std::io::Error| format!("rank {rank} could not be started: {error}");
         let mut sources = vec![];
         for local_rank in 0..plan.local_ranks {
-            let started =
-                recipe.start(plan, local_rank).map_err(|error| epoch.give_up(plan.rank(local_rank), error))?;
-            epoch.pids.push(started.pid);
+            let started = recipe.start(plan, local_rank).map_err(|error| unable(plan.rank(local_rank), error))?;
+            self.pids.push(started.pid);
             sources.extend(started.sources);
         }
         let output = Output::start(sources, plan.local_ranks, events.sender.clone());
-        epoch.output = Some(output.map_err(|error| epoch.give_up(plan.first_rank, error))?);
-        Ok(epoch)
-    }
-
-    /// Ends what was started when not all could be.
-    fn give_up(&self, rank: usize, error: std::io::Error) -> Failure {
-        self.sweep();
-        Failure::Stopped(format!("rank {rank} could not be started: {error}"))
+        self.output = Some(output.map_err(|error| unable(plan.first_rank, error))?);
+        Ok(())
     }
 
     /// Passes time and signals on until all ranks have ended.
@@ -166,7 +166,9 @@ impl Epoch {
 
     /// Waits until all output was passed on, or somebody has had enough of waiting.
     fn drain(&mut self, events: &Events) {
-        self.output = None;
+        if self.output.take().is_none() {
+            return;
+        }
         loop {
             match events.next(None) {
                 Some(Event::Drained(remains)) => {
@@ -187,9 +189,10 @@ impl Epoch {
 
     fn outcome(self, plan: &Plan, recipe: &Recipe) -> Outcome {
         let host = host();
-        let facts = (0..plan.local_ranks).map(|local_rank| self.fact(plan, recipe, local_rank, &host)).collect();
+        let facts = (0..self.pids.len()).map(|local_rank| self.fact(plan, recipe, local_rank, &host)).collect();
         Outcome {
             facts,
+            unable: self.unable,
             interrupt: self.watch.interrupt(),
             was_killed: self.watch.was_killed(),
             took: self.began.elapsed(),

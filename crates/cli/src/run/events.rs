@@ -70,7 +70,8 @@ impl Events {
         }
     }
 
-    fn is_orphaned(&self) -> bool {
+    /// Whether the guard is gone.
+    pub(super) fn is_orphaned(&self) -> bool {
         getppid() != self.guard
     }
 }

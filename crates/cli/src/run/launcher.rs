@@ -65,10 +65,13 @@ impl Launcher<'_> {
         let (company, place) = Company::gather(self.options, stores, epoch, master, &self.events)?;
         let plan = self.plan(epoch, stores, place);
         let alarm = || company.cry(plan.node);
-        let mut outcome = epoch::run(&plan, recipe, &self.events, self.options.grace, &alarm)?;
+        let mut outcome = epoch::run(&plan, recipe, &self.events, self.options.grace, &alarm);
         let judgement = company.judge(self.options, epoch, &mut outcome, &self.events);
         // Nothing starts again without the guard.
         self.events.check_guard()?;
+        if let Some(why) = outcome.unable.take() {
+            return Err(Failure::Stopped(why));
+        }
         if let Some(signal) = outcome.interrupt {
             return Err(interrupted(signal, &outcome, judgement.verdict.as_ref()));
         }

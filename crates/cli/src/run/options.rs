@@ -50,7 +50,7 @@ pub(crate) struct Options {
     #[arg(long, hide = true, alias = "rdzv_backend", value_parser = ["c10d", "static"])]
     rdzv_backend: Option<String>,
 
-    /// Start the whole world again after a failure, at most this often
+    /// Start the whole world again after a failure, at most this often; without a node that is gone it does not start again
     #[arg(long, value_name = "K", default_value_t = 0, alias = "max_restarts")]
     pub(super) max_restarts: u32,
 

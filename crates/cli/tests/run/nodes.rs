@@ -132,9 +132,51 @@ fn a_signal_to_one_node_ends_all() {
 }
 
 #[test]
+fn a_signal_to_a_node_whose_ranks_have_ended_ends_all() {
+    let cluster = Cluster::new();
+    let script = "echo ready; [ $RANK = 1 ] || exec sleep 1000";
+    let mut first = cluster.node(0, 2, 1, &["--max-restarts", "5"], script);
+    let mut second = cluster.node(1, 2, 1, &["--max-restarts", "5"], script);
+    first.lines(1);
+    second.lines(1);
+    until("only guard and launcher are left", || second.job.census().len() == 2);
+    kill(second.guard(), Signal::INT);
+    let (first, second) = (end(first), end(second));
+    assert_eq!((first.code, second.code), (Some(1), Some(130)), "{}{}", first.stderr, second.stderr);
+    assert!(first.verdict().ends_with(") was ended by SIGINT"), "{}", first.stderr);
+}
+
+#[test]
+fn a_node_whose_guard_is_killed_ends_all() {
+    let cluster = Cluster::new();
+    let [mut first, mut second] = cluster.both(&["--max-restarts", "5"], "echo ready; exec sleep 1000");
+    first.lines(2);
+    second.lines(2);
+    kill(second.guard(), Signal::KILL);
+    second.child.wait().unwrap();
+    second.job.assert_nothing_left();
+    let first = end(first);
+    assert_eq!(first.code, Some(1), "{}", first.stderr);
+    assert!(first.verdict().ends_with("): the process that was started is gone"), "{}", first.stderr);
+}
+
+#[test]
+fn a_node_that_cannot_start_its_ranks_tells_all_why() {
+    let cluster = Cluster::new();
+    let first = cluster.node(0, 2, 1, &["--max-restarts", "5"], "exec sleep 1000");
+    let second = cluster.node(1, 2, 1, &["--max-restarts", "5", "--log-dir", "/dev/null/logs"], "exec sleep 1000");
+    let (first, second) = (end(first), end(second));
+    assert_eq!((first.code, second.code), (Some(1), Some(1)), "{}{}", first.stderr, second.stderr);
+    let why = "rank 1 could not be started: /dev/null/logs/0/1: Not a directory (os error 20)";
+    assert!(first.verdict().starts_with("phalanx: node 1 (host "), "{}", first.stderr);
+    assert!(first.verdict().ends_with(why), "{}", first.stderr);
+    assert_eq!(second.stderr, format!("phalanx: {why}\n"));
+}
+
+#[test]
 fn a_node_that_dies_is_noticed() {
     let cluster = Cluster::new();
-    let [mut first, mut second] = cluster.both(&[], "echo ready; exec sleep 1000");
+    let [mut first, mut second] = cluster.both(&["--max-restarts", "5"], "echo ready; exec sleep 1000");
     first.lines(2);
     second.lines(2);
     kill(second.launcher(), Signal::KILL);

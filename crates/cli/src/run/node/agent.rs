@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use phalanx_core::store::{Store, StoreError};
 
-use super::judgement::{Account, Judgement};
+use super::judgement::{Account, Cry, Judgement};
 use crate::run::watch::Event;
 
 /// The agent of a node in one epoch. Dropping it ends its signs of life.
@@ -22,7 +22,7 @@ pub(crate) struct Agent {
 #[derive(Debug)]
 enum Task {
     /// Tells all nodes to stop, and why.
-    Cry(String),
+    Cry(Cry),
     HandIn(String),
 }
 
@@ -56,9 +56,9 @@ impl Agent {
     }
 
     /// Tells all nodes to stop.
-    pub(crate) fn cry(&self, why: &str) {
+    pub(crate) fn cry(&self, cry: Cry) {
         // An agent that has ended has told that the store is gone.
-        let _ = self.tasks.send(Task::Cry(why.to_owned()));
+        let _ = self.tasks.send(Task::Cry(cry));
     }
 
     /// Hands in what is known of this node's ranks.
@@ -141,10 +141,20 @@ impl Task {
     /// Does it; doing it twice does no harm.
     fn perform(&self, store: &Store, node: usize) -> Result<(), StoreError> {
         match self {
-            Task::Cry(why) => store.compare_set(OVER, "", why).map(drop),
+            Task::Cry(cry) => cry_out(store, cry),
             Task::HandIn(account) => store.set(&account_key(node), account),
         }
     }
+}
+
+/// The first to cry is heard, except that what is final goes before what is not.
+pub(super) fn cry_out(store: &Store, cry: &Cry) -> Result<(), StoreError> {
+    let text = cry.to_text();
+    let there = store.compare_set(OVER, "", &text)?;
+    if cry.is_final && Cry::from_text(&there).is_some_and(|there| !there.is_final) {
+        store.compare_set(OVER, &there, &text)?;
+    }
+    Ok(())
 }
 
 /// Does what is asked, and shows in between that the launcher lives. A store that fails for too long is gone.

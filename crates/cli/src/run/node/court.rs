@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use phalanx_core::store::{Store, StoreError};
 
-use super::agent::{JUDGEMENT, OVER, Patience, SILENCE, account_key, await_parting, life_key, named};
+use super::agent::{JUDGEMENT, OVER, Patience, SILENCE, account_key, await_parting, cry_out, life_key, named};
 use super::card::Card;
-use super::judgement::{Account, Judgement, decide};
+use super::judgement::{Account, Cry, Judgement, decide};
 use crate::run::watch::Event;
 
 /// The court of one epoch.
@@ -59,8 +59,8 @@ impl Court {
             patience.judge(waited)?;
             patience.judge(self.look())?;
         }
-        let cry = persist(|| self.store.find(OVER))?.map(|why| String::from_utf8_lossy(&why).into_owned());
-        let judgement = decide(&self.accounts, &self.lost, cry.as_deref(), self.epoch, self.max_restarts);
+        let cry = persist(|| self.store.find(OVER))?.and_then(|text| Cry::from_text(&text));
+        let judgement = decide(&self.accounts, &self.lost, cry.as_ref(), self.epoch, self.max_restarts);
         let text = judgement.to_text();
         let told = [(OVER, b"all is over".as_slice()), (JUDGEMENT, text.as_bytes())];
         persist(|| self.store.multi_set(&told))?;
@@ -100,7 +100,7 @@ impl Court {
             *sign = Sign { count, seen: Instant::now() };
         } else if sign.seen.elapsed() > SILENCE {
             let why = self.last_words(node);
-            self.store.compare_set(OVER, "", format!("node {node} was lost"))?;
+            cry_out(&self.store, &Cry { why: format!("node {node} was lost"), is_final: true })?;
             self.lost.insert(node, why);
         }
         Ok(())

@@ -2,16 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use crate::run::process::signals;
 use crate::run::verdict::{Fact, Verdict, judge};
 
 /// What one node knows of an epoch that is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
-    pub(crate) host: String,
-    /// The signal that asked its launcher to end.
-    pub(crate) interrupt: Option<i32>,
     pub(crate) facts: Vec<Fact>,
+}
+
+/// What a node in trouble says to all, which stop then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cry {
+    pub(crate) why: String,
+    /// Whether the node leaves for good, so that there is no world to start again.
+    pub(crate) is_final: bool,
 }
 
 /// What is decided for all nodes.
@@ -25,28 +29,25 @@ pub(crate) struct Judgement {
 
 /// Decides, from the accounts of the nodes and what is known of those that gave none.
 ///
-/// A node that was lost explains the failures of ranks that talked to it, so it comes before them. `cry` is what the first
-/// node in trouble said: it tells what no account does.
+/// A node that was lost explains the failures of ranks that talked to it, so it comes before them. Its launcher cannot come
+/// back, for a new one would begin at the first epoch: so nothing starts again without it. `cry` is what a node in trouble
+/// said: it tells what no account does.
 pub(crate) fn decide(
     accounts: &BTreeMap<usize, Account>,
     lost: &BTreeMap<usize, String>,
-    cry: Option<&str>,
+    cry: Option<&Cry>,
     epoch: u32,
     max_restarts: u32,
 ) -> Judgement {
     let facts: Vec<Fact> = accounts.values().flat_map(|account| account.facts.clone()).collect();
-    let interrupted = accounts.iter().find_map(|(node, account)| Some((node, account, account.interrupt?)));
-    let by_signal = interrupted.map(|(node, account, signal)| {
-        format!("node {node} (host {}) was ended by {}", account.host, signals::name(signal))
-    });
     let plain = |headline: String| Verdict { headline, details: vec![] };
     let verdict = if let Some((node, why)) = lost.first_key_value() {
         Some(plain(format!("node {node} was lost: {why} (epoch {epoch})")))
     } else {
-        judge(&facts, epoch).or_else(|| by_signal.clone().or_else(|| cry.map(str::to_owned)).map(plain))
+        judge(&facts, epoch).or_else(|| cry.map(|cry| plain(cry.why.clone())))
     };
-    let is_ours_to_mend = by_signal.is_none() && epoch < max_restarts;
-    Judgement { again: verdict.is_some() && is_ours_to_mend, verdict }
+    let are_all_here = lost.is_empty() && !cry.is_some_and(|cry| cry.is_final);
+    Judgement { again: verdict.is_some() && are_all_here && epoch < max_restarts, verdict }
 }
 
 #[cfg(test)]
@@ -64,13 +65,13 @@ mod tests {
         Fact { rank, pid: 1, host: "h".to_owned(), state, after, report, remains, memory, log }
     }
 
-    fn accounts(states: [State; 2], interrupt: Option<i32>) -> BTreeMap<usize, Account> {
-        let account = |node: usize| Account {
-            host: format!("h{node}"),
-            interrupt: interrupt.filter(|_| node == 1),
-            facts: vec![fact(node, states[node])],
-        };
+    fn accounts(states: [State; 2]) -> BTreeMap<usize, Account> {
+        let account = |node: usize| Account { facts: vec![fact(node, states[node])] };
         BTreeMap::from([(0, account(0)), (1, account(1))])
+    }
+
+    fn cry(is_final: bool) -> Cry {
+        Cry { why: "why".to_owned(), is_final }
     }
 
     const WELL: State = State::Ended(Exit::Code(0));
@@ -82,32 +83,33 @@ mod tests {
 
     #[test]
     fn all_well_is_the_end() {
-        let judgement = decide(&accounts([WELL, WELL], None), &BTreeMap::new(), None, 0, 5);
+        let judgement = decide(&accounts([WELL, WELL]), &BTreeMap::new(), None, 0, 5);
         assert_eq!(judgement, Judgement { verdict: None, again: false });
     }
 
     #[test]
     fn a_failure_anywhere_starts_all_again_while_that_is_allowed() {
-        let failed = accounts([State::Stopped, ILL], None);
-        let judgement = decide(&failed, &BTreeMap::new(), Some("trouble"), 0, 1);
+        let failed = accounts([State::Stopped, ILL]);
+        let judgement = decide(&failed, &BTreeMap::new(), Some(&cry(false)), 0, 1);
         assert!(judgement.again && headline(&judgement).starts_with("rank 1 failed: exit code 3"));
         assert!(!decide(&failed, &BTreeMap::new(), None, 1, 1).again);
     }
 
     #[test]
-    fn a_lost_node_is_the_cause_of_what_follows() {
+    fn a_lost_node_is_the_cause_of_what_follows_and_does_not_come_back() {
         let lost = BTreeMap::from([(2, "no sign of life".to_owned())]);
-        let judgement = decide(&accounts([ILL, ILL], None), &lost, None, 0, 1);
-        assert!(judgement.again);
+        let judgement = decide(&accounts([ILL, ILL]), &lost, None, 0, 1);
+        assert!(!judgement.again);
         assert_eq!(headline(&judgement), "node 2 was lost: no sign of life (epoch 0)");
     }
 
     #[test]
     fn nobody_starts_again_what_somebody_has_ended() {
-        let judgement = decide(&accounts([State::Stopped, State::Stopped], Some(2)), &BTreeMap::new(), None, 0, 9);
-        assert!(!judgement.again);
-        assert_eq!(headline(&judgement), "node 1 (host h1) was ended by SIGINT");
-        let cried = decide(&accounts([State::Stopped, WELL], None), &BTreeMap::new(), Some("why"), 0, 0);
-        assert_eq!(headline(&cried), "why");
+        for states in [[State::Stopped; 2], [State::Stopped, WELL], [ILL, State::Stopped]] {
+            let judge = |is_final| decide(&accounts(states), &BTreeMap::new(), Some(&cry(is_final)), 0, 9);
+            assert!(judge(false).again && !judge(true).again);
+            let expected = if states[0] == ILL { "rank 0 failed: exit code 3" } else { "why" };
+            assert!(headline(&judge(true)).starts_with(expected));
+        }
     }
 }

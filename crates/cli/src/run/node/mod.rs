@@ -14,5 +14,5 @@ mod text;
 pub(super) use agent::Agent;
 pub(super) use card::{Card, layout};
 pub(super) use court::Court;
-pub(super) use judgement::{Account, Judgement, decide};
+pub(super) use judgement::{Account, Cry, Judgement, decide};
 pub(super) use meeting::{Meeting, meet};

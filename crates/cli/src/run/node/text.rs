@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::judgement::{Account, Judgement};
+use super::judgement::{Account, Cry, Judgement};
 use crate::run::output::{Panic, Remains};
 use crate::run::process::exit::Exit;
 use crate::run::verdict::{Fact, Report, State, Verdict};
@@ -13,16 +13,23 @@ use crate::run::verdict::{Fact, Report, State, Verdict};
 impl Account {
     pub(crate) fn to_text(&self) -> String {
         let facts: Vec<Value> = self.facts.iter().map(fact_to_value).collect();
-        json!({"host": self.host, "interrupt": self.interrupt, "facts": facts}).to_string()
+        json!({"facts": facts}).to_string()
     }
 
     pub(crate) fn from_text(text: &[u8]) -> Option<Account> {
         let value: Value = serde_json::from_slice(text).ok()?;
-        Some(Account {
-            host: value["host"].as_str()?.to_owned(),
-            interrupt: number(&value["interrupt"]),
-            facts: value["facts"].as_array()?.iter().map(fact_from_value).collect::<Option<_>>()?,
-        })
+        Some(Account { facts: value["facts"].as_array()?.iter().map(fact_from_value).collect::<Option<_>>()? })
+    }
+}
+
+impl Cry {
+    pub(crate) fn to_text(&self) -> String {
+        json!({"why": self.why, "final": self.is_final}).to_string()
+    }
+
+    pub(crate) fn from_text(text: &[u8]) -> Option<Cry> {
+        let value: Value = serde_json::from_slice(text).ok()?;
+        Some(Cry { why: value["why"].as_str()?.to_owned(), is_final: value["final"].as_bool()? })
     }
 }
 
@@ -126,9 +133,16 @@ mod tests {
     fn accounts_come_back_as_they_were() {
         let bare = Fact { report: None, remains: Remains::default(), memory: None, log: None, ..fact(State::Stopped) };
         let facts = vec![fact(State::Ended(Exit::Code(3))), fact(State::Ended(Exit::Signal(9))), bare];
-        for interrupt in [None, Some(2)] {
-            let account = Account { host: "b".to_owned(), interrupt, facts: facts.clone() };
+        for account in [Account { facts }, Account { facts: vec![] }] {
             assert_eq!(Account::from_text(account.to_text().as_bytes()), Some(account));
+        }
+    }
+
+    #[test]
+    fn cries_come_back_as_they_were() {
+        for is_final in [false, true] {
+            let cry = Cry { why: "\"no\"".to_owned(), is_final };
+            assert_eq!(Cry::from_text(cry.to_text().as_bytes()), Some(cry));
         }
     }
 
@@ -143,11 +157,12 @@ mod tests {
 
     #[test]
     fn odd_text_is_none_of_them() {
-        for odd in ["", "{}", "7", r#"{"host": "a", "facts": [{}]}"#, r#"{"verdict": 1, "again": 2}"#] {
+        for odd in ["", "{}", "7", r#"{"facts": [{}]}"#, r#"{"verdict": 1, "again": 2}"#, r#"{"why": "a"}"#] {
             assert_eq!(Account::from_text(odd.as_bytes()), None);
+            assert_eq!(Cry::from_text(odd.as_bytes()), None);
             assert_eq!(Judgement::from_text(odd.as_bytes()), None);
         }
-        let late = r#"{"host":"a","facts":[{"rank":0,"pid":1,"host":"a","after":-1,"tail":[]}]}"#;
+        let late = r#"{"facts":[{"rank":0,"pid":1,"host":"a","after":-1,"tail":[]}]}"#;
         assert_eq!(Account::from_text(late.as_bytes()), None);
     }
 }
