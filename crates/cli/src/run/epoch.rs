@@ -143,12 +143,24 @@ impl Epoch {
         }
     }
 
-    /// Sends a signal to every rank that runs and to what it started in its group; one that is a program's own, to those that take it.
+    /// Sends a signal to every rank that runs and to what it started in its group.
     fn send(&self, signal: i32) {
-        let running = (0..self.pids.len()).filter(|local_rank| self.watch.ended(*local_rank).is_none());
-        let is_due = |rank: &usize| !signals::is_free(signal) || signals::is_taken(self.pids[*rank], signal);
-        let (due, spared): (Vec<usize>, Vec<usize>) = running.partition(is_due);
-        due.into_iter().for_each(|rank| signals::send_group(self.pids[rank], signal));
+        match signals::is_free(signal) {
+            true => self.send_free(signal),
+            false => self.running().for_each(|rank| signals::send_group(self.pids[rank], signal)),
+        }
+    }
+
+    fn running(&self) -> impl Iterator<Item = usize> {
+        (0..self.pids.len()).filter(|local_rank| self.watch.ended(*local_rank).is_none())
+    }
+
+    /// Sends a signal that is a program's own to the ranks that take it. It would end those that do not, and so it would what
+    /// they started.
+    fn send_free(&self, signal: i32) {
+        let (due, spared): (Vec<usize>, Vec<usize>) =
+            self.running().partition(|rank| signals::is_taken(self.pids[*rank], signal));
+        due.into_iter().for_each(|rank| signals::send(self.pids[rank], signal));
         if !spared.is_empty() {
             let ranks: Vec<String> = spared.iter().map(|rank| (self.first_rank + rank).to_string()).collect();
             let (name, ranks) = (signals::name(signal), ranks.join(", "));

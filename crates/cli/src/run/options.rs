@@ -201,7 +201,7 @@ const MOST: usize = 4096;
 
 const AFTER: &str = "\
 Signals: SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the ranks and begin the time of --grace; a second one kills at
-once. SIGUSR1 and SIGUSR2 are passed on to ranks that take them; they would end the others.
+once. SIGUSR1 and SIGUSR2 are passed on to ranks that take them, not to what those have started; they would end the others.
 
 Exit codes:
   0    every rank ended with exit code 0

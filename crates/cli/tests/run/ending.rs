@@ -158,6 +158,20 @@ fn a_user_signal_ends_no_rank_that_does_not_take_it() {
 }
 
 #[test]
+fn a_user_signal_ends_nothing_that_a_rank_has_started() {
+    // The helper's end tells which signal has reached it first.
+    let script = "sleep 1000 & helper=$!; trap 'kill -TERM $helper; wait $helper; echo $?; exit 0' USR1; echo ready
+        while :; do sleep 1000 & wait $!; done";
+    let mut running = Job::new().start(2, &[], script);
+    running.lines(2);
+    kill(running.guard(), Signal::USR1);
+    assert_eq!(running.lines(2), ["[0] 143", "[1] 143"]);
+    let (job, ended) = running.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    job.assert_nothing_left();
+}
+
+#[test]
 fn a_signal_that_was_ignored_from_the_start_stays_ignored() {
     let job = Job::new();
     let script = "trap 'echo alive' USR1; echo ready; while :; do sleep 1000 & wait $!; done";
