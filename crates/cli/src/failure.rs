@@ -1,7 +1,10 @@
 //! How a command ends: what went wrong in one line, and the exit code.
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use crate::descriptor::write_all;
 
 /// Why a command did not end well.
 #[derive(Debug)]
@@ -43,12 +46,16 @@ pub(crate) fn exit_code(done: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Says one thing on standard error. Nobody is left to tell when that is gone too.
+/// Says one thing on standard error. Nobody is left to tell when that is gone too, or taken by nobody.
 pub(crate) fn tell(what: &str) {
-    let _ = io::stderr().write_all(format!("phalanx: {what}\n").as_bytes());
+    let deadline = Instant::now() + PATIENCE;
+    let _ = write_all(&io::stderr(), format!("phalanx: {what}\n").as_bytes(), Some(deadline));
 }
 
 fn told(why: &str, code: ExitCode) -> ExitCode {
     tell(why);
     code
 }
+
+/// How long a reader of standard error may take that is slow, and does not let us block.
+const PATIENCE: Duration = Duration::from_secs(10);

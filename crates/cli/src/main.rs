@@ -6,6 +6,7 @@ mod burden;
 mod command;
 mod completions;
 mod counted;
+mod descriptor;
 mod doctor;
 mod failure;
 mod gpu_check;

@@ -1,10 +1,8 @@
 //! The launcher's own output: whole lines, never lost to a slow reader, given up once nobody reads.
 
 use std::io;
-use std::os::fd::AsFd;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
+use crate::descriptor::write_all;
 
 /// Which of the two outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,25 +24,12 @@ impl Screen {
             return;
         }
         let written = match stream {
-            Stream::Stdout => write_all(&io::stdout(), bytes),
-            Stream::Stderr => write_all(&io::stderr(), bytes),
+            Stream::Stdout => write_all(&io::stdout(), bytes, None),
+            Stream::Stderr => write_all(&io::stderr(), bytes, None),
         };
         if let Err(error) = written {
             self.is_closed[stream as usize] = true;
             log::debug!("{stream:?} is closed, what ranks print there is dropped: {error}");
         }
     }
-}
-
-/// Writes to the descriptor itself, also where another process made it non-blocking.
-fn write_all(handle: &impl AsFd, mut bytes: &[u8]) -> rustix::io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::io::write(handle, bytes) {
-            Ok(written) => bytes = &bytes[written..],
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => drop(poll(&mut [PollFd::new(handle, PollFlags::OUT)], None)),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
