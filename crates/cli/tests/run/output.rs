@@ -71,6 +71,24 @@ fn files_have_the_bytes_as_they_are_and_the_terminal_has_nothing() {
 }
 
 #[test]
+fn a_progress_bar_is_seen_while_it_moves() {
+    let job = Job::new();
+    let script =
+        "mkfifo $TMPDIR/seen; printf '1%%\\r'; read line < $TMPDIR/seen; rm $TMPDIR/seen; printf '2%%\\r\\nend\\n'";
+    let mut child = job.command(&["sh", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let mut first = [0; 7];
+    stdout.read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"[0] 1%\r");
+    fs::write(job.directory.join("seen"), "go\n").unwrap();
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "[0] 2%\r\n[0] end\n");
+    assert!(child.wait().unwrap().success());
+    job.assert_nothing_left();
+}
+
+#[test]
 fn with_tee_it_is_in_both_places() {
     let job = Job::new();
     let logs = job.directory.join("logs");

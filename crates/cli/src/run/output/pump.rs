@@ -143,7 +143,7 @@ impl Pump {
             self.tails[flow.source.local_rank].push(bytes);
         }
         keep(&mut flow.source, bytes);
-        self.show(flow.source.stream);
+        self.show(&flow.source);
         Read::Some
     }
 
@@ -151,11 +151,11 @@ impl Pump {
         if let Some(mut lines) = flow.lines {
             lines.finish(&mut self.lines);
         }
-        self.show(flow.source.stream);
+        self.show(&flow.source);
     }
 
-    fn show(&mut self, stream: Stream) {
-        self.screen.write(stream, &self.lines);
+    fn show(&mut self, source: &Source) {
+        self.screen.write(source.stream, source.local_rank, &self.lines);
         self.lines.clear();
     }
 

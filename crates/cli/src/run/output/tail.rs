@@ -1,4 +1,5 @@
-//! The last lines of a rank's standard error, and the first panic among them all.
+//! The last lines of a rank's standard error, and the first panic among them all. Of a line that was written over, what was
+//! written last.
 
 use std::collections::VecDeque;
 
@@ -25,16 +26,22 @@ pub(super) struct Tail {
     lines: VecDeque<Vec<u8>>,
     byte_len: usize,
     panic: Option<Panic>,
+    /// Whether what comes next is written over the line so far, unless it is the line's end.
+    is_returned: bool,
     /// Whether the next line is the message of the panic.
     is_message_next: bool,
 }
 
 impl Tail {
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        for part in bytes.split_inclusive(|&byte| byte == b'\n') {
-            let line = part.strip_suffix(b"\n").unwrap_or(part);
+        for part in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
+            let text = part.strip_suffix(b"\n").or_else(|| part.strip_suffix(b"\r")).unwrap_or(part);
+            if self.is_returned && !text.is_empty() {
+                self.partial.clear();
+            }
             let room = MOST_BYTES.saturating_sub(self.partial.len());
-            self.partial.extend_from_slice(&line[..line.len().min(room)]);
+            self.partial.extend_from_slice(&text[..text.len().min(room)]);
+            self.is_returned = part.ends_with(b"\r");
             if part.ends_with(b"\n") {
                 self.end_line();
             }
@@ -45,7 +52,7 @@ impl Tail {
         if !self.partial.is_empty() {
             self.end_line();
         }
-        let text = |line: &Vec<u8>| String::from_utf8_lossy(line).trim_end_matches('\r').to_owned();
+        let text = |line: &Vec<u8>| String::from_utf8_lossy(line).into_owned();
         Remains { tail: self.lines.iter().map(text).collect(), panic: self.panic }
     }
 
@@ -95,6 +102,14 @@ mod tests {
         assert_eq!(remains(&text).tail, expected);
         assert_eq!(remains("only\r\nhalf").tail, ["only", "half"]);
         assert_eq!(remains(""), Remains::default());
+    }
+
+    #[test]
+    fn of_a_progress_bar_the_last_is_kept() {
+        let bar: String = (0..10_000).map(|done| format!("\r{done} of 9999")).collect();
+        assert_eq!(remains(&bar).tail, ["9999 of 9999"]);
+        assert_eq!(remains(&format!("{bar}\nend")).tail, ["9999 of 9999", "end"]);
+        assert_eq!(remains("1\r22\r\r\n3\r").tail, ["22", "3"]);
     }
 
     #[test]
