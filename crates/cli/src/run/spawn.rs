@@ -1,7 +1,6 @@
 //! One rank as a process: its variables, its pipes, its place in the process tree, and the key in its hand.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -12,7 +11,7 @@ use command_fds::{CommandFdExt, FdMapping};
 use rustix::process::{Pid, getpid};
 
 use super::Options;
-use super::output::{Source, Stream};
+use super::output::{LogFile, Source, Stream, make_room};
 use super::plan::{Plan, WITHHELD};
 use super::process::cores;
 
@@ -86,8 +85,8 @@ impl Recipe {
 
     fn source(&self, plan: &Plan, local_rank: usize, stream: Stream, pipe: OwnedFd) -> io::Result<Source> {
         let prefix = self.is_shown.then(|| format!("[{}] ", plan.rank(local_rank)));
-        let file = self.log_file(plan, local_rank, stream).map(|path| create(&path)).transpose()?;
-        Ok(Source { local_rank, stream, pipe, prefix, file })
+        let log = self.log_file(plan, local_rank, stream).map(|path| LogFile::create(path, plan.rank(local_rank)));
+        Ok(Source { local_rank, stream, pipe, prefix, log: log.transpose()? })
     }
 
     fn log_file(&self, plan: &Plan, local_rank: usize, stream: Stream) -> Option<PathBuf> {
@@ -99,17 +98,4 @@ impl Recipe {
 /// The number of a child that is reaped elsewhere.
 fn pid(child: &Child) -> io::Result<Pid> {
     i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| io::ErrorKind::InvalidData.into())
-}
-
-fn create(path: &std::path::Path) -> io::Result<File> {
-    path.parent().map_or(Ok(()), make_room)?;
-    File::create(path).map_err(|error| named(path, &error))
-}
-
-fn make_room(directory: &std::path::Path) -> io::Result<()> {
-    fs::create_dir_all(directory).map_err(|error| named(directory, &error))
-}
-
-fn named(path: &std::path::Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

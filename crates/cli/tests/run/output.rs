@@ -89,6 +89,24 @@ fn a_progress_bar_is_seen_while_it_moves() {
 }
 
 #[test]
+fn output_that_cannot_be_written_is_told() {
+    let job = Job::new();
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let logs = job.directory.join("logs");
+    fs::create_dir_all(logs.join("0/0")).unwrap();
+    std::os::unix::fs::symlink("/dev/full", logs.join("0/0/stdout.log")).unwrap();
+    let words = ["--log-dir", logs.to_str().unwrap(), "--tee", "sh", "-c", "echo one; echo two"];
+    let output = job.command(&words).stdout(full()).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let file = logs.join("0/0/stdout.log").display().to_string();
+    for (place, what) in [("standard output", "what ranks print"), (&file, "output of rank 0")] {
+        let told = format!("phalanx: {place}: No space left on device (os error 28): {what} ");
+        assert_eq!(stderr.matches(&told).count(), 1, "{stderr}");
+    }
+}
+
+#[test]
 fn with_tee_it_is_in_both_places() {
     let job = Job::new();
     let logs = job.directory.join("logs");

@@ -1,8 +1,7 @@
 //! One thread that moves what all ranks of an epoch print. Ranks are read as fast as their output is taken: one that prints
 //! faster waits in its pipe, and nothing is lost.
 
-use std::fs::File;
-use std::io::{self, PipeReader, PipeWriter, Write};
+use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::Sender;
 use std::thread;
@@ -11,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
+use super::file::LogFile;
 use super::lines::Lines;
 use super::screen::Screen;
 pub(crate) use super::screen::Stream;
@@ -28,7 +28,7 @@ pub(crate) struct Source {
     /// What stands before each line on the terminal; nothing if it does not go there.
     pub(crate) prefix: Option<String>,
     /// The file that gets the bytes as they are.
-    pub(crate) file: Option<File>,
+    pub(crate) log: Option<LogFile>,
 }
 
 /// The output of one epoch, on its way. Dropping it tells the thread that nobody writes any more.
@@ -142,7 +142,7 @@ impl Pump {
         if flow.source.stream == Stream::Stderr {
             self.tails[flow.source.local_rank].push(bytes);
         }
-        keep(&mut flow.source, bytes);
+        flow.source.log.iter_mut().for_each(|log| log.write(bytes));
         self.show(&flow.source);
         Read::Some
     }
@@ -164,16 +164,6 @@ impl Pump {
             self.end(flow);
         }
         std::mem::take(&mut self.tails).into_iter().map(Tail::finish).collect()
-    }
-}
-
-/// Writes to the file, until it fails once.
-fn keep(source: &mut Source, bytes: &[u8]) {
-    if let Some(file) = &mut source.file
-        && let Err(error) = file.write_all(bytes)
-    {
-        log::warn!("the log file of local rank {} is given up: {error}", source.local_rank);
-        source.file = None;
     }
 }
 
