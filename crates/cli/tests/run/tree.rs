@@ -1,5 +1,9 @@
 //! Nothing is left, whoever is killed and however.
 
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::Command;
+
 use rustix::process::Signal;
 
 use crate::job::{Job, Running, kill};
@@ -77,6 +81,25 @@ fn what_ranks_leave_behind_is_ended_with_them() {
     let ended = job.script(2, &[], "setsid sh -c 'echo daemon; sleep 1000 & exec sleep 1000' & exit 0");
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert_eq!(job.census(), []);
+    job.assert_nothing_left();
+}
+
+#[test]
+fn what_goes_on_without_its_first_thread_is_ended_too() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        writeln!(io::stderr(), "skipped: no python3 to end the first thread of").unwrap();
+        return;
+    }
+    let job = Job::new();
+    let script = r#"setsid python3 -c '
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=[1000]).start()
+ctypes.CDLL(None).pthread_exit(None)' &
+        until grep -q "^State:.Z" /proc/$!/status; do sleep 0.01; done; echo $!"#;
+    let ended = job.script(1, &[], script);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let left = ended.stdout.trim_end().strip_prefix("[0] ").unwrap();
+    assert!(!Path::new("/proc").join(left).exists());
     job.assert_nothing_left();
 }
 

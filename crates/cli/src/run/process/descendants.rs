@@ -3,7 +3,7 @@
 //! This process is a subreaper: what its descendants leave behind becomes its child. So a sweep needs no list of what was
 //! started, only to kill what it sees and to reap until no child is left.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -38,12 +38,12 @@ pub(crate) fn reap() -> Option<(Pid, Exit)> {
 /// Kills and reaps every descendant, and returns how many there were, or those that would not end.
 pub(crate) fn sweep() -> Result<usize, Vec<Pid>> {
     let deadline = Instant::now() + PATIENCE;
-    let mut killed = std::collections::HashSet::new();
+    let (mut killed, mut dead) = (HashSet::new(), vec![]);
     loop {
         while reap().is_some() {}
         let tree = Tree::read();
-        let alive = tree.descendants(getpid());
-        if alive.is_empty() && tree.children(getpid()).is_empty() {
+        let (alive, children) = (tree.descendants(getpid()), tree.children(getpid()));
+        if alive.is_empty() && is_swept(&children, &dead) {
             return Ok(killed.len());
         }
         for &pid in &alive {
@@ -54,8 +54,15 @@ pub(crate) fn sweep() -> Result<usize, Vec<Pid>> {
         if Instant::now() >= deadline {
             return Err(alive);
         }
-        await_one(&tree.children(getpid()), deadline);
+        await_one(&children, deadline);
+        dead = if alive.is_empty() { children } else { vec![] };
     }
+}
+
+/// Whether no child is left to reap. Those that were dead at the last look are reaped by now, unless somebody traces them,
+/// who is not waited for.
+fn is_swept(dead: &[Pid], dead_before: &[Pid]) -> bool {
+    dead.iter().all(|pid| dead_before.contains(pid))
 }
 
 /// Waits until one of the children has ended, or the deadline.
@@ -109,15 +116,19 @@ impl Tree {
 }
 
 /// The parent of a process and whether it is dead, from the text of `/proc/PID/stat`. The name in parentheses may hold
-/// anything, so the fields are counted from its end.
+/// anything, so the fields are counted from its end. One whose first thread has ended looks dead, but counts the others.
 fn parse(stat: &[u8]) -> Option<(Pid, bool)> {
     let end = stat.iter().rposition(|&byte| byte == b')')?;
     let rest = std::str::from_utf8(&stat[end + 1..]).ok()?;
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?;
     let parent = Pid::from_raw(fields.next()?.parse().ok()?)?;
-    Some((parent, matches!(state, "Z" | "X")))
+    let threads = fields.nth(THREADS).and_then(|threads| threads.parse().ok()).unwrap_or(1);
+    Some((parent, matches!(state, "Z" | "X") && threads <= 1))
 }
+
+/// Fields between the parent and the number of threads.
+const THREADS: usize = 15;
 
 /// How long killed processes may take. They end at once, unless the kernel is busy for them.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -132,9 +143,18 @@ mod tests {
         assert_eq!(parse(b"7 (sh) S 42 7 7 0"), Some((parent(42), false)));
         assert_eq!(parse(b"7 (a) Z 1 (b) Z 43 7"), Some((parent(43), true)));
         assert_eq!(parse(b"7 (\xff\n) R 44 7"), Some((parent(44), false)));
+        let ended = |threads| format!("7 (a) Z 1 7 7 0 -1 4227084 84 0 0 0 0 0 0 0 20 0 {threads} 0 5177");
+        assert_eq!([1, 2].map(|threads| parse(ended(threads).as_bytes()).unwrap().1), [true, false]);
         for odd in [&b""[..], b"7 (sh", b"7 (sh) S", b"7 (sh) S x", b"7 (sh) S 0"] {
             assert_eq!(parse(odd), None);
         }
+    }
+
+    #[test]
+    fn the_dead_are_given_one_more_look() {
+        let [one, two] = [1, 2].map(|pid| Pid::from_raw(pid).unwrap());
+        assert!(is_swept(&[], &[]) && is_swept(&[], &[one]) && is_swept(&[two], &[one, two]));
+        assert!(!is_swept(&[one], &[]) && !is_swept(&[one, two], &[one]));
     }
 
     #[test]
