@@ -144,7 +144,10 @@ impl Options {
 
     /// The job's name; one node that was given none takes its own process, which no other job of the host shares.
     pub(super) fn job(&self) -> String {
-        let unnamed = || if self.nodes() > 1 { "phalanx".to_owned() } else { format!("run-{}", std::process::id()) };
+        let unnamed = || match self.nodes() {
+            1 => format!("run-{}", std::process::id()),
+            _ => JobName::default().to_string(),
+        };
         self.job_id.clone().unwrap_or_else(unnamed)
     }
 }

@@ -56,7 +56,7 @@ fn end(node: Running) -> Ended {
 #[test]
 fn ranks_are_numbered_over_all_nodes_and_meet_in_one_store() {
     let cluster = Cluster::new();
-    let script = r#"store() { verb=$1; shift; "$PHALANX" store $verb $PHALANX_STORE --job-id phalanx "$@"; }
+    let script = r#"store() { verb=$1; shift; "$PHALANX" store $verb $PHALANX_STORE "$@"; }
         store set from.$RANK "$LOCAL_RANK of $LOCAL_WORLD_SIZE on $GROUP_RANK of $GROUP_WORLD_SIZE" || exit 5
         echo "$WORLD_SIZE $TORCHELASTIC_USE_AGENT_STORE $MASTER_ADDR $MASTER_PORT"
         for rank in 0 1 2; do echo "$rank: $(store get from.$rank)"; done"#;

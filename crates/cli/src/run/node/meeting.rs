@@ -37,15 +37,14 @@ pub(crate) fn meet(meeting: &Meeting) -> Result<(Store, Vec<Card>), String> {
 }
 
 impl Meeting {
-    /// Reaches the store. After the first epoch it may still serve the one before for a moment; and one that is too busy
-    /// to let anybody in looks like one with another key.
+    /// Reaches the store. After the first epoch it may still serve the one before for a moment.
     fn connect(&self, deadline: Instant) -> Result<Store, StoreError> {
-        let (mut pause, mut denials) = (Duration::from_millis(10), 0);
+        let mut pause = Duration::from_millis(10);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match TcpStore::connect(self.options().timeout(left)) {
                 Ok(store) => return Ok(Store::new(store).with_timeout(CALL)),
-                Err(StoreError::Denied { .. }) if left > pause && (self.epoch > 0 || denials < DENIALS) => denials += 1,
+                Err(StoreError::Denied { .. }) if left > pause && self.epoch > 0 => {}
                 Err(error) => return Err(error),
             }
             thread::sleep(pause);
@@ -112,8 +111,6 @@ impl Meeting {
 fn key(node: usize) -> String {
     format!("node/{node}")
 }
-
-const DENIALS: usize = 3;
 
 /// How long one call to the store may take, unless it waits for something.
 const CALL: Duration = Duration::from_secs(5);
