@@ -21,15 +21,11 @@ impl Group {
         Group { timeout, ..self.clone() }
     }
 
-    /// The same group for one part of a call that began at this moment of the backend's clock: the parts have the call's time together.
-    pub(super) fn since(&self, began: Duration) -> Group {
+    /// Plays one part of a call that began at this moment of the backend's clock. The parts have the call's time together, and one that
+    /// takes too long tells how long the whole call may take.
+    pub(super) fn part<T>(&self, began: Duration, play: impl FnOnce(&Group) -> Result<T>) -> Result<T> {
         let passed = self.shared.backend.now().saturating_sub(began);
-        self.within(self.timeout.saturating_sub(passed))
-    }
-
-    /// The same error; where a part of a call took too long, it tells how long the whole call may take.
-    pub(super) fn of_all_parts<T>(&self, result: Result<T>) -> Result<T> {
-        result.map_err(|mut error| {
+        play(&self.within(self.timeout.saturating_sub(passed))).map_err(|mut error| {
             if let Error::Timeout(timeout) = &mut error {
                 timeout.after = self.timeout;
             }

@@ -20,7 +20,7 @@ pub struct Coalesced<'a> {
 }
 
 /// What all operations of one exchange have in common.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 struct Alike {
     kind: OpKind,
     dtype: DType,

@@ -102,10 +102,11 @@ impl Exchange<'_> {
 
     /// Runs an operation over bytes and returns its number.
     fn run(self, op: Op, input: Option<&[u8]>, output: &mut [u8]) -> Result<u32> {
-        let part = self.group.since(self.began);
-        let call = part.call(op, DType::U8, None, input, output, self.site)?;
-        self.group.of_all_parts(part.play(&call, input, output))?;
-        Ok(call.sequence)
+        self.group.part(self.began, |group| {
+            let call = group.call(op, DType::U8, None, input, output, self.site)?;
+            group.play(&call, input, output)?;
+            Ok(call.sequence)
+        })
     }
 }
 

@@ -64,9 +64,11 @@ impl Group {
         let head = Header::new(OpKind::Send, 0, Given::Bytes(bytes.len() as u64), largest, type_name).encode();
         let began = self.shared.backend.now();
         for part in [&head, bytes] {
-            let group = self.since(began);
-            let call = group.call(Op::Send { count: part.len(), to, tag }, DType::U8, None, Some(part), &[], site)?;
-            self.of_all_parts(group.play(&call, Some(part), &mut []))?;
+            self.part(began, |group| {
+                let op = Op::Send { count: part.len(), to, tag };
+                let call = group.call(op, DType::U8, None, Some(part), &[], site)?;
+                group.play(&call, Some(part), &mut [])
+            })?;
         }
         Ok(())
     }
@@ -86,13 +88,16 @@ impl Group {
         let theirs = self.told(verdict.decoded(from, &head))?;
         let room =
             verdict.compare(from, &theirs).and_then(|()| verdict.byte_len(from, &theirs, own.largest)).and_then(zeroed);
-        let rest = self.since(began);
-        let mut bytes = match self.told(room) {
-            Ok(room) => room,
-            Err(error) => return Err(self.of_all_parts(rest.drop_part(from, tag, site)).err().unwrap_or(error)),
-        };
-        self.of_all_parts(rest.recv_part(&mut bytes, Some(from), tag, site))?;
-        Ok((bytes, from))
+        match self.told(room) {
+            Ok(mut bytes) => {
+                self.part(began, |group| group.recv_part(&mut bytes, Some(from), tag, site))?;
+                Ok((bytes, from))
+            }
+            Err(error) => {
+                self.part(began, |group| group.drop_part(from, tag, site))?;
+                Err(error)
+            }
+        }
     }
 
     /// Receives one of the two messages. Returns its number and the sender.
