@@ -60,17 +60,13 @@ impl Return {
     }
 
     fn of(word: u64) -> Option<Return> {
-        match word {
-            0 => None,
-            ABANDONED => Some(Return::Abandoned),
-            word => {
-                let upcoming = |said: fn(u32) -> Return, number: u64| u32::try_from(number).map_or(Return::Gone, said);
-                Some(match (word & !GOING).checked_sub(1) {
-                    Some(number) if word & GOING == 0 => upcoming(Return::Back, number),
-                    Some(number) => upcoming(Return::Going, number),
-                    None => Return::Gone,
-                })
-            }
+        let upcoming = (word & !GOING).checked_sub(1).and_then(|number| u32::try_from(number).ok());
+        match (word, upcoming) {
+            (0, _) => None,
+            (ABANDONED, _) => Some(Return::Abandoned),
+            (_, None) => Some(Return::Gone),
+            (_, Some(upcoming)) if word & GOING == 0 => Some(Return::Back(upcoming)),
+            (_, Some(upcoming)) => Some(Return::Going(upcoming)),
         }
     }
 

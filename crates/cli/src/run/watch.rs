@@ -76,8 +76,8 @@ impl Watch {
         let was_asked = !matches!(self.phase, Phase::Running | Phase::Settling(_));
         let was_stopped = was_asked && !exit.is_crash();
         self.ended[local_rank].get_or_insert(End { exit, at: now, was_stopped });
-        if !exit.is_well() && self.phase == Phase::Running {
-            self.phase = Phase::Settling(now + SETTLE);
+        if !exit.is_well() {
+            self.settle(now);
         }
     }
 
@@ -98,9 +98,7 @@ impl Watch {
 
     /// This node's ranks must end because of what happened on another, or because this node said that it is in trouble.
     pub(super) fn elsewhere(&mut self, now: Instant) {
-        if self.phase == Phase::Running {
-            self.phase = Phase::Settling(now + SETTLE);
-        }
+        self.settle(now);
     }
 
     /// Nobody is left to work for: everything ends at once.
@@ -151,6 +149,12 @@ impl Watch {
     /// Whether ranks that had not ended in time were killed.
     pub(super) fn was_killed(&self) -> bool {
         self.was_killed
+    }
+
+    fn settle(&mut self, now: Instant) {
+        if self.phase == Phase::Running {
+            self.phase = Phase::Settling(now + SETTLE);
+        }
     }
 
     fn stop(&mut self, signal: i32, now: Instant) -> Order {

@@ -49,7 +49,9 @@ impl Guests {
     /// Another comes in, for whom one makes room that is silent. Returns the number by which it leaves.
     pub(super) fn enter(&self, socket: Arc<Socket>, now: Instant) -> u64 {
         let mut inside = self.inside();
-        if let Some(silent) = inside.silent().filter(|_| inside.waiting.len() >= MOST) {
+        if inside.waiting.len() >= MOST
+            && let Some(silent) = inside.silent()
+        {
             inside.waiting.remove(silent).socket.close();
         }
         inside.next += 1;
@@ -67,17 +69,13 @@ impl Guests {
     pub(super) fn send_away(&self) {
         let mut inside = self.inside();
         inside.waiting.drain(..).for_each(|guest| guest.socket.close());
-        if let Some(withheld) = inside.journal.withheld() {
-            log::warn!("and {withheld} more connections were refused");
-        }
+        sum_up(inside.journal.withheld());
     }
 
     /// Writes a line into the log, unless there were many just now.
     pub(super) fn complain(&self, what: &dyn Display) {
         let (now, mut inside) = (Instant::now(), self.inside());
-        if let Some(withheld) = inside.journal.summary(now) {
-            log::warn!("and {withheld} more connections were refused");
-        }
+        sum_up(inside.journal.summary(now));
         if inside.journal.admits(now) {
             log::warn!("{what}");
         }
@@ -92,6 +90,13 @@ impl Inside {
     /// Who is here longest of those that are waited for, not we for them.
     fn silent(&self) -> Option<usize> {
         self.waiting.iter().position(|guest| !guest.socket.has_input())
+    }
+}
+
+/// Says how many lines were withheld.
+fn sum_up(withheld: Option<u64>) {
+    if let Some(withheld) = withheld {
+        log::warn!("and {withheld} more connections were refused");
     }
 }
 

@@ -42,6 +42,12 @@ impl Limits {
         self
     }
 
+    /// The same for a client that may hold, and ask for at once, whatever the whole store may.
+    #[must_use]
+    pub fn unshared(self) -> Limits {
+        Limits { client: usize::MAX, message: self.message.max(self.total), ..self }
+    }
+
     /// The most that entries written by one client may take. 64 MiB unless set. Clients that speak PyTorch's words, whose own
     /// store knows no such share, are bounded by the total alone, and so are their messages.
     #[must_use]

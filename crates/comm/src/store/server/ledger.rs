@@ -29,18 +29,13 @@ impl Ledger {
 
     /// Replaces what a line held before by what it holds now.
     pub(super) fn weigh(&mut self, before: Load, line: &Line) {
-        let now = line.load();
-        self.load.unread = self.load.unread + now.unread - before.unread;
-        self.load.unsent = self.load.unsent + now.unsent - before.unsent;
-        self.load.own = self.load.own + now.own - before.own;
+        self.load += line.load();
+        self.load -= before;
     }
 
     /// Takes off what a line holds that is gone.
     pub(super) fn forget(&mut self, line: &Line) {
-        let held = line.load();
-        self.load.unread -= held.unread;
-        self.load.unsent -= held.unsent;
-        self.load.own -= held.own;
+        self.load -= line.load();
     }
 
     /// Whether more has come in part than a server should keep.

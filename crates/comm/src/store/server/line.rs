@@ -1,6 +1,7 @@
 //! The way to one client: bytes in and bytes out without waiting, in clear or sealed. What they say is not seen here.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::ops::{AddAssign, SubAssign};
 use std::time::Instant;
 
 use mio::event::Event;
@@ -50,6 +51,20 @@ pub(super) struct Load {
     pub(super) unsent: usize,
     /// Of that, what is held for this line alone.
     pub(super) own: usize,
+}
+
+impl AddAssign for Load {
+    fn add_assign(&mut self, other: Load) {
+        *self =
+            Load { unread: self.unread + other.unread, unsent: self.unsent + other.unsent, own: self.own + other.own };
+    }
+}
+
+impl SubAssign for Load {
+    fn sub_assign(&mut self, other: Load) {
+        *self =
+            Load { unread: self.unread - other.unread, unsent: self.unsent - other.unsent, own: self.own - other.own };
+    }
 }
 
 /// Why a line is of no more use.

@@ -32,8 +32,7 @@ pub(super) enum Heard {
 
 impl TorchSpeech {
     pub(super) fn new(desk: &Desk) -> TorchSpeech {
-        let limits = desk.limits.message(desk.limits.message_byte_len().max(desk.limits.total_byte_len()));
-        TorchSpeech { decoder: torch::Decoder::new(limits), waiting: None, probed: false }
+        TorchSpeech { decoder: torch::Decoder::new(desk.limits.unshared()), waiting: None, probed: false }
     }
 
     pub(super) fn is_waiting(&self) -> bool {
