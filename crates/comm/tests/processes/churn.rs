@@ -7,7 +7,7 @@ use phalanx_comm::{Transport, Wiring};
 use phalanx_core::store::Store;
 use phalanx_core::{Error, Group, GroupOptions, ReduceOp, Result};
 
-use crate::play::{PATIENCE, belongings, own_number, say, store};
+use crate::play::{PATIENCE, belongings, own_number, say, settled, store};
 use crate::world::{Ground, World};
 
 /// Rows 38 and 40.
@@ -120,7 +120,8 @@ pub(crate) fn churn(is_newcomer: bool) {
     }
     let State { step, values } = state.expect("it worked");
     say(&format!("ended at {step} with {:?}", values[0]));
-    say(&format!("more than at first {:?}", more_than(&before.unwrap_or_default())));
+    let before = before.unwrap_or_default();
+    say(&format!("more than at first {:?}", settled(|| more_than(&before))));
     let settled = memory.get(SETTLED).map_or(0, |settled| own_memory() - settled);
     say(&format!("grown by {settled}"));
 }
