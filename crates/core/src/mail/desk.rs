@@ -18,6 +18,9 @@ pub(super) struct Desk {
     received: u32,
     kept: VecDeque<(Fingerprint, Vec<u8>)>,
     kept_byte_len: usize,
+    /// Why nothing can be sent any more: what the peer sent before may still come.
+    pub(super) shut: Option<Error>,
+    /// Why nothing goes or comes any more.
     pub(super) lost: Option<Error>,
 }
 
@@ -53,7 +56,7 @@ pub(super) enum Room {
 impl Desk {
     pub(super) fn new(epoch: u16) -> Desk {
         let (out, kept) = (VecDeque::new(), VecDeque::new());
-        Desk { epoch, out, sent: 0, arriving: None, received: 0, kept, kept_byte_len: 0, lost: None }
+        Desk { epoch, out, sent: 0, arriving: None, received: 0, kept, kept_byte_len: 0, shut: None, lost: None }
     }
 
     pub(super) fn post(&mut self, ticket: Ticket, tag: u32, dtype: DType, body: Body, checksum: bool) {
@@ -63,18 +66,24 @@ impl Desk {
         self.out.push_back(Letter { ticket, frame, body });
     }
 
-    /// Sends what the link takes; messages that went whole are told to `ended`.
+    /// Sends what the link takes; messages that went whole, or cannot go, are told to `ended`. True when anything did.
     pub(super) fn push(
         &mut self,
         peer: usize,
         link: &mut dyn Link,
         shown: &Option<Shown<'_, '_>>,
         ended: &mut Vec<(Ticket, Result<Delivery>)>,
-    ) -> Result<bool> {
+    ) -> bool {
         let mut moved = false;
         while let Some(letter) = self.out.front_mut() {
             let Some(body) = letter.body.bytes(letter.ticket, shown) else { break };
-            moved |= letter.frame.advance(link, body).map_err(|error| lost(peer, error))?;
+            match letter.frame.advance(link, body) {
+                Ok(some) => moved |= some,
+                Err(error) => {
+                    self.shut(lost(peer, error), ended);
+                    return true;
+                }
+            }
             if !letter.frame.is_done() {
                 break;
             }
@@ -82,7 +91,13 @@ impl Desk {
                 ended.push((letter.ticket, Ok(Delivery { buffer: letter.body.into_buffer(), peer })));
             }
         }
-        Ok(moved)
+        moved
+    }
+
+    /// Ends all messages to this peer: none can be sent any more.
+    fn shut(&mut self, error: Error, ended: &mut Vec<(Ticket, Result<Delivery>)>) {
+        ended.extend(self.out.drain(..).map(|letter| (letter.ticket, Err(error.clone()))));
+        self.shut = Some(error);
     }
 
     /// Receives one part of the message that is coming in; true when any byte came.
@@ -152,10 +167,10 @@ impl Desk {
 
     /// Ends all messages with this peer that are under way: it can no longer be reached.
     pub(super) fn lose(&mut self, error: &Error, ended: &mut Vec<(Ticket, Result<Delivery>)>) {
-        let error = self.lost.get_or_insert_with(|| error.clone());
-        ended.extend(self.out.drain(..).map(|letter| (letter.ticket, Err(error.clone()))));
+        let error = self.lost.get_or_insert_with(|| error.clone()).clone();
+        self.shut(error.clone(), ended);
         match self.arriving.take().and_then(|arriving| arriving.room) {
-            Some(Room::Posted { ticket, .. } | Room::Refused(ticket, _)) => ended.push((ticket, Err(error.clone()))),
+            Some(Room::Posted { ticket, .. } | Room::Refused(ticket, _)) => ended.push((ticket, Err(error))),
             Some(Room::Kept(_) | Room::Unwanted) | None => {}
         }
     }

@@ -82,7 +82,7 @@ impl Mail {
     /// Begins to send `body` to a peer.
     pub fn send(&mut self, to: usize, tag: u32, dtype: DType, body: Body, checksum: bool) -> Ticket {
         let ticket = self.next_ticket();
-        match self.desks[to].lost.clone() {
+        match self.desks[to].shut.clone() {
             Some(error) => self.ended.push((ticket, Err(error))),
             None => self.desks[to].post(ticket, tag, dtype, body, checksum),
         }
@@ -180,7 +180,7 @@ impl Mail {
     fn move_with(&mut self, peer: usize, mesh: &mut Mesh, shown: &mut Option<Shown<'_, '_>>) -> Result<bool> {
         let checksum = mesh.checksum();
         let link = mesh.link(peer).map_err(|error| lost(peer, error))?;
-        let mut moved = self.desks[peer].push(peer, link, shown, &mut self.ended)?;
+        let mut moved = self.desks[peer].push(peer, link, shown, &mut self.ended);
         loop {
             if let Some(print) = self.desks[peer].undecided() {
                 match self.room_for(peer, print) {

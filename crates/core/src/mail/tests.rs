@@ -186,6 +186,29 @@ fn a_flipped_byte_and_a_lost_peer_are_told() {
 }
 
 #[test]
+fn what_a_peer_sent_before_it_left_comes_although_nothing_can_be_sent_to_it() {
+    let mut two = Two::protected(64, false);
+    // As much as the pipe holds.
+    let sent = [0, 1].map(|tag| two.send(tag, b""));
+    two.mail[0].poll(&mut two.mesh[0], None);
+    assert!(sent.into_iter().all(|sent| two.mail[0].take(sent).is_some_and(|end| end.is_ok())));
+    for pipe in &two.pipes {
+        pipe.lock().unwrap().closed = true;
+    }
+    let answer = |mail: &mut Mail| mail.send(0, 0, DType::U8, Body::Owned(Buffer::zeroed(1)), false);
+    let (refused, first) = (answer(&mut two.mail[1]), two.recv(Some(0), 0, 0));
+    two.run();
+    assert_eq!(two.mail[1].take(refused).unwrap().unwrap_err().kind(), ErrorKind::Peer);
+    assert_eq!(two.received(first), b"");
+    let again = answer(&mut two.mail[1]);
+    assert_eq!(two.mail[1].take(again).unwrap().unwrap_err().kind(), ErrorKind::Peer);
+    let (second, third) = (two.recv(Some(0), 1, 0), two.recv(Some(0), 2, 1));
+    two.run();
+    assert_eq!(two.received(second), b"");
+    assert_eq!(two.mail[1].take(third).unwrap().unwrap_err().kind(), ErrorKind::Peer);
+}
+
+#[test]
 fn nobody_waits_for_a_rank_that_left() {
     let mut two = Two::new(64);
     let asked = two.recv(Some(0), 3, 4);
