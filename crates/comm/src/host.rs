@@ -261,7 +261,7 @@ impl Inner {
     /// Plays a collective whose turn it is.
     fn play(&self, call: &Call, data: &mut Data<'_>) -> Result<()> {
         let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut player = stage.player(call)?;
+        let mut player = stage.player(call).map_err(|error| self.fail(error))?;
         let played = self.play_out(call, &mut player, data, &mut stage);
         stage.keep(&mut player);
         played.inspect_err(|_| stage.mesh.take_back()).map_err(|error| match error.is_private() {

@@ -41,7 +41,7 @@ impl Stage {
             past_caches: self.past_caches,
         };
         let scratch = std::mem::take(&mut self.scratch);
-        Ok(Player::new(schedule, task, self.layout.size(), scratch))
+        Player::new(schedule, task, self.layout.size(), scratch)
     }
 
     /// Takes the player's memory back.

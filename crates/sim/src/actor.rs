@@ -48,7 +48,14 @@ impl Actor {
         self.done + usize::from(self.playing.is_some())
     }
 
-    pub(crate) fn begin(&mut self, call: &Call, schedule: &Arc<Schedule>, given: &[u8], size: usize, now: u64) {
+    pub(crate) fn begin(
+        &mut self,
+        call: &Call,
+        schedule: &Arc<Schedule>,
+        given: &[u8],
+        size: usize,
+        now: u64,
+    ) -> Result<()> {
         let task = Task {
             op: call.op.clone(),
             dtype: call.dtype,
@@ -61,8 +68,9 @@ impl Actor {
         let (input, output) = call.buffers(self.rank, size, given);
         // What an operation before this one left in scratch must not matter.
         let stale = vec![0xA5; schedule.scratch * call.dtype.byte_len()];
-        self.playing =
-            Some(Playing { player: Player::new(Arc::clone(schedule), task, size, stale), input, output, since: now });
+        let player = Player::new(Arc::clone(schedule), task, size, stale)?;
+        self.playing = Some(Playing { player, input, output, since: now });
+        Ok(())
     }
 
     /// Plays on; nothing is left to do outside an operation.

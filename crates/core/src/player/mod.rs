@@ -6,6 +6,8 @@ mod lending;
 mod local;
 mod memory;
 mod moving;
+#[cfg(test)]
+mod tests;
 mod viewing;
 
 use std::sync::Arc;
@@ -77,14 +79,18 @@ pub enum Progress {
 }
 
 impl Player {
-    /// Begins `task` by `schedule` among `size` ranks. `scratch` is memory to work in, grown if it is too small.
-    pub fn new(schedule: Arc<Schedule>, task: Task, size: usize, mut scratch: Vec<u8>) -> Player {
+    /// Begins `task` by `schedule` among `size` ranks. `scratch` is memory to work in, grown if it is too small; an error where there is no
+    /// more.
+    pub fn new(schedule: Arc<Schedule>, task: Task, size: usize, mut scratch: Vec<u8>) -> Result<Player> {
         let staged = if schedule.folds() { STAGED } else { 0 };
-        let scratch_len = staged + schedule.scratch * task.dtype.byte_len();
-        scratch.resize(scratch.len().max(scratch_len), 0);
+        let scratch_len = schedule.scratch.saturating_mul(task.dtype.byte_len()).saturating_add(staged);
+        let missing = scratch_len.saturating_sub(scratch.len());
+        let refused = |error| Error::setup(format!("{scratch_len} bytes to work in"), error);
+        scratch.try_reserve_exact(missing).map_err(refused)?;
+        scratch.resize(scratch.len() + missing, 0);
         let hands = Hands { task, moving: Moving::new(), first_offer: None, scratch, staged, size };
         let standing = if schedule.lending.is_some() { Standing::Away } else { Standing::Declined };
-        Player { schedule, standing, at: 0, hands }
+        Ok(Player { schedule, standing, at: 0, hands })
     }
 
     /// Plays as far as the peers let it. After an error the operation is over and its output has no meaning.

@@ -126,12 +126,13 @@ impl<'a> Stage<'a> {
     fn turn(&mut self, rank: usize) -> bool {
         let act = self.actors[rank].done;
         let fresh = self.actors[rank].playing.is_none();
+        let mut begun = Ok(());
         if fresh {
             let (call, schedule) = (&self.scene.acts[act].calls[rank], &self.schedules[act][rank]);
             let (given, size) = (&self.inputs[act][rank], self.scene.size());
-            self.actors[rank].begin(call, schedule, given, size, self.now);
+            begun = self.actors[rank].begin(call, schedule, given, size, self.now);
         }
-        match self.actors[rank].poll() {
+        match begun.and_then(|()| self.actors[rank].poll()) {
             Ok(Progress::Done) => self.finish(rank),
             Err(error) => self.fail(rank, error),
             Ok(_) if self.is_overdue(rank) => self.time_out(rank),
