@@ -164,7 +164,21 @@ pub(crate) fn for_nan(setting: &Setting) {
             assert_eq!(error.to_string(), format!("all_reduce: {expected}"));
             let error = group.all_gather(&[nan], &mut vec![0.0; size]).unwrap_err();
             assert!(error.to_string().starts_with("all_gather: input is NaN at element 0 on rank"), "{error}");
+            let error = group.all_reduce_many(&mut [&mut [0.0, 1.0], &mut [2.0, nan]], ReduceOp::Sum).unwrap_err();
+            assert!(
+                error.to_string().starts_with("all_reduce: data is NaN at element 1 of entry 1 on rank"),
+                "{error}"
+            );
+            let inputs: Vec<[f64; 2]> = (0..size).map(|to| if to == me { [0.0, nan] } else { [0.0; 2] }).collect();
+            let inputs: Vec<&[f64]> = inputs.iter().map(|input| &input[..]).collect();
+            let error = group.reduce_scatter_list(&inputs, &mut [0.0; 2], ReduceOp::Sum).unwrap_err();
+            let expected = format!("inputs is NaN at element 1 of entry {me} on rank {me}");
+            assert!(error.to_string().starts_with(&format!("reduce_scatter: {expected}")), "{error}");
 
+            // Of joined broadcasts the root alone gives.
+            let mut told = [if me == 0 { 3.0 } else { nan }];
+            group.coalesce(|all| all.broadcast(&mut told, 0)).unwrap();
+            assert_eq!(told, [3.0]);
             let mut output = vec![nan; size];
             group.all_gather(&[1.0], &mut output).unwrap();
             assert_eq!(output, vec![1.0; size]);

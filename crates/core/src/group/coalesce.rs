@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use phalanx_mem::Buffer;
 
-use super::{Group, bytes, bytes_mut};
+use super::{Group, bytes, bytes_mut, nan};
 use crate::call::Reduction;
 use crate::reduce::Factor;
 use crate::{Counts, DType, Element, Error, Op, OpKind, Result};
@@ -110,6 +110,7 @@ impl Group {
 
     fn exchange(&self, alike: Alike, entries: &mut [Entry<'_>], site: &'static Location<'static>) -> Result<()> {
         let size = self.size();
+        self.check_numbers(alike, entries)?;
         let mut input = match alike.kind {
             OpKind::AllReduce | OpKind::Broadcast => None,
             OpKind::AllGather => Some(joined(entries.iter().filter_map(|entry| entry.input))?),
@@ -130,6 +131,17 @@ impl Group {
             _ => hand_out(output.as_bytes(), entries),
         }
         Ok(())
+    }
+
+    /// That no operation of the exchange is given a NaN, where the group checks that.
+    fn check_numbers(&self, alike: Alike, entries: &[Entry<'_>]) -> Result<()> {
+        let gives = alike.kind != OpKind::Broadcast || alike.root == self.rank();
+        if !self.shared.options.check_nan || !gives {
+            return Ok(());
+        }
+        let argument = if entries.iter().any(|entry| entry.input.is_some()) { "input" } else { "data" };
+        let given = entries.iter().map(|entry| entry.input.unwrap_or(&*entry.output));
+        nan::check_entries((alike.kind, argument), alike.dtype, &self.shared.layout, given)
     }
 }
 

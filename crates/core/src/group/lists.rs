@@ -1,7 +1,7 @@
 //! Collectives over lists: one slice for each rank instead of one that holds all parts. They are the operations over one
 //! slice, with one staging copy on each side that is a list.
 
-use super::{Group, check};
+use super::{Group, bytes, check, nan};
 use crate::call::Reduction;
 use crate::{Counts, Element, Error, Op, OpKind, Result};
 
@@ -28,7 +28,7 @@ impl Group {
         let Reduction { op: reduce, factor } = op.into();
         let lens = self.lens(OpKind::ReduceScatter, "inputs", inputs.iter().map(|entry| entry.len()))?;
         let op = Op::ReduceScatter { counts: counts(&lens), reduce };
-        self.lent(op, factor, Some(&joined(inputs)?), output)
+        self.lent(op, factor, Some(&self.joined(OpKind::ReduceScatter, inputs)?), output)
     }
 
     /// As [`all_to_all`](Group::all_to_all), where rank `i`'s `inputs[j]` becomes rank `j`'s `outputs[i]`; the lengths may
@@ -40,7 +40,7 @@ impl Group {
         let mut whole = blank(&take)?;
         // Never as even parts, which travel another way: a rank does not know whether the others' are.
         let op = Op::AllToAll { give: Counts::uneven(&give), take: Counts::uneven(&take) };
-        self.lent(op, None, Some(&joined(inputs)?), &mut whole)?;
+        self.lent(op, None, Some(&self.joined(OpKind::AllToAll, inputs)?), &mut whole)?;
         hand_out(&whole, outputs);
         Ok(())
     }
@@ -62,7 +62,18 @@ impl Group {
         let lens = inputs.iter().map(|entry| entry.len());
         self.lens_at(OpKind::Scatter, "inputs", lens, root, output.len())?;
         let op = Op::Scatter { counts: Counts::Even(output.len()), root };
-        self.lent(op, None, Some(&joined(inputs)?), output)
+        self.lent(op, None, Some(&self.joined(OpKind::Scatter, inputs)?), output)
+    }
+
+    /// All entries behind each other.
+    fn joined<T: Element>(&self, kind: OpKind, inputs: &[&[T]]) -> Result<Vec<T>> {
+        if self.shared.options.check_nan {
+            let given = inputs.iter().map(|entry| bytes(entry));
+            nan::check_entries((kind, "inputs"), T::DTYPE, &self.shared.layout, given)?;
+        }
+        let mut whole = reserved(inputs.iter().map(|entry| entry.len()))?;
+        inputs.iter().for_each(|entry| whole.extend_from_slice(entry));
+        Ok(whole)
     }
 
     /// The lengths of a list that has an entry for each rank.
@@ -110,13 +121,6 @@ fn counts(lens: &[usize]) -> Counts {
 fn blank<T: Element>(lens: &[usize]) -> Result<Vec<T>> {
     let mut whole = reserved(lens.iter().copied())?;
     whole.resize(lens.iter().sum(), T::default());
-    Ok(whole)
-}
-
-/// All parts behind each other.
-fn joined<T: Element>(parts: &[&[T]]) -> Result<Vec<T>> {
-    let mut whole = reserved(parts.iter().map(|part| part.len()))?;
-    parts.iter().for_each(|part| whole.extend_from_slice(part));
     Ok(whole)
 }
 

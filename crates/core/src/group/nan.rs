@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{DType, Error, Layout, Op, Result};
+use crate::{DType, Error, Layout, Op, OpKind, Result};
 
 /// That no element is a NaN that this rank gives to `op`. The buffers have been found to be of the right lengths.
 pub(super) fn check(op: &Op, dtype: DType, layout: &Layout, input: Option<&[u8]>, output: &[u8]) -> Result<()> {
@@ -12,11 +12,27 @@ pub(super) fn check(op: &Op, dtype: DType, layout: &Layout, input: Option<&[u8]>
     };
     match first(dtype, given) {
         None => Ok(()),
-        Some(at) => {
-            let value = format!("NaN at element {at} on rank {}", layout.rank());
-            Err(Error::usage(op.kind(), argument, value, "must be numbers, as this group checks"))
-        }
+        Some(at) => Err(found(op.kind(), argument, format!("element {at}"), layout)),
     }
+}
+
+/// The same of what this rank gives in several places, of which the error names one, before they are joined and have none.
+pub(super) fn check_entries<'a>(
+    (kind, argument): (OpKind, &'static str),
+    dtype: DType,
+    layout: &Layout,
+    entries: impl Iterator<Item = &'a [u8]>,
+) -> Result<()> {
+    let nan = entries.enumerate().find_map(|(entry, given)| Some((entry, first(dtype, given)?)));
+    match nan {
+        None => Ok(()),
+        Some((entry, at)) => Err(found(kind, argument, format!("element {at} of entry {entry}"), layout)),
+    }
+}
+
+fn found(kind: OpKind, argument: &'static str, place: String, layout: &Layout) -> Error {
+    let value = format!("NaN at {place} on rank {}", layout.rank());
+    Error::usage(kind, argument, value, "must be numbers, as this group checks")
 }
 
 /// The bytes of the one buffer of an operation in place that this rank gives.
