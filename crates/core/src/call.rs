@@ -1,13 +1,12 @@
 //! A call on its way from the group to its backend: the operation and everything that travels with it.
 
-use std::panic::Location;
 use std::time::Duration;
 
 use crate::fingerprint::Fingerprint;
 use crate::hook::Watch;
 use crate::recorder::{Flight, Record};
 use crate::reduce::{Factor, ReduceOp};
-use crate::{Chain, DType, Error, Op, Stuck, Timeout};
+use crate::{Chain, DType, Error, Op, Site, Stuck, Timeout};
 
 /// One checked and numbered operation.
 #[derive(Clone, Debug)]
@@ -31,7 +30,7 @@ pub struct Call {
     /// How long it may take.
     pub timeout: Duration,
     /// Where in the program it was called.
-    pub site: &'static Location<'static>,
+    pub site: Site,
     /// Its entry in the flight recorder.
     pub flight: Flight,
     /// Who is told when it ends.

@@ -3,11 +3,10 @@
 //! docs/wire.md holds the layout. A flipped bit makes it differ from what is expected, so it needs no other protection.
 
 use std::fmt;
-use std::panic::Location;
 
 use crate::op::{Counts, OpKind};
 use crate::reduce::ReduceOp;
-use crate::{DType, Desync, Error, Op};
+use crate::{DType, Desync, Error, Op, Site};
 
 /// What a rank says about the operation it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +77,8 @@ impl Fingerprint {
     }
 
     /// The same, with the call's place in the source, for groups that compare it.
-    pub fn at(self, site: &Location<'_>) -> Fingerprint {
-        let line = [site.line().to_le_bytes(), site.column().to_le_bytes()].concat();
+    pub fn at(self, site: Site) -> Fingerprint {
+        let line = [site.line().to_le_bytes(), site.column().unwrap_or(0).to_le_bytes()].concat();
         Fingerprint { site: hash(site.file().bytes().chain(line)), ..self }
     }
 
@@ -216,7 +215,7 @@ mod tests {
     fn sample() -> Fingerprint {
         let counts = Counts::uneven(&[3, 0, 5]);
         let op = Op::ReduceScatter { counts, reduce: ReduceOp::Max };
-        Fingerprint::of(&op, DType::BF16, 3, 70_000, 12).at(Location::caller())
+        Fingerprint::of(&op, DType::BF16, 3, 70_000, 12).at(Site::caller())
     }
 
     #[test]

@@ -7,13 +7,12 @@ pub use glance::Glance;
 pub use totals::{Total, Totals};
 
 use std::cell::OnceCell;
-use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::op::OpKind;
 use crate::reduce::ReduceOp;
-use crate::{DType, ErrorKind, Op};
+use crate::{DType, ErrorKind, Op, Site};
 
 /// The last operations of one group.
 #[derive(Debug)]
@@ -43,7 +42,7 @@ pub struct Record {
     /// Whether every rank gives, or gets, as many elements as the others.
     pub even: bool,
     /// Where in the program it was called.
-    pub site: &'static Location<'static>,
+    pub site: Site,
     /// When it was called; of a small one that did not have to wait for its turn or for others, when it ended.
     pub created: Duration,
     /// How long it may take, from then on.
@@ -179,7 +178,7 @@ impl Flight {
     }
 
     /// Where this rank called the collective with this number, if it is remembered.
-    pub fn site_of(&self, sequence: u32) -> Option<&'static Location<'static>> {
+    pub fn site_of(&self, sequence: u32) -> Option<Site> {
         let ring = self.ring()?;
         let is_it = |record: &&Record| record.sequence == sequence && !matches!(record.op, OpKind::Send | OpKind::Recv);
         ring.records.iter().filter(is_it).max_by_key(|record| record.number).map(|record| record.site)
@@ -200,7 +199,7 @@ impl Flight {
 
 impl Record {
     /// The entry of an operation that was just called on `rank` of `size`.
-    pub(crate) fn of(op: &Op, dtype: DType, rank: usize, size: usize, site: &'static Location<'static>) -> Record {
+    pub(crate) fn of(op: &Op, dtype: DType, rank: usize, size: usize, site: Site) -> Record {
         let need = op.need(rank, size);
         let peer = match op {
             Op::Send { to, .. } => Some(*to),
@@ -268,7 +267,7 @@ mod tests {
     use super::*;
 
     fn record() -> Record {
-        Record::of(&Op::Barrier, DType::U8, 0, 1, Location::caller())
+        Record::of(&Op::Barrier, DType::U8, 0, 1, Site::caller())
     }
 
     fn opened(recorder: &Arc<Recorder>) -> Flight {

@@ -37,8 +37,8 @@ pub use phalanx_core::store::{Store, StoreError};
 pub use phalanx_core::{
     Aborted, Alarm, BadView, Bool, Class, Coalesced, Counts, DType, Delivered, Desync, Device, Element, Error,
     ErrorKind, F8E4M3Fnuz, F8E5M2Fnuz, Group, GroupOptions, Hook, Last, Layout, Message, Need, Op, OpKind, Peer,
-    PeerReason, ReduceOp, Reduction, Result, Scope, Setup, Stuck, Timeout, Usage, View, ViewMut, Waiting, WeakGroup,
-    Work, backend, reals, recorder, reduce, schedule,
+    PeerReason, Place, ReduceOp, Reduction, Result, Scope, Setup, Site, Stuck, Timeout, Usage, View, ViewMut, Waiting,
+    WeakGroup, Work, backend, reals, recorder, reduce, schedule,
 };
 #[cfg(feature = "fsdp")]
 pub use phalanx_fsdp as fsdp;

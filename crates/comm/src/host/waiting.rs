@@ -65,7 +65,7 @@ impl Inner {
     /// What a rank called last, and where this one called the same, unless the two say that they called from elsewhere.
     fn last(&self, call: &Call, rank: usize, with_site: bool) -> Option<Last> {
         let print = self.fate.roll.last(rank)?;
-        let site = call.flight.site_of(print.sequence).filter(|site| print.site == 0 || print.at(site) == print);
+        let site = call.flight.site_of(print.sequence).filter(|site| print.site == 0 || print.at(*site) == print);
         let site = site.filter(|_| with_site).map(|site| verdict::short(&site.to_string())).unwrap_or_default();
         Some(Last { op: print.op, sequence: print.sequence, site })
     }

@@ -1,7 +1,5 @@
 //! The asynchronous collectives: they take their buffers by value and give them back when they end.
 
-use std::panic::Location;
-
 use phalanx_mem::Buffer;
 
 use super::Group;
@@ -10,7 +8,7 @@ use crate::backend::{Buffers, Finished};
 use crate::call::Reduction;
 use crate::reduce::Factor;
 use crate::work::Work;
-use crate::{Counts, DType, Element, Op, OpKind, Result};
+use crate::{Counts, DType, Element, Op, OpKind, Result, Site};
 
 impl Group {
     /// As [`all_reduce`](Group::all_reduce).
@@ -174,7 +172,7 @@ impl Group {
     /// As [`barrier`](Group::barrier).
     #[track_caller]
     pub fn barrier_async(&self) -> Result<Work<()>> {
-        let pending = self.submit_from(Op::Barrier, DType::U8, None, Buffers::default(), Location::caller())?;
+        let pending = self.submit_from(Op::Barrier, DType::U8, None, Buffers::default(), Site::caller())?;
         Ok(Work::new(OpKind::Barrier, pending, |_| ()))
     }
 
@@ -182,7 +180,7 @@ impl Group {
     fn in_place<T: Element>(&self, op: Op, factor: Option<Factor>, data: Vec<T>) -> Result<Work<Vec<T>>> {
         let buffers = Buffers { input: None, output: Buffer::from_vec(data) };
         let kind = op.kind();
-        let pending = self.submit_from(op, T::DTYPE, factor, buffers, Location::caller())?;
+        let pending = self.submit_from(op, T::DTYPE, factor, buffers, Site::caller())?;
         Ok(Work::new(kind, pending, |finished| elements(finished.buffers.output)))
     }
 
@@ -196,7 +194,7 @@ impl Group {
     ) -> Result<Work<(Vec<T>, Vec<T>)>> {
         let buffers = Buffers { input: Some(Buffer::from_vec(input)), output: Buffer::from_vec(output) };
         let kind = op.kind();
-        let pending = self.submit_from(op, T::DTYPE, factor, buffers, Location::caller())?;
+        let pending = self.submit_from(op, T::DTYPE, factor, buffers, Site::caller())?;
         Ok(Work::new(kind, pending, |Finished { buffers, .. }| {
             (elements(buffers.input.unwrap_or_default()), elements(buffers.output))
         }))

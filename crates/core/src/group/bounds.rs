@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Group;
-use crate::{Error, Result};
+use crate::{Error, Result, Site};
 
 impl Group {
     /// The same group through a handle whose calls may take this long, instead of what
@@ -19,6 +19,13 @@ impl Group {
     #[must_use]
     pub fn within(&self, timeout: Duration) -> Group {
         Group { timeout, ..self.clone() }
+    }
+
+    /// The same group through a handle whose calls are told as called there, or by whoever calls it in Rust where nothing is given. It is for
+    /// layers between a group and a program in another language, whose own lines say nothing to its author.
+    #[must_use]
+    pub fn at(&self, site: impl Into<Option<Site>>) -> Group {
+        Group { site: site.into(), ..self.clone() }
     }
 
     /// Plays one part of a call that began at this moment of the backend's clock. The parts have the call's time together, and one that

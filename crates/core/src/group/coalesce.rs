@@ -1,13 +1,11 @@
 //! Coalescing: many small operations of one kind as one exchange, at the price of one copy there and one back.
 
-use std::panic::Location;
-
 use phalanx_mem::Buffer;
 
 use super::{Group, bytes, bytes_mut, nan};
 use crate::call::Reduction;
 use crate::reduce::Factor;
-use crate::{Counts, DType, Element, Error, Op, OpKind, Result};
+use crate::{Counts, DType, Element, Error, Op, OpKind, Result, Site};
 
 /// Operations that are to travel as one. They must be of one kind, element type and reduction, and every rank must add those
 /// of the same lengths in the same order.
@@ -51,7 +49,7 @@ impl Group {
     /// ```
     #[track_caller]
     pub fn coalesce<'a>(&self, add: impl FnOnce(&mut Coalesced<'a>)) -> Result<()> {
-        let site = Location::caller();
+        let site = Site::caller();
         let add = |all: &mut Coalesced<'a>| {
             add(all);
             Ok(())
@@ -62,7 +60,7 @@ impl Group {
     /// As [`coalesce`](Group::coalesce), where `add` may fail; then nothing is sent.
     #[track_caller]
     pub fn try_coalesce<'a>(&self, add: impl FnOnce(&mut Coalesced<'a>) -> Result<()>) -> Result<()> {
-        self.join(add, Location::caller())
+        self.join(add, Site::caller())
     }
 
     /// As [`all_reduce`](Group::all_reduce) of each entry, in one exchange.
@@ -94,11 +92,7 @@ impl Group {
         self.coalesce(move |all| pairs.for_each(|(input, output)| all.reduce_scatter(input, output, op)))
     }
 
-    fn join<'a>(
-        &self,
-        add: impl FnOnce(&mut Coalesced<'a>) -> Result<()>,
-        site: &'static Location<'static>,
-    ) -> Result<()> {
+    fn join<'a>(&self, add: impl FnOnce(&mut Coalesced<'a>) -> Result<()>, site: Site) -> Result<()> {
         let mut all = Coalesced { size: self.size(), alike: None, entries: vec![], refused: None };
         add(&mut all)?;
         match (all.refused.take(), all.alike) {
@@ -108,7 +102,7 @@ impl Group {
         }
     }
 
-    fn exchange(&self, alike: Alike, entries: &mut [Entry<'_>], site: &'static Location<'static>) -> Result<()> {
+    fn exchange(&self, alike: Alike, entries: &mut [Entry<'_>], site: Site) -> Result<()> {
         let size = self.size();
         self.check_numbers(alike, entries)?;
         let mut input = match alike.kind {

@@ -1,13 +1,11 @@
 //! Operations whose memory is not the host's: checked, numbered and recorded like all others, and then carried out by whoever has the
 //! memory.
 
-use std::panic::Location;
-
 use super::check::{self, Lens};
 use super::{Group, Result};
 use crate::call::Call;
 use crate::reduce::Factor;
-use crate::{DType, Error, Op};
+use crate::{DType, Error, Op, Site};
 
 impl Group {
     /// The call of an operation over memory that the group's own backend holds and this group does not see: buffers of so many
@@ -26,7 +24,7 @@ impl Group {
         output: usize,
     ) -> Result<Call> {
         check::check(&op, dtype, factor, &self.shared.layout, Lens { input, output })?;
-        let call = self.number(op, dtype, factor, input.is_none(), Location::caller())?;
+        let call = self.number(op, dtype, factor, input.is_none(), Site::caller())?;
         call.open(self.shared.backend.now());
         Ok(call)
     }

@@ -7,19 +7,20 @@ use std::time::Duration;
 
 use super::{Group, Shared};
 use crate::backend::{Finished, Pending};
-use crate::{Error, Result};
+use crate::{Error, Result, Site};
 
 /// A group that is not kept by this: it may have been left.
 #[derive(Clone, Debug)]
 pub struct WeakGroup {
     shared: Weak<Shared>,
     timeout: Duration,
+    site: Option<Site>,
 }
 
 impl Group {
     /// A handle that does not keep the group.
     pub fn downgrade(&self) -> WeakGroup {
-        WeakGroup { shared: Arc::downgrade(&self.shared), timeout: self.timeout }
+        WeakGroup { shared: Arc::downgrade(&self.shared), timeout: self.timeout, site: self.site }
     }
 
     /// The same result; alarms are told where it is a failure that is not the arguments' fault.
@@ -51,7 +52,7 @@ impl Group {
 impl WeakGroup {
     /// The group, if somebody still has a handle of it.
     pub fn upgrade(&self) -> Option<Group> {
-        Some(Group { shared: self.shared.upgrade()?, timeout: self.timeout })
+        Some(Group { shared: self.shared.upgrade()?, timeout: self.timeout, site: self.site })
     }
 }
 

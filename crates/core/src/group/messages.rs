@@ -1,14 +1,12 @@
 //! Messages between two ranks: send, receive and batches of both.
 
-use std::panic::Location;
-
 use phalanx_mem::Buffer;
 
 use super::check::check_peer;
 use super::{Group, bytes, bytes_mut};
 use crate::backend::{Buffers, Finished};
 use crate::work::{Underway, Work};
-use crate::{Call, Element, Error, Op, OpKind, Result};
+use crate::{Call, Element, Error, Op, OpKind, Result, Site};
 
 /// One message of a batch.
 #[derive(Debug)]
@@ -62,7 +60,7 @@ impl Group {
     /// Begins to send `data`, which comes back with the work.
     #[track_caller]
     pub fn send_async<T: Element>(&self, data: Vec<T>, to: usize, tag: u32) -> Result<Work<Delivered<T>>> {
-        self.post(Message::Send { data, to, tag }, Location::caller())
+        self.post(Message::Send { data, to, tag }, Site::caller())
     }
 
     /// Begins to receive into `data`, which comes back with the work.
@@ -73,14 +71,14 @@ impl Group {
         from: impl Into<Option<usize>>,
         tag: u32,
     ) -> Result<Work<Delivered<T>>> {
-        self.post(Message::Recv { data, from: from.into(), tag }, Location::caller())
+        self.post(Message::Recv { data, from: from.into(), tag }, Site::caller())
     }
 
     /// Begins all messages of a batch at once, so that their order does not matter, and waits for all. They come back in
     /// the order given. When one of them cannot be accepted, none is sent.
     #[track_caller]
     pub fn batch<T: Element>(&self, messages: Vec<Message<T>>) -> Result<Vec<Delivered<T>>> {
-        let site = Location::caller();
+        let site = Site::caller();
         for message in &messages {
             check_peer(&message.op(), &self.shared.layout)?;
         }
@@ -109,14 +107,14 @@ impl Group {
         posted.collect::<Vec<_>>().into_iter().map(Work::wait).collect()
     }
 
-    fn post<T: Element>(&self, message: Message<T>, site: &'static Location<'static>) -> Result<Work<Delivered<T>>> {
+    fn post<T: Element>(&self, message: Message<T>, site: Site) -> Result<Work<Delivered<T>>> {
         let (call, buffers, peer) = self.prepare(message, site)?;
         let kind = call.op.kind();
         Ok(Work::new(kind, self.submit(call, buffers), move |finished| delivered(kind, finished, peer)))
     }
 
     /// A message that was checked, numbered and written down.
-    fn prepare<T: Element>(&self, message: Message<T>, site: &'static Location<'static>) -> Result<Prepared> {
+    fn prepare<T: Element>(&self, message: Message<T>, site: Site) -> Result<Prepared> {
         let op = message.op();
         let (data, output, peer) = match message {
             Message::Send { data, to, .. } => (Buffer::from_vec(data), Buffer::default(), Some(to)),

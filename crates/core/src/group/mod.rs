@@ -20,7 +20,6 @@ pub use coalesce::Coalesced;
 pub use failing::WeakGroup;
 pub use messages::{Delivered, Message};
 
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +35,7 @@ use crate::recorder::{Flight, Recorder};
 use crate::reduce::Factor;
 use crate::schedule::Profile;
 use crate::work::Underway;
-use crate::{DType, Element, Error, Layout, Op, Result};
+use crate::{DType, Element, Error, Layout, Op, Result, Site};
 
 /// A group of ranks and this process's place in it.
 ///
@@ -49,6 +48,8 @@ pub struct Group {
     shared: Arc<Shared>,
     /// How long a call of this handle may take.
     timeout: Duration,
+    /// Where the program calls by this handle, where that is not where Rust does.
+    site: Option<Site>,
 }
 
 /// What all handles of one group have in common.
@@ -204,7 +205,7 @@ impl Group {
     pub fn new(layout: Layout, backend: Arc<dyn Backend>, options: GroupOptions) -> Group {
         let (timeout, recorder) = (options.timeout, Arc::new(Recorder::new(options.remembered)));
         let members = options.members.clone().unwrap_or_else(|| (0..layout.size()).collect());
-        Group { shared: Arc::new(Shared { layout, members, backend, options, recorder }), timeout }
+        Group { shared: Arc::new(Shared { layout, members, backend, options, recorder }), timeout, site: None }
     }
 
     /// Who carries its operations out, for a backend that adds to another.
@@ -273,7 +274,7 @@ impl Group {
         input: Option<&[u8]>,
         output: &mut [u8],
     ) -> Result<Option<usize>> {
-        let call = self.call(op, dtype, factor, input, output, Location::caller())?;
+        let call = self.call(op, dtype, factor, input, output, Site::caller())?;
         self.play(&call, input, output)
     }
 
@@ -286,7 +287,7 @@ impl Group {
         factor: Option<Factor>,
         buffers: Buffers,
     ) -> Result<Box<dyn Pending>> {
-        self.submit_from(op, dtype, factor, buffers, Location::caller()).map(|underway| underway.pending)
+        self.submit_from(op, dtype, factor, buffers, Site::caller()).map(|underway| underway.pending)
     }
 
     fn submit_from(
@@ -295,7 +296,7 @@ impl Group {
         dtype: DType,
         factor: Option<Factor>,
         buffers: Buffers,
-        site: &'static Location<'static>,
+        site: Site,
     ) -> Result<Underway> {
         let input = buffers.input.as_ref().map(Buffer::as_bytes);
         let call = self.call(op, dtype, factor, input, buffers.output.as_bytes(), site)?;
@@ -321,7 +322,7 @@ impl Group {
         factor: Option<Factor>,
         input: Option<&[u8]>,
         output: &[u8],
-        site: &'static Location<'static>,
+        site: Site,
     ) -> Result<Call> {
         let kind = op.kind();
         let len = |argument, bytes: &[u8]| check::whole_elements(kind, argument, bytes.len(), dtype);
@@ -335,15 +336,8 @@ impl Group {
 
     /// Numbers an operation that may be called like this, and writes it down unless that can wait.
     #[inline]
-    fn number(
-        &self,
-        op: Op,
-        dtype: DType,
-        factor: Option<Factor>,
-        in_place: bool,
-        site: &'static Location<'static>,
-    ) -> Result<Call> {
-        let (shared, timeout) = (&self.shared, self.timeout);
+    fn number(&self, op: Op, dtype: DType, factor: Option<Factor>, in_place: bool, site: Site) -> Result<Call> {
+        let (shared, timeout, site) = (&self.shared, self.timeout, self.site.unwrap_or(site));
         shared.backend.accepts(&op, dtype, factor)?;
         let number = self.told(shared.backend.number(op.kind(), timeout))?;
         if shared.options.is_bare {
@@ -383,7 +377,7 @@ impl Group {
         dtype: DType,
         (factor, in_place): (Option<Factor>, bool),
         Number { round, sequence, .. }: Number,
-        site: &'static Location<'static>,
+        site: Site,
     ) -> Call {
         let fingerprint = Fingerprint::of(&Op::Barrier, DType::U8, self.size(), self.shared.options.epoch, sequence);
         let (timeout, flight, seat) = (Duration::MAX, Flight::unrecorded(), (self.rank(), self.size()));

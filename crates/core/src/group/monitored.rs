@@ -2,7 +2,6 @@
 //! a collective would hang, and is no faster than rank 0 can hear everybody.
 
 use std::ops::RangeInclusive;
-use std::panic::Location;
 use std::time::Duration;
 
 use phalanx_mem::Buffer;
@@ -11,7 +10,7 @@ use super::Group;
 use crate::backend::{Buffers, Finished};
 use crate::error::{Chain, Stuck, Timeout, Waiting};
 use crate::work::Work;
-use crate::{DType, Error, Op, OpKind, Result};
+use crate::{DType, Error, Op, OpKind, Result, Site};
 
 impl Group {
     /// The tags that the group keeps for itself: no message of a program has one of these.
@@ -29,7 +28,7 @@ impl Group {
     /// ```
     #[track_caller]
     pub fn monitored_barrier(&self, wait_all: bool) -> Result<()> {
-        let site = Location::caller();
+        let site = Site::caller();
         if self.rank() == 0 {
             self.hear_all(wait_all, site)?;
             let told = (1..self.size()).map(|to| self.whisper(to, RELEASE, site)).collect::<Result<Vec<_>>>()?;
@@ -46,7 +45,7 @@ impl Group {
     }
 
     /// Waits for the word of every other rank.
-    fn hear_all(&self, wait_all: bool, site: &'static Location<'static>) -> Result<()> {
+    fn hear_all(&self, wait_all: bool, site: Site) -> Result<()> {
         let deadline = self.shared.backend.now().saturating_add(self.timeout());
         let hear = |from| Ok((from, self.listen(from, HERE, site)?));
         let coming = (1..self.size()).map(hear).collect::<Result<Vec<_>>>()?;
@@ -78,16 +77,16 @@ impl Group {
         error
     }
 
-    fn whisper(&self, to: usize, tag: u32, site: &'static Location<'static>) -> Result<Work<()>> {
+    fn whisper(&self, to: usize, tag: u32, site: Site) -> Result<Work<()>> {
         self.post_word(Op::Send { count: 0, to, tag }, site)
     }
 
-    fn listen(&self, from: usize, tag: u32, site: &'static Location<'static>) -> Result<Work<()>> {
+    fn listen(&self, from: usize, tag: u32, site: Site) -> Result<Work<()>> {
         self.post_word(Op::Recv { count: 0, from: Some(from), tag }, site)
     }
 
     /// Begins a message without content, whose own timeout only comes when nobody waits for it any more.
-    fn post_word(&self, op: Op, site: &'static Location<'static>) -> Result<Work<()>> {
+    fn post_word(&self, op: Op, site: Site) -> Result<Work<()>> {
         let kind = op.kind();
         let mut call = self.number(op, DType::U8, None, false, site)?;
         call.timeout = self.timeout().saturating_mul(4);

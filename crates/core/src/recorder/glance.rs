@@ -52,17 +52,16 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
-    use std::panic::Location;
     use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
     use crate::recorder::Flight;
-    use crate::{DType, ErrorKind, Op};
+    use crate::{DType, ErrorKind, Op, Site};
 
     fn call(recorder: &Arc<Recorder>, op: &Op) -> Flight {
         let flight = Flight::new(recorder);
-        flight.open(|| Record::of(op, DType::F32, 0, 2, Location::caller()));
+        flight.open(|| Record::of(op, DType::F32, 0, 2, Site::caller()));
         flight
     }
 

@@ -73,7 +73,7 @@ impl Clock {
             input: record.input as u64,
             output: record.output as u64,
             even: record.even,
-            site: Some(Site { file: record.site.file().to_owned(), line: record.site.line(), function: None }),
+            site: Some(site(record)),
             created_ns: self.on_the_wall(record.created),
             started_ns: record.started.map(|time| self.on_the_wall(time)),
             ended_ns: record.ended.map(|time| self.on_the_wall(time)),
@@ -89,6 +89,11 @@ impl Clock {
             None => self.wall.saturating_add(nanoseconds(time - self.now)),
         }
     }
+}
+
+fn site(record: &Record) -> Site {
+    let (file, line) = (record.site.file().to_owned(), record.site.line());
+    Site { file, line, function: record.site.function().map(str::to_owned) }
 }
 
 fn state(recorded: Recorded) -> State {

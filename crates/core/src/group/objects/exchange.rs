@@ -1,12 +1,11 @@
 //! How bytes of unknown length travel: all ranks tell each other what they give, and once all agree, the bytes follow. When
 //! they do not, every rank gets an error and nothing has moved.
 
-use std::panic::Location;
 use std::time::Duration;
 
 use super::header::{Given, Header};
 use crate::group::{Group, check};
-use crate::{Counts, DType, Desync, Error, Op, OpKind, Result};
+use crate::{Counts, DType, Desync, Error, Op, OpKind, Result, Site};
 
 /// What a rank gives to an exchange.
 pub(super) enum Gift {
@@ -28,7 +27,7 @@ pub(super) struct Exchange<'a> {
     /// The rank that gives or gets alone, or 0.
     pub(super) root: usize,
     pub(super) type_name: &'a str,
-    pub(super) site: &'static Location<'static>,
+    pub(super) site: Site,
     /// When it began, by the backend's clock: what it is made of has one call's time.
     pub(super) began: Duration,
 }

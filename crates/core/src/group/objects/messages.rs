@@ -1,7 +1,6 @@
 //! Objects and blobs from one rank to another: two messages under one tag, what comes and then the bytes.
 
 use std::any::type_name;
-use std::panic::Location;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,7 +11,7 @@ use super::header::{Given, Header};
 use super::{read, written};
 use crate::group::Group;
 use crate::player::Data;
-use crate::{DType, Error, Op, OpKind, Result, Scope};
+use crate::{DType, Error, Op, OpKind, Result, Scope, Site};
 
 impl Group {
     /// Sends a value to a rank, which receives it as an object of the same type under the same tag.
@@ -20,7 +19,7 @@ impl Group {
     /// It travels as two messages: let only one thread of the receiver ask for objects under one tag at a time.
     #[track_caller]
     pub fn send_object<T: Serialize>(&self, value: &T, to: usize, tag: u32) -> Result<()> {
-        self.send_blob(&written(OpKind::Send, value)?, type_name::<T>(), to, tag, Location::caller())
+        self.send_blob(&written(OpKind::Send, value)?, type_name::<T>(), to, tag, Site::caller())
     }
 
     /// Receives the next object of `from`, or of whichever rank sends first, under this tag. Returns the sender too.
@@ -32,30 +31,23 @@ impl Group {
     /// [`GroupOptions::largest_object`](crate::GroupOptions::largest_object) or cannot be read.
     #[track_caller]
     pub fn recv_object<T: DeserializeOwned>(&self, from: impl Into<Option<usize>>, tag: u32) -> Result<(T, usize)> {
-        let (bytes, from) = self.recv_blob(type_name::<T>(), from.into(), tag, Location::caller())?;
+        let (bytes, from) = self.recv_blob(type_name::<T>(), from.into(), tag, Site::caller())?;
         Ok((read(OpKind::Recv, from, &bytes)?, from))
     }
 
     /// Sends bytes to a rank that need not know how many come. As [`send_object`](Group::send_object), for bytes.
     #[track_caller]
     pub fn send_bytes(&self, value: &[u8], to: usize, tag: u32) -> Result<()> {
-        self.send_blob(value, BLOB, to, tag, Location::caller())
+        self.send_blob(value, BLOB, to, tag, Site::caller())
     }
 
     /// Receives bytes that were [sent](Group::send_bytes) as such. As [`recv_object`](Group::recv_object), for bytes.
     #[track_caller]
     pub fn recv_bytes(&self, from: impl Into<Option<usize>>, tag: u32) -> Result<(Vec<u8>, usize)> {
-        self.recv_blob(BLOB, from.into(), tag, Location::caller())
+        self.recv_blob(BLOB, from.into(), tag, Site::caller())
     }
 
-    fn send_blob(
-        &self,
-        bytes: &[u8],
-        type_name: &str,
-        to: usize,
-        tag: u32,
-        site: &'static Location<'static>,
-    ) -> Result<()> {
+    fn send_blob(&self, bytes: &[u8], type_name: &str, to: usize, tag: u32, site: Site) -> Result<()> {
         let largest = self.shared.options.largest_object;
         if bytes.len() > largest {
             let expected = format!("must be at most {largest}, the largest object of the group");
@@ -73,13 +65,7 @@ impl Group {
         Ok(())
     }
 
-    fn recv_blob(
-        &self,
-        type_name: &str,
-        from: Option<usize>,
-        tag: u32,
-        site: &'static Location<'static>,
-    ) -> Result<(Vec<u8>, usize)> {
+    fn recv_blob(&self, type_name: &str, from: Option<usize>, tag: u32, site: Site) -> Result<(Vec<u8>, usize)> {
         let (mut head, began) = ([0; Header::BYTE_LEN], self.shared.backend.now());
         let (sequence, from) = self.recv_part(&mut head, from, tag, site)?;
         let largest = self.shared.options.largest_object;
@@ -101,13 +87,7 @@ impl Group {
     }
 
     /// Receives one of the two messages. Returns its number and the sender.
-    fn recv_part(
-        &self,
-        room: &mut [u8],
-        from: Option<usize>,
-        tag: u32,
-        site: &'static Location<'static>,
-    ) -> Result<(u32, usize)> {
+    fn recv_part(&self, room: &mut [u8], from: Option<usize>, tag: u32, site: Site) -> Result<(u32, usize)> {
         let op = Op::Recv { count: room.len(), from, tag };
         let call = self.call(op, DType::U8, None, Some(&[]), room, site)?;
         let source = self.play(&call, Some(&[]), room)?.or(from);
@@ -117,7 +97,7 @@ impl Group {
 
     /// Lets the bytes of an object go by that cannot be taken: they are the next message under the tag, and one that does
     /// not fit its room is dropped. That it does not fit is no failure of the group's, and alarms are not told of it.
-    fn drop_part(&self, from: usize, tag: u32, site: &'static Location<'static>) -> Result<()> {
+    fn drop_part(&self, from: usize, tag: u32, site: Site) -> Result<()> {
         let call = self.call(Op::Recv { count: 0, from: Some(from), tag }, DType::U8, None, Some(&[]), &[], site)?;
         match self.shared.backend.run(&call, &mut Data { input: &[], output: &mut [] }) {
             Err(error) if error.scope() != Scope::Call => self.told(Err(error)),

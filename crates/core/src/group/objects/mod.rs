@@ -8,7 +8,6 @@ mod header;
 mod messages;
 
 use std::any::type_name;
-use std::panic::Location;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,7 +15,7 @@ use serde::de::DeserializeOwned;
 use self::blobs::{each, given_at};
 use self::exchange::{Exchange, Gift, check_root};
 use super::Group;
-use crate::{Error, OpKind, Result};
+use crate::{Error, OpKind, Result, Site};
 
 impl Group {
     /// Every rank gets `root`'s value; what other ranks give is not looked at.
@@ -29,7 +28,7 @@ impl Group {
     /// it is nested deeper than 128 levels or not of the type: `Usage`.
     #[track_caller]
     pub fn broadcast_object<T: Serialize + DeserializeOwned>(&self, value: Option<T>, root: usize) -> Result<T> {
-        let exchange = self.objects::<T>(OpKind::Broadcast, root, Location::caller())?;
+        let exchange = self.objects::<T>(OpKind::Broadcast, root, Site::caller())?;
         let gift = value.as_ref().map(|value| one(OpKind::Broadcast, value));
         let bytes = exchange.broadcast(given_at(self, OpKind::Broadcast, root, gift))?;
         match value {
@@ -41,7 +40,7 @@ impl Group {
     /// Every rank gets all ranks' values, in rank order. Errors are as in [`broadcast_object`](Group::broadcast_object).
     #[track_caller]
     pub fn all_gather_object<T: Serialize + DeserializeOwned>(&self, value: &T) -> Result<Vec<T>> {
-        let exchange = self.objects::<T>(OpKind::AllGather, 0, Location::caller())?;
+        let exchange = self.objects::<T>(OpKind::AllGather, 0, Site::caller())?;
         read_all(OpKind::AllGather, &exchange.all_gather(one(OpKind::AllGather, value))?)
     }
 
@@ -49,7 +48,7 @@ impl Group {
     /// [`broadcast_object`](Group::broadcast_object).
     #[track_caller]
     pub fn gather_object<T: Serialize + DeserializeOwned>(&self, value: &T, root: usize) -> Result<Option<Vec<T>>> {
-        let exchange = self.objects::<T>(OpKind::Gather, root, Location::caller())?;
+        let exchange = self.objects::<T>(OpKind::Gather, root, Site::caller())?;
         let all = exchange.gather(one(OpKind::Gather, value))?;
         all.map(|all| read_all(OpKind::Gather, &all)).transpose()
     }
@@ -58,13 +57,13 @@ impl Group {
     /// [`broadcast_object`](Group::broadcast_object).
     #[track_caller]
     pub fn scatter_objects<T: Serialize + DeserializeOwned>(&self, values: Option<&[T]>, root: usize) -> Result<T> {
-        let exchange = self.objects::<T>(OpKind::Scatter, root, Location::caller())?;
+        let exchange = self.objects::<T>(OpKind::Scatter, root, Site::caller())?;
         let gift = values.map(|values| each(self, values, |value| written(OpKind::Scatter, value)));
         let bytes = exchange.scatter(given_at(self, OpKind::Scatter, root, gift))?;
         read(OpKind::Scatter, root, &bytes)
     }
 
-    fn objects<T>(&self, kind: OpKind, root: usize, site: &'static Location<'static>) -> Result<Exchange<'_>> {
+    fn objects<T>(&self, kind: OpKind, root: usize, site: Site) -> Result<Exchange<'_>> {
         check_root(self, kind, root)?;
         Ok(Exchange { group: self, kind, root, type_name: type_name::<T>(), site, began: self.shared.backend.now() })
     }
