@@ -5,9 +5,10 @@ use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use phalanx::reduce::Factor;
-use phalanx::{DType, Error, Group as Ranks, Op as Operation, Result};
+use phalanx::{DType, Error, Group as Ranks, Op as Operation, OpKind, Result, Site};
 use pyo3::{Bound, FromPyObject, Py, PyAny, PyResult, Python, pyclass, pymethods};
 
+use crate::callsite;
 use crate::failure::raised;
 use crate::memory::{Loan, Span};
 use crate::operation::{Op, known};
@@ -43,13 +44,14 @@ impl Group {
         Group { ranks: RwLock::new(Some(ranks)), rank, size, epoch, called: AtomicU64::new(0) }
     }
 
-    /// A handle whose calls may take this many milliseconds, or as long as the group says.
-    fn handle(&self, millis: Option<u64>) -> Result<Ranks> {
+    /// A handle whose calls may take this many milliseconds, or as long as the group says, and are told as called at `site`.
+    fn handle(&self, millis: Option<u64>, site: Option<Site>) -> Result<Ranks> {
         let ranks = self.ranks.read().unwrap_or_else(PoisonError::into_inner);
         let ranks = ranks.as_ref().ok_or_else(|| Error::aborted(format!("rank {} has left it", self.rank)))?;
+        let ranks = ranks.at(site);
         Ok(match millis {
             Some(millis) => ranks.within(Duration::from_millis(millis)),
-            None => ranks.clone(),
+            None => ranks,
         })
     }
 
@@ -64,7 +66,7 @@ impl Group {
         let dtype = DType::from_wire(asked.dtype)
             .ok_or_else(|| Error::usage(name, "dtype", asked.dtype, "must be the number of a dtype"))?;
         let loan = Loan::new(name, asked.input, asked.output)?;
-        let ranks = self.handle(asked.millis)?;
+        let ranks = self.handle(asked.millis, asked.site)?;
         if !op.is_message() {
             self.called.fetch_add(1, Ordering::Relaxed);
         }
@@ -78,6 +80,7 @@ struct Asked {
     output: Span,
     input: Option<Span>,
     millis: Option<u64>,
+    site: Option<Site>,
 }
 
 #[pymethods]
@@ -98,7 +101,7 @@ impl Group {
         factor: Option<Scale>,
     ) -> PyResult<Option<usize>> {
         let op = &op.get().0;
-        let asked = Asked { dtype, output, input, millis };
+        let asked = Asked { dtype, output, input, millis, site: callsite::of_caller(py, op.kind()) };
         py.detach(|| self.play(op.clone(), &asked, factor)).map_err(|error| raised(py, &error, self.epoch))
     }
 
@@ -115,7 +118,8 @@ impl Group {
         millis: Option<u64>,
         factor: Option<Scale>,
     ) -> PyResult<()> {
-        let asked = Asked { dtype, output: (address, byte_len), input: None, millis };
+        let site = callsite::of_caller(py, OpKind::AllReduce);
+        let asked = Asked { dtype, output: (address, byte_len), input: None, millis, site };
         let played = py.detach(|| {
             let element = DType::from_wire(dtype).map_or(1, DType::byte_len);
             let op = Operation::AllReduce { count: byte_len / element, reduce: known(reduce)? };
@@ -139,7 +143,7 @@ impl Group {
         factor: Option<Scale>,
     ) -> PyResult<Work> {
         let op = &op.get().0;
-        let asked = Asked { dtype, output, input, millis };
+        let asked = Asked { dtype, output, input, millis, site: callsite::of_caller(py, op.kind()) };
         let owner_of_input = owner.clone_ref(py);
         let submitted = py.detach(|| {
             let (ranks, dtype, loan) = self.prepare(op, &asked)?;
@@ -151,20 +155,22 @@ impl Group {
 
     /// Zeroed bytes for this group's operations, of the fastest kind there is.
     fn buffer(&self, py: Python<'_>, byte_len: usize) -> PyResult<Memory> {
-        let made = py.detach(|| self.handle(None)?.buffer(byte_len));
+        let made = py.detach(|| self.handle(None, None)?.buffer(byte_len));
         made.map(Memory::new).map_err(|error| raised(py, &error, self.epoch))
     }
 
     /// Waits for every rank, and says who does not come, all of them if so asked.
     #[pyo3(signature = (wait_all, millis=None))]
     fn monitored_barrier(&self, py: Python<'_>, wait_all: bool, millis: Option<u64>) -> PyResult<()> {
-        py.detach(|| self.handle(millis)?.monitored_barrier(wait_all)).map_err(|error| raised(py, &error, self.epoch))
+        let site = callsite::of_caller(py, OpKind::Barrier);
+        let met = py.detach(|| self.handle(millis, site)?.monitored_barrier(wait_all));
+        met.map_err(|error| raised(py, &error, self.epoch))
     }
 
     /// Ends the group: what is under way and to come fails on every rank, with these words.
     fn abort(&self, py: Python<'_>, why: &str) {
         py.detach(|| {
-            if let Ok(ranks) = self.handle(None) {
+            if let Ok(ranks) = self.handle(None, None) {
                 ranks.abort(why);
             }
         });
@@ -184,7 +190,9 @@ impl Group {
     /// Who shares a host with whom: the number of each rank's host.
     #[getter]
     fn hosts(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
-        self.handle(None).map(|ranks| ranks.layout().hosts().to_vec()).map_err(|error| raised(py, &error, self.epoch))
+        self.handle(None, None)
+            .map(|ranks| ranks.layout().hosts().to_vec())
+            .map_err(|error| raised(py, &error, self.epoch))
     }
 }
 

@@ -3,13 +3,15 @@
 use std::time::{Duration, Instant};
 
 use phalanx::{
-    Error, GroupOptions, JobKey, JobName, Protection, Result, Store, Transport, Wiring, World, WorldOptions,
+    Error, GroupOptions, JobKey, JobName, OpKind, Protection, Result, Site, Store, Transport, Wiring, World,
+    WorldOptions,
 };
 use phalanx_comm::rendezvous;
 use phalanx_comm::secure::{Claim, Session};
 use phalanx_comm::store::{ClientOptions, LocalStore, ServerOptions, StoreAddress, StoreServer, TcpStore};
 use pyo3::{Py, PyResult, Python, pyclass, pyfunction, pymethods};
 
+use crate::callsite;
 use crate::failure::raised;
 use crate::group::Group;
 use crate::presence::{Presence, Shown};
@@ -65,7 +67,8 @@ pub(crate) fn join(
     shown: Option<(Py<Presence>, Vec<usize>)>,
 ) -> PyResult<Group> {
     let shown = shown.map(Shown::new);
-    let group = Meeting { door, rank, size, name, shown, timeout: seconds(timeout), began: Instant::now() };
+    let (timeout, began, site) = (seconds(timeout), Instant::now(), callsite::of_caller(py, OpKind::Barrier));
+    let group = Meeting { door, rank, size, name, shown, timeout, began, site };
     let group = py.detach(|| group.hold(way(transport)?, shield(protection)?));
     group.map(Group::new).map_err(|error| raised(py, &error, 0))
 }
@@ -84,6 +87,7 @@ struct Meeting {
     shown: Option<Shown>,
     timeout: Duration,
     began: Instant,
+    site: Option<Site>,
 }
 
 impl Meeting {
@@ -103,7 +107,7 @@ impl Meeting {
         let wiring = Wiring::default().options(group).transport(transport).protection(protection);
         let group = world.wire(&wiring.timeout(self.left()))?;
         // Whoever comes out of it knows that nobody needs the door any more.
-        group.within(self.left()).barrier()?;
+        group.at(self.site).within(self.left()).barrier()?;
         if let Some(shown) = self.shown {
             let formed = world.groups().pop();
             shown.show(&group, formed.map_or(transport, |formed| formed.transport));

@@ -3,6 +3,7 @@
 //! Nothing of PyTorch is known here: tensors, their dtypes and PyTorch's classes are the business of the package's Python
 //! sources, in `python/phalanx`. The one room with unsafe code is `memory`.
 
+mod callsite;
 mod completion;
 mod failure;
 mod group;

@@ -6,6 +6,8 @@ use pyo3::pymodule;
 #[pymodule]
 mod _native {
     #[pymodule_export]
+    use crate::callsite::pass_over;
+    #[pymodule_export]
     use crate::failure::Error;
     #[pymodule_export]
     use crate::group::Group;

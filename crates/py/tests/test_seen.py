@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -30,6 +31,17 @@ class Seen(unittest.TestCase):
         self.assertEqual(sorted(dumps), [0, 1, 2])
         self.assertEqual([group["members"] for group in dumps[2]["groups"]], [[0, 1, 2], [0, 2]])
         self.assertIn("all_reduce", [entry["kind"] for entry in dumps[0]["entries"]])
+        told = {(Path(entry["site"]["file"]).name, entry["site"]["function"]) for entry in dumps[0]["entries"]}
+        # That of joining comes first.
+        self.assertEqual(told, {("ranks.py", "_live"), ("test_seen.py", "looked_at")})
+
+    def test_what_pytorch_calls_is_told_by_the_line_of_the_program_that_has_it_called(self):
+        job = f"sites-{os.getpid()}"
+        with patch.dict(os.environ, TORCHELASTIC_RUN_ID=job), tempfile.TemporaryDirectory() as scratch:
+            line = on_ranks(2, trained, job, scratch)[0]
+            sites = [entry["site"] for dump in dumped(Path(scratch)).values() for entry in dump["entries"]]
+        self.assertIn((__file__, line, "trained"), [(site["file"], site["line"], site["function"]) for site in sites])
+        self.assertEqual({Path(site["file"]).parent for site in sites}, {Path(__file__).parent})
 
     def test_a_call_that_fails_leaves_a_dump_where_the_environment_says(self):
         with tempfile.TemporaryDirectory() as scratch, patch.dict(os.environ, PHALANX_TRACE_DIR=scratch):
@@ -61,6 +73,20 @@ def looked_at(rank: int, size: int, job: str, scratch: str) -> dict:
     # The others wait here, and are seen all the same.
     dist.barrier()
     return shown
+
+
+def trained(rank: int, size: int, job: str, scratch: str) -> int:
+    """The line from which PyTorch calls this backend by itself."""
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 3))
+    loss = model(torch.ones(3)).sum()
+    loss.backward()
+    line = inspect.currentframe().f_lineno - 1
+    dist.barrier()
+    if rank == 0:
+        command = [PHALANX, "trace", "collect", "--job-id", job, "--output", scratch, "--timeout", "60"]
+        subprocess.run(command, check=True, capture_output=True)
+    dist.barrier()
+    return line
 
 
 def disagreeing(rank: int, size: int) -> None:

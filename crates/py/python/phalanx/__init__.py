@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-from ._native import Error
+from ._native import Error, pass_over
 from .worlds import Group, World, init
 
 try:
@@ -22,6 +22,10 @@ except PackageNotFoundError:  # used where it lies, without having been installe
     __version__ = "0"
 
 __all__ = ["Error", "Group", "World", "init"]
+
+# Where a program calls is told by its own lines.
+for directory in __path__:
+    pass_over(f"{directory}/")
 
 if find_spec("torch") is not None:
     # First, because at its end it may load our backend, which needs a PyTorch that is there.
@@ -33,6 +37,10 @@ if find_spec("torch") is not None:
     from .joining import Options
     from .store import StoreFailure, TCPStore, WorldStore
 
+    for directory in torch.__path__:
+        pass_over(f"{directory}/")
+    # The modules that PyTorch writes itself.
+    pass_over("<eval_with_key>")
     register()
     rendezvous.register()
     __all__ += ["BackendError", "Options", "ProcessGroup", "StoreFailure", "TCPStore", "WorldStore"]
