@@ -9,7 +9,6 @@ use phalanx_comm::rendezvous::service_keys;
 use phalanx_comm::secure::{Claim, Session};
 use phalanx_comm::store::{ClientOptions, ServerOptions, StoreAddress, StoreServer, TcpStore};
 use phalanx_trace::{Dump, files};
-use rustix::process::Signal;
 
 use super::ranks::Ranks;
 use super::scratch::Scratch;
@@ -30,7 +29,7 @@ fn dumped(directory: &Path) -> Vec<(usize, Option<usize>)> {
     dumps.iter().map(|dump| (dump.rank, dump.world_size)).collect()
 }
 
-/// What is told of four ranks, one of which is stopped while the others wait for it.
+/// What is told of four ranks, one of which is held while the others wait for it.
 fn look(job: &Ranks, address: &[&str]) {
     let scratch = Scratch::new(&format!("collect-{}", job.name));
     let (all, rest) = (scratch.0.join("all"), scratch.0.join("rest"));
@@ -42,9 +41,9 @@ fn look(job: &Ranks, address: &[&str]) {
     assert_eq!(again.status.code(), Some(2), "older dumps are not mixed with newer ones");
     assert!(errors(&again).contains("there are dumps already"), "{}", errors(&again));
 
-    job.stop(1);
+    let held = job.hold(1);
     let output = collect(&rest, &[&named[..], &["--timeout", "5"]].concat());
-    job.signal(1, Signal::CONT);
+    drop(held);
     assert!(output.status.success(), "{}", errors(&output));
     assert!(errors(&output).contains("no answer within 5 s from rank 1\n"), "{}", errors(&output));
     assert_eq!(dumped(&rest), [0, 2, 3].map(|rank| (rank, Some(4))));

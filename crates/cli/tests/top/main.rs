@@ -13,7 +13,6 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use ranks::Ranks;
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -78,7 +77,7 @@ fn until_table(job: &str, is_so: impl Fn(&str) -> bool) -> String {
 }
 
 #[test]
-fn a_rank_that_is_stopped_is_named() {
+fn a_rank_that_does_not_run_is_named() {
     let job = Ranks::start("stopped", 4);
     let name = job.name.clone();
     let seen = until("all work", &name, all_work);
@@ -90,20 +89,23 @@ fn a_rank_that_is_stopped_is_named() {
         assert!((0.0..=1.0).contains(&share), "{share}");
     }
 
-    job.stop(2);
+    let held = job.hold(2);
     // On a busy machine others may be late to answer too, but not for long.
     let seen = until("rank 2 alone is silent, and waited for", &name, |seen| {
         waited_for(seen).is_some() && culprits(seen, "silent") == [&json!([2])]
     });
     assert_eq!(waited_for(&seen).expect("found")["culprits"], json!([2]));
-    assert_eq!((&ranks(&seen)[2]["answers"], &ranks(&seen)[2]["process"]), (&json!(false), &json!("stopped")));
+    assert_eq!(
+        (&ranks(&seen)[2]["answers"], &ranks(&seen)[2]["process"]),
+        (&json!(false), &json!("stopped by a debugger"))
+    );
 
-    let silent = format!("job {name}: rank 2 does not answer: process {} is stopped\n", job.pids()[2]);
+    let silent = format!("job {name}: rank 2 does not answer: process {} is stopped by a debugger\n", job.pids()[2]);
     let table = until_table(&name, |table| table.starts_with(&silent) && table.contains(": waiting for rank 2\n"));
-    assert!(table.contains("does not answer: stopped\n"), "{table}");
+    assert!(table.contains("does not answer: stopped by a debugger\n"), "{table}");
     assert_eq!(table.lines().filter(|line| line.starts_with(&format!("{name}  "))).count(), 4, "{table}");
 
-    job.signal(2, Signal::CONT);
+    drop(held);
     until("all work again", &name, |seen| {
         all_work(seen) && waited_for(seen).is_none() && culprits(seen, "silent").is_empty()
     });

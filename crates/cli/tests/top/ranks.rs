@@ -1,6 +1,7 @@
 //! Ranks to look at: processes of this program that reduce until they are told to end.
 
 use std::error::Error;
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -8,8 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
 use phalanx::ReduceOp;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 /// The ranks of one job, which end with this.
 pub(crate) struct Ranks {
@@ -61,15 +64,19 @@ impl Ranks {
         self.ranks.iter().map(|rank| rank.child.id()).collect()
     }
 
-    /// Stops a rank, and returns once it has.
-    pub(crate) fn stop(&self, rank: usize) {
-        self.signal(rank, Signal::STOP);
-        let seen = waitpid(Some(self.pid(rank)), WaitOptions::UNTRACED).expect("our own child");
-        assert!(seen.is_some_and(|(_, status)| status.stopped()));
-    }
-
-    pub(crate) fn signal(&self, rank: usize, signal: Signal) {
-        kill_process(self.pid(rank), signal).expect("our own child");
+    /// Holds a rank as a debugger does, until what is returned is dropped: the others would give up one that a signal has stopped.
+    pub(crate) fn hold(&self, rank: usize) -> Held {
+        let tasks = format!("/proc/{}/task", self.ranks[rank].child.id());
+        let mut held = Held(vec![]);
+        loop {
+            let threads = fs::read_dir(&tasks).expect("our own child").map(|task| task.expect("a thread").file_name());
+            let threads = threads.map(|number| Pid::from_raw(number.to_str().expect("a number").parse().expect("one")));
+            let fresh: Vec<Pid> = threads.filter(|thread| !held.0.contains(thread)).collect();
+            if fresh.is_empty() {
+                return held;
+            }
+            fresh.into_iter().for_each(|thread| held.take(thread));
+        }
     }
 
     /// Kills a rank, and returns once it is gone.
@@ -96,9 +103,23 @@ impl Ranks {
         };
         self.ranks.iter_mut().filter_map(failure).collect()
     }
+}
 
-    fn pid(&self, rank: usize) -> Pid {
-        i32::try_from(self.ranks[rank].child.id()).ok().and_then(Pid::from_raw).expect("a process")
+/// The threads of a rank that is held.
+pub(crate) struct Held(Vec<Pid>);
+
+impl Held {
+    fn take(&mut self, thread: Pid) {
+        ptrace::seize(thread, ptrace::Options::empty()).expect("a child's thread");
+        self.0.push(thread);
+        ptrace::interrupt(thread).expect("it is traced");
+        waitpid(thread, Some(WaitPidFlag::__WALL)).expect("news of it");
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|thread| ptrace::detach(*thread, None).expect("it is held"));
     }
 }
 

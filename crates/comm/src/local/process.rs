@@ -1,4 +1,4 @@
-//! A process of this host as another one sees it: its number, and whether it crashes. Not whether it lives; its descriptor tells.
+//! A process of this host as another one sees it: its number, and whether it runs. Not whether it lives; its descriptor tells.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
@@ -10,11 +10,27 @@ pub(super) fn number_of(process: impl AsFd) -> Option<i32> {
     field(&info, "Pid")?.parse().ok().filter(|number| *number > 0)
 }
 
-/// Whether the process with this number writes its core file. It does nothing else any more, but ends only after that, which may
-/// take minutes.
-pub(super) fn is_crashing(number: i32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{number}/status"));
-    status.is_ok_and(|status| field(&status, "CoreDumping") == Some("1"))
+/// What a process does that has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// It runs, or waits for something; or nobody can tell.
+    Runs,
+    /// It writes its core file. It does nothing else any more, but ends only after that, which may take minutes.
+    Crashes,
+    /// A signal has stopped it. One that a debugger holds is not.
+    Stopped,
+}
+
+/// The condition of the process with this number.
+pub(super) fn condition(number: i32) -> Condition {
+    let Ok(status) = fs::read_to_string(format!("/proc/{number}/status")) else { return Condition::Runs };
+    if field(&status, "CoreDumping") == Some("1") {
+        Condition::Crashes
+    } else if field(&status, "State").is_some_and(|state| state.starts_with('T')) {
+        Condition::Stopped
+    } else {
+        Condition::Runs
+    }
 }
 
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
@@ -23,18 +39,36 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::process::{PidfdFlags, getpid, pidfd_open};
+    use std::process::{Command, Stdio};
+
+    use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, waitpid};
 
     use super::*;
 
     #[test]
-    fn a_process_that_works_has_a_number_and_does_not_crash() {
+    fn a_process_that_works_has_a_number_and_runs() {
         let own = pidfd_open(getpid(), PidfdFlags::empty()).expect("it lives");
         let number = number_of(&own).expect("a number");
         assert_eq!(number, getpid().as_raw_nonzero().get());
-        assert!(!is_crashing(number));
+        assert_eq!(condition(number), Condition::Runs);
         let file = fs::File::open("Cargo.toml").expect("the manifest of this crate");
         assert_eq!(number_of(&file), None);
+    }
+
+    #[test]
+    fn a_process_that_a_signal_stopped_is_seen() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat");
+        let id = Pid::from_child(&child);
+        let number = id.as_raw_nonzero().get();
+        kill_process(id, Signal::STOP).expect("it lives");
+        waitpid(Some(id), WaitOptions::UNTRACED).expect("a child");
+        assert_eq!(condition(number), Condition::Stopped);
+        kill_process(id, Signal::CONT).expect("it lives");
+        waitpid(Some(id), WaitOptions::CONTINUED).expect("a child");
+        assert_eq!(condition(number), Condition::Runs);
+        child.kill().expect("it lives");
+        child.wait().expect("a child");
+        assert_eq!(condition(number), Condition::Runs, "who has ended is not asked");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Whether the peers' processes live: a thread that sleeps until one ends, and then seals the group's fate, unless the
-//! rank had left. Now and then it looks whether its neighbour crashes, whose process may end long after that.
+//! rank had left. Now and then it looks whether its neighbour crashes, whose process may end long after that, or is stopped.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use phalanx_mem::Cells;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use super::process::{is_crashing, number_of};
+use super::process::{Condition, condition, number_of};
 use crate::fate::Fate;
 use crate::host::Presence;
 
@@ -73,6 +73,9 @@ struct Watch {
     peers: Vec<(usize, OwnedFd)>,
     /// The number of the neighbour's process: of those that live, each rank has the next one. None where it is not known.
     neighbour: Option<(usize, Option<i32>)>,
+    /// How often the neighbour was seen stopped, one look after the other. Looks are counted and not the time, in which this process may
+    /// have been stopped itself.
+    seen_stopped: u32,
     fate: Arc<Fate>,
 }
 
@@ -88,7 +91,7 @@ impl Stay {
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
         let (stop, departures) = (Arc::new(stop), Arc::new(departures));
         let (departs, stops) = (Arc::clone(&departures), Arc::clone(&stop));
-        let watch = Watch { rank, departures: departs, stop: stops, peers, neighbour: None, fate };
+        let watch = Watch { rank, departures: departs, stop: stops, peers, neighbour: None, seen_stopped: 0, fate };
         let thread = thread::Builder::new().name("phalanx-watch".to_owned()).spawn(|| watch.keep()).map_err(failed)?;
         Ok(Stay { rank, departures, stop, thread: Some(thread) })
     }
@@ -114,7 +117,7 @@ impl Watch {
                 Ok(Some(ended)) if ended.is_empty() => self.look_at_neighbour(),
                 Ok(Some(ended)) => {
                     let gathered = self.gather(ended);
-                    self.report(&gathered, "its process ended");
+                    self.report(&gathered, PeerReason::Dead, "its process ended");
                 }
                 Ok(None) => return,
                 Err(Errno::INTR) => {}
@@ -146,7 +149,7 @@ impl Watch {
         ended
     }
 
-    /// What a rank that crashes would have done is told before its process has ended.
+    /// What a rank that crashes would have done is told before its process has ended, and that one is stopped, once it is for long.
     fn look_at_neighbour(&mut self) {
         let next = self.peers.iter().min_by_key(|(rank, _)| (*rank < self.rank, *rank));
         let Some((rank, process)) = next else { return };
@@ -154,10 +157,23 @@ impl Watch {
         let (rank, number) = known.unwrap_or_else(|| (*rank, number_of(process)));
         self.neighbour = Some((rank, number));
         // It lived a moment ago, so that the number is still its own.
-        if number.is_some_and(is_crashing) && !self.departures.has(rank) {
+        let condition = number.filter(|_| !self.departures.has(rank)).map_or(Condition::Runs, condition);
+        self.seen_stopped = if condition == Condition::Stopped { self.seen_stopped + 1 } else { 0 };
+        if condition == Condition::Crashes {
             self.peers.retain(|(peer, _)| *peer != rank);
-            self.report(&[rank], "it crashed, and its core file is being written");
+            self.report(&[rank], PeerReason::Dead, "it crashed, and its core file is being written");
+        } else if self.seen_stopped == STOPPED {
+            // The process may go on yet, and end: it stays among those that are watched.
+            let stopped: Vec<usize> = self.stopped().collect();
+            self.report(&stopped, PeerReason::Unresponsive, "stopped by a signal");
         }
+    }
+
+    /// The peers whose processes are stopped now: what befell one may have befallen several.
+    fn stopped(&self) -> impl Iterator<Item = usize> {
+        let is_stopped = |process| number_of(process).is_some_and(|number| condition(number) == Condition::Stopped);
+        let here = self.peers.iter().filter(|(rank, _)| !self.departures.has(*rank));
+        here.filter(move |(_, process)| is_stopped(process)).map(|(rank, _)| *rank)
     }
 
     /// Sleeps until processes end, or for so long, and takes their ranks off the watch; none when it is to stop.
@@ -175,12 +191,12 @@ impl Watch {
         Ok(Some(ended.map(|(rank, _)| rank).collect()))
     }
 
-    fn report(&self, ended: &[usize], detail: &str) {
-        let Some((&rank, others)) = ended.split_first() else { return };
-        let dead = Peer { rank, others: vec![], reason: PeerReason::Dead, detail: detail.to_owned() };
-        let dead: Error = dead.and(others.iter().copied()).into();
-        self.fate.seal(self.rank, dead.clone());
-        self.fate.mourn(dead);
+    fn report(&self, lost: &[usize], reason: PeerReason, detail: &str) {
+        let Some((&rank, others)) = lost.split_first() else { return };
+        let lost = Peer { rank, others: vec![], reason, detail: detail.to_owned() };
+        let lost: Error = lost.and(others.iter().copied()).into();
+        self.fate.seal(self.rank, lost.clone());
+        self.fate.mourn(lost);
         // Whoever was first may have died before it told anybody.
         self.fate.tell();
     }
@@ -189,8 +205,9 @@ impl Watch {
 /// What a rank that has left leaves in its word, and one that lives and knows that another does not.
 const GONE: u64 = 1;
 const WITNESS: u64 = 2;
-/// How often to look at the neighbour.
+/// How often to look at the neighbour, and how often it must be seen stopped to be given up: 3 s, as where nothing is heard of a rank.
 const ROUND: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+const STOPPED: u32 = 12;
 /// How long to wait for whoever died at the same time as another, while somebody may have; and how often to look.
 const GATHERING: Duration = Duration::from_millis(50);
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };

@@ -22,7 +22,7 @@ mod tcp;
 mod times;
 mod world;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use times::Times;
 use world::{Ground, World};
@@ -125,6 +125,58 @@ fn a_rank_that_ends_between_operations_is_known_before_the_next() {
     world.tell_all("go on");
     assert_eq!(world.verdict(&[2]), "rank 2 is dead: its process ended");
     world.end();
+}
+
+/// Row 6.
+#[test]
+fn a_rank_that_is_stopped_is_unresponsive_and_learns_it() {
+    stopped_ranks_are_named(Ground::Segment, "stopped by a signal");
+}
+
+fn stopped_ranks_are_named(ground: Ground, why: &str) {
+    let transport = if ground == Ground::Tcp { "TCP" } else { "shared memory" };
+    let mut known = Times::of("a rank is stopped", transport);
+    let mut learned = Times::of("a rank that was stopped learns that it was given up", transport);
+    let expected = format!("rank 3 is unresponsive: {why}");
+    for _ in 0..times::slow_runs(1) {
+        let mut world = World::start_on(ground, "pause", SIZE);
+        (0..SIZE).for_each(|rank| world.expect(rank, "paused"));
+        let stopped = Instant::now();
+        world.stop(3);
+        world.tell_all("go on");
+        known.add(world.others(&[3]).map(|rank| {
+            let (told, verdict) = world.hear(rank, "failed");
+            assert_eq!(verdict, expected, "rank {rank}");
+            assert!(told - stopped > Duration::from_secs(2));
+            told - stopped
+        }));
+        let resumed = Instant::now();
+        world.resume(3);
+        let (told, verdict) = world.hear(3, "failed");
+        assert_eq!(verdict, expected);
+        learned.add([told - resumed]);
+        world.end();
+    }
+    known.hold(Duration::from_secs(4), Duration::from_millis(3250) + LATE);
+    learned.hold(Duration::from_secs(1), LATE);
+}
+
+/// As many as are stopped are one failure, whoever is whose neighbour.
+#[test]
+fn ranks_of_a_host_that_are_stopped_at_once_are_one_verdict() {
+    for stopped in [[0, 1], [1, 3]] {
+        let mut world = World::start("pause", SIZE);
+        (0..SIZE).for_each(|rank| world.expect(rank, "paused"));
+        stopped.iter().for_each(|&rank| world.stop(rank));
+        world.tell_all("go on");
+        let [one, other] = stopped;
+        for rank in world.others(&stopped) {
+            let verdict = world.hear(rank, "failed").1;
+            assert_eq!(verdict, format!("ranks {one} and {other} are unresponsive: stopped by a signal"));
+        }
+        stopped.iter().for_each(|&rank| world.resume(rank));
+        world.end();
+    }
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::times::{self, Times};
 use crate::world::{Ground, World};
-use crate::{LATE, SIZE, a_queue_is_done, half_is_named, killed_ranks_are_named, nothing_is_left};
+use crate::{
+    LATE, SIZE, a_queue_is_done, half_is_named, killed_ranks_are_named, nothing_is_left, stopped_ranks_are_named,
+};
 
 fn start(play: &str) -> World {
     World::start_on(Ground::Tcp, play, SIZE)
@@ -24,29 +25,7 @@ fn half_of_the_ranks_killed_at_once_is_one_verdict() {
 /// Row 6.
 #[test]
 fn a_rank_that_is_stopped_is_unresponsive_and_learns_it() {
-    let mut known = Times::of("a rank is stopped", "TCP");
-    let mut learned = Times::of("a rank that was stopped learns that it was given up", "TCP");
-    for _ in 0..times::slow_runs(1) {
-        let mut world = start("pause");
-        (0..SIZE).for_each(|rank| world.expect(rank, "paused"));
-        let stopped = Instant::now();
-        world.stop(3);
-        world.tell_all("go on");
-        known.add(world.others(&[3]).map(|rank| {
-            let (told, verdict) = world.hear(rank, "failed");
-            assert_eq!(verdict, "rank 3 is unresponsive: silent for 3s");
-            assert!(told - stopped > Duration::from_secs(2));
-            told - stopped
-        }));
-        let resumed = Instant::now();
-        world.resume(3);
-        let (told, verdict) = world.hear(3, "failed");
-        assert_eq!(verdict, "rank 3 is unresponsive: silent for 3s");
-        learned.add([told - resumed]);
-        world.end();
-    }
-    known.hold(Duration::from_secs(4), Duration::from_millis(3250) + LATE);
-    learned.hold(Duration::from_secs(1), LATE);
+    stopped_ranks_are_named(Ground::Tcp, "silent for 3s");
 }
 
 /// Row 57: whoever waits in a call notices that the thread does not run which watches over it.
