@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
-use signal_hook::consts::{SIGCHLD, SIGKILL};
+use signal_hook::consts::{SIGCHLD, SIGCONT, SIGKILL};
 
 use super::events::{Events, host};
 use super::node::Judgement;
@@ -54,6 +54,8 @@ struct Epoch {
     pids: Vec<Pid>,
     unable: Option<String>,
     memory: Vec<Option<String>>,
+    /// The ranks that a signal had halted when the first failed.
+    halted: Vec<usize>,
     watch: Watch,
     output: Option<Output>,
     remains: Vec<Remains>,
@@ -69,6 +71,7 @@ impl Epoch {
             pids: vec![],
             unable: None,
             memory: vec![None; plan.local_ranks],
+            halted: vec![],
             watch: Watch::new(plan.local_ranks, grace),
             output: None,
             remains: vec![Remains::default(); plan.local_ranks],
@@ -99,6 +102,7 @@ impl Epoch {
             let order = self.take(event, now).or_else(|| self.watch.tick(now));
             if self.watch.is_troubled() && !was_troubled {
                 was_troubled = true;
+                self.halted = self.running().filter(|rank| signals::is_halted(self.pids[*rank])).collect();
                 alarm();
             }
             if let Some(Order(signal)) = order {
@@ -147,7 +151,11 @@ impl Epoch {
     fn send(&self, signal: i32) {
         match signals::is_free(signal) {
             true => self.send_free(signal),
-            false => self.running().for_each(|rank| signals::send_group(self.pids[rank], signal)),
+            false => self.running().for_each(|rank| {
+                signals::send_group(self.pids[rank], signal);
+                // What is halted hears nothing else until it goes on.
+                signals::send_group(self.pids[rank], SIGCONT);
+            }),
         }
     }
 
@@ -216,6 +224,7 @@ impl Epoch {
         let end = self.watch.ended(local_rank);
         let state = match end {
             Some(End { exit, was_stopped: false, .. }) => State::Ended(exit),
+            _ if self.halted.contains(&local_rank) => State::Halted,
             _ => State::Stopped,
         };
         Fact {

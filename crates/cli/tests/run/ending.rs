@@ -67,6 +67,17 @@ fn a_rank_that_never_joined_is_to_blame_rather_than_those_who_waited() {
 }
 
 #[test]
+fn a_rank_that_a_signal_halted_is_named_and_ends_within_the_grace() {
+    let script = r#"if [ $RANK = 2 ]; then echo $$ > $TMPDIR/pid; kill -STOP $$; exec sleep 1000; fi
+        [ $RANK = 0 ] || exec sleep 1000
+        until grep -q 'State:.*T' /proc/$(cat $TMPDIR/pid)/status; do :; done 2> /dev/null; rm $TMPDIR/pid; exit 3"#;
+    let (verdict, _) = verdict(&["--grace", "600"], script);
+    assert!(verdict.starts_with("phalanx: rank 2 did not go on, halted by a signal (host "), "{verdict}");
+    assert!(verdict.contains("; rank 0 failed: exit code 3 after "), "{verdict}");
+    assert!(verdict.ends_with("; 2 other ranks were stopped"), "{verdict}");
+}
+
+#[test]
 fn a_program_that_is_not_there_is_named() {
     let job = Job::new();
     let ended = job.run(&["./no-such-program"]);

@@ -57,15 +57,16 @@ fn fact_to_value(fact: &Fact) -> Value {
     let (code, signal) = match fact.state {
         State::Ended(Exit::Code(code)) => (Some(code), None),
         State::Ended(Exit::Signal(signal)) => (None, Some(signal)),
-        State::Stopped => (None, None),
+        State::Stopped | State::Halted => (None, None),
     };
+    let halted = fact.state == State::Halted;
     // Only those who failed are quoted.
     let tail = if fact.has_failed() { &fact.remains.tail[..] } else { &[] };
     let panic = fact.remains.panic.as_ref().map(|panic| json!([panic.place, panic.message]));
     let report = fact.report.as_ref().map(|report| json!({"message": report.message, "missing": report.missing}));
     json!({
         "rank": fact.rank, "pid": fact.pid, "host": fact.host, "code": code, "signal": signal,
-        "after": fact.after.as_secs_f64(), "report": report, "tail": tail, "panic": panic, "memory": fact.memory,
+        "halted": halted, "after": fact.after.as_secs_f64(), "report": report, "tail": tail, "panic": panic, "memory": fact.memory,
         "log": fact.log.as_ref().map(|path| path.to_string_lossy()),
     })
 }
@@ -74,6 +75,7 @@ fn fact_from_value(value: &Value) -> Option<Fact> {
     let state = match (number(&value["code"]), number(&value["signal"])) {
         (Some(code), _) => State::Ended(Exit::Code(code)),
         (_, Some(signal)) => State::Ended(Exit::Signal(signal)),
+        _ if value["halted"] == true => State::Halted,
         _ => State::Stopped,
     };
     let text = |name: &str| value[name].as_str().map(str::to_owned);
@@ -132,7 +134,8 @@ mod tests {
     #[test]
     fn accounts_come_back_as_they_were() {
         let bare = Fact { report: None, remains: Remains::default(), memory: None, log: None, ..fact(State::Stopped) };
-        let facts = vec![fact(State::Ended(Exit::Code(3))), fact(State::Ended(Exit::Signal(9))), bare];
+        let halted = Fact { state: State::Halted, ..bare.clone() };
+        let facts = vec![fact(State::Ended(Exit::Code(3))), fact(State::Ended(Exit::Signal(9))), halted, bare];
         for account in [Account { facts }, Account { facts: vec![] }] {
             assert_eq!(Account::from_text(account.to_text().as_bytes()), Some(account));
         }

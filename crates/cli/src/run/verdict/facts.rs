@@ -31,6 +31,8 @@ pub(crate) enum State {
     Ended(Exit),
     /// It ended because it was asked to.
     Stopped,
+    /// So did this one, and when the first failed a signal had halted it, so that it answered nobody.
+    Halted,
 }
 
 impl Fact {

@@ -24,7 +24,7 @@ pub(crate) fn judge(facts: &[Fact], epoch: u32) -> Option<Verdict> {
     let case = Case { culprit, facts, epoch };
     let headline = match messenger(culprit) {
         Some(report) => case.never_joined(report),
-        None => case.failed(),
+        None => case.halted().unwrap_or_default() + &case.failed(),
     };
     Some(Verdict { headline, details: case.details() })
 }
@@ -80,6 +80,16 @@ impl Case<'_> {
         format!("rank {} {what} ({}){}", fact.rank, self.place(), self.others())
     }
 
+    /// The words for ranks that answered nobody, where what failed may have followed from that.
+    fn halted(&self) -> Option<String> {
+        let halted: Vec<&Fact> = self.facts.iter().filter(|fact| fact.state == State::Halted).collect();
+        let first = halted.first().filter(|_| consequence(self.culprit) > 0)?;
+        let numbers: Vec<usize> = halted.iter().map(|fact| fact.rank).collect();
+        let place =
+            if halted.len() == 1 { format!(" (host {}, pid {})", first.host, first.pid) } else { String::new() };
+        Some(format!("{} did not go on, halted by a signal{place}; ", named(&numbers)))
+    }
+
     /// The words for a world that did not come together.
     fn never_joined(&self, report: &Report) -> String {
         let (missing, all) = (&report.missing, self.facts.len());
@@ -104,6 +114,7 @@ impl Case<'_> {
         let place = format!("host {}, pid {}", fact.host, fact.pid);
         match fact.state {
             State::Stopped => format!("rank {rank} was still running ({place})"),
+            State::Halted => format!("rank {rank} was halted by a signal ({place})"),
             State::Ended(exit) => format!("rank {rank} had ended with {exit} after {} ({place})", seconds(fact.after)),
         }
     }
@@ -112,7 +123,7 @@ impl Case<'_> {
         match self.culprit.state {
             State::Ended(exit @ Exit::Code(126 | 127)) => format!("{exit}, as of a program that cannot be started"),
             State::Ended(exit) => exit.to_string(),
-            State::Stopped => "stopped".to_owned(),
+            State::Stopped | State::Halted => "stopped".to_owned(),
         }
     }
 

@@ -95,6 +95,27 @@ fn a_panic_is_quoted_only_where_it_was_the_end() {
 }
 
 #[test]
+fn a_rank_that_answered_nobody_is_named_before_who_failed_of_that() {
+    let mut facts = world(&[(1, code(1), 3020), (3, State::Halted, 3200)]);
+    assert_eq!(
+        headline(&facts),
+        "rank 3 did not go on, halted by a signal (host a, pid 4703); rank 1 failed: exit code 1 after 3.020 s (host a, \
+         pid 4701, epoch 0); 2 other ranks were stopped"
+    );
+    facts[0].state = State::Halted;
+    assert!(
+        headline(&facts).starts_with("ranks 0, 3 did not go on, halted by a signal; rank 1 failed"),
+        "{}",
+        headline(&facts)
+    );
+    facts[1].state = State::Ended(Exit::Signal(9));
+    assert!(headline(&facts).starts_with("rank 1 failed: killed by SIGKILL"));
+    facts[1].state = code(1);
+    facts[1].report = missing("rank 3 has not come", &[3]);
+    assert!(headline(&facts).contains("; rank 3 was halted by a signal (host a, pid 4703)"), "{}", headline(&facts));
+}
+
+#[test]
 fn a_rank_is_quoted_in_its_own_words() {
     let mut facts = world(&[(1, code(1), 20)]);
     facts[1].report = missing("ValueError: no\nmore", &[]);
