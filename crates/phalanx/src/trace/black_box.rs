@@ -1,15 +1,15 @@
 //! The black box of a rank: how its groups failed, and its dump for whoever wants it: a directory, a signal, somebody who asks.
 
-use std::collections::HashMap;
 use std::env;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::SystemTime;
 
-use phalanx_core::{Alarm, Error, Group, Result};
+use phalanx_core::recorder::Recorder;
+use phalanx_core::{Alarm, Error, Group, Result, Scope};
 use phalanx_trace::{Dump, Identity, files};
 use signal_hook::consts::SIGUSR2;
 use signal_hook::iterator::{Handle, Signals};
@@ -24,10 +24,19 @@ pub(crate) struct BlackBox {
     directory: Option<PathBuf>,
     /// Known once the rank has joined.
     seat: OnceLock<Seat>,
-    /// The first failure of each group, by its name.
-    verdicts: Mutex<HashMap<String, String>>,
+    /// How each group stands that is there and has failed.
+    verdicts: Mutex<Vec<Verdict>>,
     /// Ends the thread that waits for the signal.
     signals: OnceLock<Handle>,
+}
+
+/// How a group failed: a disagreement, after which it goes on, is forgotten with the next failure, and any other stays.
+#[derive(Debug)]
+struct Verdict {
+    /// What the group alone has, because its name may be another one's too.
+    of: Weak<Recorder>,
+    scope: Scope,
+    words: String,
 }
 
 impl BlackBox {
@@ -77,7 +86,19 @@ impl BlackBox {
     pub(crate) fn dump(&self) -> Option<Dump> {
         let seat = self.seat.get()?;
         let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(take(seat, |group| verdicts.get(group).cloned()))
+        let of = |group: &Group| verdicts.iter().find(|verdict| verdict.is_of(group));
+        Some(take(seat, |group| of(group).map(|verdict| verdict.words.clone())))
+    }
+
+    fn note(&self, group: &Group, error: &Error) {
+        let new = Verdict { of: Arc::downgrade(group.recorder()), scope: error.scope(), words: error.to_string() };
+        let mut verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
+        verdicts.retain(|verdict| verdict.of.strong_count() > 0);
+        match verdicts.iter_mut().find(|verdict| verdict.is_of(group)) {
+            Some(known) if known.scope == Scope::Call => *known = new,
+            Some(_) => {}
+            None => verdicts.push(new),
+        }
     }
 
     fn write(&self) {
@@ -96,20 +117,24 @@ impl Drop for BlackBox {
 
 impl Alarm for BlackBox {
     fn failed(&self, group: &Group, error: &Error) {
-        let mut verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-        verdicts.entry(group.name().to_owned()).or_insert_with(|| error.to_string());
-        drop(verdicts);
+        self.note(group, error);
         self.write();
     }
 }
 
-/// What the groups of a rank have recorded; `verdict` is how the group of a name failed.
-pub(super) fn take(seat: &Seat, verdict: impl Fn(&str) -> Option<String>) -> Dump {
+impl Verdict {
+    fn is_of(&self, group: &Group) -> bool {
+        self.of.as_ptr() == Arc::as_ptr(group.recorder())
+    }
+}
+
+/// What the groups of a rank have recorded; `verdict` is how a group failed.
+pub(super) fn take(seat: &Seat, verdict: impl Fn(&Group) -> Option<String>) -> Dump {
     let (rank, world_size) = seat.registry.seat();
     let identity = Identity { rank, world_size, host_name: seat.host_name.clone(), pid: std::process::id() };
     let mut dump = Dump::new(identity, SystemTime::now());
     for (formed, group) in seat.registry.groups() {
-        dump.add(&group, formed.members, &format!("over {}", formed.transport), verdict(group.name()));
+        dump.add(&group, formed.members, &format!("over {}", formed.transport), verdict(&group));
     }
     dump
 }
@@ -128,7 +153,30 @@ const VARIABLE: &str = "PHALANX_TRACE_DIR";
 
 #[cfg(test)]
 mod tests {
+    use phalanx_comm::Threads;
+    use phalanx_core::PeerReason;
+
     use super::*;
+
+    #[test]
+    fn a_group_has_the_verdict_it_ended_with_and_no_other_ones() {
+        let black_box = BlackBox::writing_to(None);
+        let [first, second] = [(); 2].map(|()| Threads::new(1).groups().expect("a world").remove(0));
+        let told = |group: &Group| {
+            let verdicts = black_box.verdicts.lock().unwrap();
+            verdicts.iter().find(|verdict| verdict.is_of(group)).map(|verdict| verdict.words.clone())
+        };
+        let (wrong, dead) =
+            (Error::usage("send", "to", 7, "must be less"), Error::peer(0, PeerReason::Dead, "it ended"));
+        black_box.note(&first, &wrong);
+        assert_eq!((told(&first), told(&second)), (Some(wrong.to_string()), None));
+        black_box.note(&first, &dead);
+        black_box.note(&first, &wrong);
+        assert_eq!((told(&first), told(&second)), (Some(dead.to_string()), None));
+        drop(first);
+        black_box.note(&second, &wrong);
+        assert_eq!((told(&second), black_box.verdicts.lock().unwrap().len()), (Some(wrong.to_string()), 1));
+    }
 
     #[test]
     fn the_thread_that_waits_for_the_signal_ends_with_its_black_box() {
