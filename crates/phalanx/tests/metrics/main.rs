@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Barrier;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use phalanx::{Joining, Neighbour, ReduceOp, World};
 use strict::Samples;
@@ -133,7 +133,12 @@ fn an_account_is_that_of_the_world() {
     assert_eq!((&*kind.kind, kind.called, kind.ended, kind.failed.len()), ("barrier", 1, 1, 0));
     assert_eq!((account.groups[0].ended(), account.groups[0].in_flight(), account.groups[0].failed()), (1, 0, 0));
     drop(group);
-    assert!(phalanx::account(&world).groups.is_empty());
+    // Somebody else who looks at the ranks of this host may hold it for a moment.
+    let began = Instant::now();
+    while !phalanx::account(&world).groups.is_empty() {
+        assert!(began.elapsed() < LONG, "the group is still there");
+        std::thread::yield_now();
+    }
     world.leave(LONG).unwrap();
 }
 
