@@ -1,6 +1,7 @@
 //! Whether the peers' processes live: a thread that sleeps until one ends, and then seals the group's fate, unless the
 //! rank had left. Now and then it looks whether its neighbour crashes, whose process may end long after that, or is stopped.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,11 +72,11 @@ struct Watch {
     stop: Arc<OwnedFd>,
     /// The peers that live, as far as is known, and their processes.
     peers: Vec<(usize, OwnedFd)>,
-    /// The number of the neighbour's process: of those that live, each rank has the next one. None where it is not known.
+    /// The number of the neighbour's process: of those that are here, each rank has the next one. None where it is not known.
     neighbour: Option<(usize, Option<i32>)>,
-    /// How often the neighbour was seen stopped, one look after the other. Looks are counted and not the time, in which this process may
-    /// have been stopped itself.
-    seen_stopped: u32,
+    /// How often a rank was seen stopped, one look after the other. Looks are counted and not the time, in which this process may have been
+    /// stopped itself.
+    seen_stopped: BTreeMap<usize, u32>,
     fate: Arc<Fate>,
 }
 
@@ -91,7 +92,15 @@ impl Stay {
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
         let (stop, departures) = (Arc::new(stop), Arc::new(departures));
         let (departs, stops) = (Arc::clone(&departures), Arc::clone(&stop));
-        let watch = Watch { rank, departures: departs, stop: stops, peers, neighbour: None, seen_stopped: 0, fate };
+        let watch = Watch {
+            rank,
+            departures: departs,
+            stop: stops,
+            peers,
+            neighbour: None,
+            seen_stopped: BTreeMap::new(),
+            fate,
+        };
         let thread = thread::Builder::new().name("phalanx-watch".to_owned()).spawn(|| watch.keep()).map_err(failed)?;
         Ok(Stay { rank, departures, stop, thread: Some(thread) })
     }
@@ -114,7 +123,7 @@ impl Watch {
     fn keep(mut self) {
         while !self.peers.is_empty() {
             match self.wait(Some(ROUND)) {
-                Ok(Some(ended)) if ended.is_empty() => self.look_at_neighbour(),
+                Ok(Some(ended)) if ended.is_empty() => self.look(),
                 Ok(Some(ended)) => {
                     let gathered = self.gather(ended);
                     self.report(&gathered, PeerReason::Dead, "its process ended");
@@ -149,20 +158,28 @@ impl Watch {
         ended
     }
 
-    /// What a rank that crashes would have done is told before its process has ended, and that one is stopped, once it is for long.
-    fn look_at_neighbour(&mut self) {
-        let next = self.peers.iter().min_by_key(|(rank, _)| (*rank < self.rank, *rank));
-        let Some((rank, process)) = next else { return };
-        let known = self.neighbour.filter(|(known, _)| known == rank);
-        let (rank, number) = known.unwrap_or_else(|| (*rank, number_of(process)));
-        self.neighbour = Some((rank, number));
-        // It lived a moment ago, so that the number is still its own.
-        let condition = number.filter(|_| !self.departures.has(rank)).map_or(Condition::Runs, condition);
-        self.seen_stopped = if condition == Condition::Stopped { self.seen_stopped + 1 } else { 0 };
-        if condition == Condition::Crashes {
+    /// Looks whether the neighbour crashes or is stopped: that is told before its process has ended, if it ever does. After a disagreement,
+    /// what befalls a rank is not the group's fate but each one's to know, so that each looks at all.
+    fn look(&mut self) {
+        let here = self.peers.iter().filter(|(rank, _)| !self.departures.has(*rank));
+        let looked_at: Vec<(usize, Condition)> = match self.fate.quarrel() {
+            Some(_) => here.map(|(rank, process)| (*rank, seen(number_of(process)))).collect(),
+            None => {
+                let Some((rank, process)) = here.min_by_key(|(rank, _)| (*rank < self.rank, *rank)) else { return };
+                let known = self.neighbour.filter(|(known, _)| known == rank);
+                let (rank, number) = known.unwrap_or_else(|| (*rank, number_of(process)));
+                self.neighbour = Some((rank, number));
+                vec![(rank, seen(number))]
+            }
+        };
+        let is_in = |condition| looked_at.iter().filter(move |(_, seen)| *seen == condition).map(|(rank, _)| *rank);
+        let stopped = is_in(Condition::Stopped);
+        self.seen_stopped = stopped.map(|rank| (rank, self.seen_stopped.get(&rank).unwrap_or(&0) + 1)).collect();
+        for rank in is_in(Condition::Crashes) {
             self.peers.retain(|(peer, _)| *peer != rank);
             self.report(&[rank], PeerReason::Dead, "it crashed, and its core file is being written");
-        } else if self.seen_stopped == STOPPED {
+        }
+        if self.seen_stopped.values().any(|looks| *looks == STOPPED) {
             // The process may go on yet, and end: it stays among those that are watched.
             let stopped: Vec<usize> = self.stopped().collect();
             self.report(&stopped, PeerReason::Unresponsive, "stopped by a signal");
@@ -171,7 +188,7 @@ impl Watch {
 
     /// The peers whose processes are stopped now: what befell one may have befallen several.
     fn stopped(&self) -> impl Iterator<Item = usize> {
-        let is_stopped = |process| number_of(process).is_some_and(|number| condition(number) == Condition::Stopped);
+        let is_stopped = |process: &OwnedFd| seen(number_of(process)) == Condition::Stopped;
         let here = self.peers.iter().filter(|(rank, _)| !self.departures.has(*rank));
         here.filter(move |(_, process)| is_stopped(process)).map(|(rank, _)| *rank)
     }
@@ -202,6 +219,11 @@ impl Watch {
     }
 }
 
+/// The condition of a process whose number may not be known. It lived a moment ago, so that the number is still its own.
+fn seen(number: Option<i32>) -> Condition {
+    number.map_or(Condition::Runs, condition)
+}
+
 /// What a rank that has left leaves in its word, and one that lives and knows that another does not.
 const GONE: u64 = 1;
 const WITNESS: u64 = 2;
@@ -216,8 +238,9 @@ const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 mod tests {
     use std::process::{Child, Command, Stdio};
 
+    use phalanx_core::Desync;
     use phalanx_mem::LINE;
-    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
     use super::*;
     use crate::bell::Bell;
@@ -254,6 +277,30 @@ mod tests {
         while fate.check().is_ok() && patience.wait() {}
         let dead = Error::peer(2, PeerReason::Dead, "its process ended");
         assert_eq!(fate.check(), Err(Error::aborted_by(dead)));
+    }
+
+    /// Behind a rank that has left, and after a disagreement behind any.
+    #[test]
+    fn a_process_that_is_stopped_is_seen_although_it_is_no_neighbours() {
+        let stays = [stay(), stay()];
+        let [(left, ..), (_, _, _, quarrelled)] = &stays;
+        left.departures.note(1);
+        quarrelled.seal(0, desync());
+        let stop = |child: &Child| kill_process(Pid::from_child(child), Signal::STOP).expect("it lives");
+        stays.iter().for_each(|(_, children, ..)| stop(&children[1]));
+        let expected = Error::peer(2, PeerReason::Unresponsive, "stopped by a signal");
+        for (_, _, bell, fate) in &stays {
+            let mut patience = Patience::new(bell, std::time::Duration::from_secs(60));
+            while fate.lost_since().is_none() && patience.wait() {}
+            assert_eq!(fate.lost_since(), Some(expected.clone()));
+        }
+        assert_eq!(stays[0].3.check(), Err(Error::aborted_by(expected)));
+        stays.into_iter().flat_map(|(_, children, ..)| children).for_each(end);
+    }
+
+    fn desync() -> Error {
+        let (field, ours, theirs) = ("count", "1".to_owned(), "2".to_owned());
+        Desync { sequence: 3, rank: 0, peer: 1, field, ours, theirs, moved: false }.into()
     }
 
     #[test]
