@@ -36,11 +36,13 @@ impl World {
     /// [`Usage`](phalanx_core::ErrorKind::Usage) where a name is there twice or the extents do not fit, else as
     /// [`subgroup`](World::subgroup).
     pub fn mesh(&self, dimensions: &[(&str, usize)], wiring: &Wiring) -> Result<Mesh> {
-        let extents = self.extents_of(dimensions)?;
-        let names: Vec<String> = dimensions.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let (names, extents) = self.named(dimensions)?;
+        let fits = self.check(&extents);
+        let along = |dimension: usize| self.along((&names, &extents), &[dimension], fits.clone(), wiring);
+        // All dimensions even where one fails: else this rank would be behind the others in the rest from then on.
+        let groups: Vec<Result<Group>> = (0..extents.len()).map(along).collect();
+        let groups = fits.and_then(|()| groups.into_iter().collect())?;
         let place = coordinates(&extents, self.rank());
-        let along = |dimension: usize| self.along(&names, &extents, &[dimension], wiring);
-        let groups = (0..extents.len()).map(along).collect::<Result<_>>()?;
         Ok(Mesh { names, extents, place, groups })
     }
 
@@ -57,32 +59,46 @@ impl World {
                 .ok_or_else(|| Error::usage("mesh_group", "dimensions", format!("{name:?}"), expected()))
         };
         let chosen = dimensions.iter().map(find).collect::<Result<Vec<_>>>()?;
-        self.along(&mesh.names, &mesh.extents, &chosen, wiring)
+        self.along((&mesh.names, &mesh.extents), &chosen, Ok(()), wiring)
     }
 
-    fn along(&self, names: &[String], extents: &[usize], chosen: &[usize], wiring: &Wiring) -> Result<Group> {
+    /// The group along these dimensions. Where the extents do not fit, the others are told so, who may have given other ones.
+    fn along(
+        &self,
+        (names, extents): (&[String], &[usize]),
+        chosen: &[usize],
+        fits: Result<()>,
+        wiring: &Wiring,
+    ) -> Result<Group> {
         let along = chosen.iter().map(|&dimension| names[dimension].as_str()).collect::<Vec<_>>().join("+");
         let shape: Vec<String> = names.iter().zip(extents).map(|(name, extent)| format!("{name} {extent}")).collect();
         let ask = Ask::new("mesh", format!("{} along {along}", shape.join(" x ")));
         let name = wiring.chosen_name().map_or_else(|| along.clone(), |name| format!("{name}/{along}"));
-        self.part_for_all(ask, Ok(Parts::along(extents, chosen)), &wiring.clone().named(name))
+        self.part_for_all(ask, fits.map(|()| Parts::along(extents, chosen)), &wiring.clone().named(name))
     }
 
-    fn extents_of(&self, dimensions: &[(&str, usize)]) -> Result<Vec<usize>> {
+    /// The names and extents of a mesh.
+    fn named(&self, dimensions: &[(&str, usize)]) -> Result<(Vec<String>, Vec<usize>)> {
         let mut names: Vec<&str> = dimensions.iter().map(|(name, _)| *name).collect();
         names.sort_unstable();
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             let value = format!("{:?} twice", twice[0]);
             return Err(Error::usage("mesh", "dimensions", value, "must have different names"));
         }
-        let extents: Vec<usize> = dimensions.iter().map(|(_, extent)| *extent).collect();
-        let product = extents.iter().try_fold(1_usize, |product, extent| product.checked_mul(*extent));
-        if product != Some(self.size()) || extents.is_empty() {
-            let value = extents.iter().map(usize::to_string).collect::<Vec<_>>().join(" x ");
-            let expected = format!("must multiply to the size {} of the world", self.size());
-            return Err(Error::usage("mesh", "dimensions", value, expected));
+        if dimensions.is_empty() {
+            return Err(Error::usage("mesh", "dimensions", "empty", "must have one at least"));
         }
-        Ok(extents)
+        Ok(dimensions.iter().map(|(name, extent)| ((*name).to_owned(), *extent)).unzip())
+    }
+
+    /// That extents multiply to the size of this world.
+    fn check(&self, extents: &[usize]) -> Result<()> {
+        if extents.iter().try_fold(1_usize, |product, extent| product.checked_mul(*extent)) == Some(self.size()) {
+            return Ok(());
+        }
+        let value = extents.iter().map(usize::to_string).collect::<Vec<_>>().join(" x ");
+        let expected = format!("must multiply to the size {} of the world", self.size());
+        Err(Error::usage("mesh", "dimensions", value, expected))
     }
 }
 

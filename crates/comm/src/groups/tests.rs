@@ -222,6 +222,19 @@ fn a_mesh_has_a_group_along_each_dimension() {
 }
 
 #[test]
+fn a_rank_that_gives_a_mesh_other_extents_is_told_and_nobody_is_behind_after_it() {
+    worlds(4, |world| {
+        let wiring = Wiring::default();
+        let extents = if world.rank() == 3 { [("replica", 4), ("shard", 2)] } else { [("replica", 2), ("shard", 2)] };
+        let error = world.mesh(&extents, &wiring).expect_err("they differ");
+        let expected = if world.rank() == 3 { ErrorKind::Usage } else { ErrorKind::Desync };
+        assert_eq!(error.kind(), expected, "{error}");
+        let mesh = world.mesh(&[("replica", 2), ("shard", 2)], &wiring).expect("all ask");
+        check(mesh.group("shard").expect("named"), world, &[world.rank() & 2, world.rank() | 1]);
+    });
+}
+
+#[test]
 fn ranks_that_ask_for_different_groups_are_told_at_once() {
     worlds(3, |world| {
         let ranks = if world.rank() == 2 { [0, 2] } else { [0, 1] };
