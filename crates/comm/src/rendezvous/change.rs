@@ -67,7 +67,15 @@ impl Changes {
         }
     }
 
-    /// Waits until it is decided who is in the next world, and decides where an `elector` may. None where it is not by then.
+    /// Takes back that a newcomer wants to be in the world that this change makes.
+    pub(super) fn withdraw(&self, number: u32, entry: &Entry) -> Result<(), StoreError> {
+        let scope = self.scope(number);
+        scope.append(ENTRIES, Entry { seat: Some(WITHDRAWN), card: vec![], ..entry.clone() }.encode())?;
+        scope.add(WAITING, -1).map(drop)
+    }
+
+    /// Waits until it is decided who is in the next world, and decides where an `elector` may. None where it is not by then; nobody where
+    /// that was so long ago that it is forgotten.
     pub(super) fn outcome(
         &self,
         number: u32,
@@ -76,6 +84,9 @@ impl Changes {
     ) -> Result<Option<Vec<Entry>>, StoreError> {
         let (scope, began) = (self.scope(number), Instant::now());
         loop {
+            if self.is_forgotten(number)? {
+                return Ok(Some(vec![]));
+            }
             let entries = elector.map(|elector| self.entries(number).map(|entries| (elector, entries))).transpose()?;
             if let Some((elector, entries)) = entries
                 && (elector.is_complete(&entries) || began.elapsed() >= elector.patience)
@@ -84,7 +95,7 @@ impl Changes {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let patience = elector.map_or(left, |elector| elector.patience.saturating_sub(began.elapsed()));
-            let wait = left.min(patience).max(Duration::from_millis(1));
+            let wait = left.min(patience).min(LOOK).max(Duration::from_millis(1));
             match scope.with_timeout(wait).get(OUTCOME) {
                 Ok(outcome) => return Ok(Some(Entry::decode_list(&outcome))),
                 Err(error) if !error.is_timeout() => return Err(error),
@@ -101,13 +112,30 @@ impl Changes {
     fn decide(&self, number: u32, elected: &[Entry]) -> Result<Vec<Entry>, StoreError> {
         let ours: Vec<u8> = elected.iter().flat_map(Entry::encode).collect();
         let outcome = self.scope(number).compare_set(OUTCOME, "", ours)?;
+        if self.is_forgotten(number)? {
+            return Ok(vec![]);
+        }
         self.raise(number)?;
         // Who is in this change has left the world before the last for good.
         if let Some(old) = number.checked_sub(2).filter(|old| *old > 0) {
-            let scope = self.scope(old);
-            scope.list_keys()?.iter().try_for_each(|key| scope.delete(key).map(drop))?;
+            self.forget(old)?;
         }
         Ok(Entry::decode_list(&outcome))
+    }
+
+    /// Whether this change is so long past that its keys are gone, but for what somebody has written since who slept all the time. Nobody
+    /// is in it any more: without its outcome it looks like one that is still to come.
+    fn is_forgotten(&self, number: u32) -> Result<bool, StoreError> {
+        let is_forgotten = self.current()? >= number.saturating_add(2);
+        if is_forgotten {
+            self.forget(number)?;
+        }
+        Ok(is_forgotten)
+    }
+
+    fn forget(&self, number: u32) -> Result<(), StoreError> {
+        let scope = self.scope(number);
+        scope.list_keys()?.iter().try_for_each(|key| scope.delete(key).map(drop))
     }
 
     /// Makes it known that this change has taken place, unless a later one has.
@@ -130,10 +158,12 @@ impl Elector<'_> {
         (0..self.size).filter(|rank| !self.lost.contains(rank)).all(came)
     }
 
-    /// Ranks of this world in their order, then newcomers as they came. Whoever came twice counts once.
+    /// Ranks of this world in their order, then newcomers as they came, but for those who have gone again. Whoever came twice counts once.
     fn elect(&self, entries: Vec<Entry>) -> Vec<Entry> {
         let mut elected: Vec<Entry> = vec![];
-        for entry in entries {
+        let gone: Vec<[u8; 16]> =
+            entries.iter().filter(|entry| entry.seat == Some(WITHDRAWN)).map(|entry| entry.token).collect();
+        for entry in entries.into_iter().filter(|entry| !gone.contains(&entry.token)) {
             let seat = entry.seat.map(|seat| seat as usize);
             let is_lost = seat.is_some_and(|seat| seat >= self.size || self.lost.contains(&seat));
             let is_known = |known: &Entry| known.token == entry.token || (seat.is_some() && known.seat == entry.seat);
@@ -171,6 +201,10 @@ const ENTRIES: &str = "entries";
 const WAITING: &str = "waiting";
 const OUTCOME: &str = "outcome";
 const NO_SEAT: u32 = u32::MAX;
+/// The seat of a newcomer that has gone again.
+const WITHDRAWN: u32 = u32::MAX - 1;
+/// How often somebody who waits looks whether the change was forgotten.
+const LOOK: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
@@ -213,8 +247,33 @@ mod tests {
         assert_eq!(changes.decide(1, &other), Ok(one.to_vec()));
         assert_eq!((changes.current(), changes.decide(3, &other)), (Ok(1), Ok(other.to_vec())));
         assert_eq!((changes.raise(2), changes.current()), (Ok(()), Ok(3)));
-        let soon = Instant::now();
-        assert_eq!(changes.outcome(1, None, soon), Ok(None), "what the change before the last left is gone");
+        assert_eq!(changes.scope(1).list_keys(), Ok(vec![]), "what the change before the last left is gone");
+    }
+
+    #[test]
+    fn who_slept_through_several_changes_makes_none_of_its_own() {
+        let changes = Changes::new(&Store::new(LocalStore::new(Limits::default())));
+        (1..=3).for_each(|number| drop(changes.decide(number, &[entry(0, Some(0))]).expect("room")));
+        changes.enter(1, &entry(2, Some(2))).expect("room");
+        let alone = Elector { size: 3, lost: &[0, 1], patience: Duration::ZERO };
+        let late = Instant::now() + Duration::from_secs(60);
+        assert_eq!(changes.outcome(1, Some(&alone), late), Ok(Some(vec![])));
+        assert_eq!(changes.decide(1, &[entry(2, Some(2))]), Ok(vec![]), "nor when it looked before");
+        changes.enter(1, &entry(4, None)).expect("room");
+        assert_eq!(changes.outcome(1, None, late), Ok(Some(vec![])), "a newcomer looks for the next one");
+        assert_eq!((changes.scope(1).list_keys(), changes.current()), (Ok(vec![]), Ok(3)));
+    }
+
+    #[test]
+    fn a_newcomer_that_has_gone_is_not_elected() {
+        let changes = Changes::new(&Store::new(LocalStore::new(Limits::default())));
+        for newcomer in [entry(5, None), entry(6, None)] {
+            changes.enter(1, &newcomer).expect("room");
+        }
+        changes.withdraw(1, &entry(5, None)).expect("room");
+        assert_eq!(changes.waiting(1), Ok(1));
+        let decided = changes.outcome(1, Some(&elector(&[0, 1, 2])), Instant::now());
+        assert_eq!(decided, Ok(Some(vec![entry(6, None)])));
     }
 
     #[test]

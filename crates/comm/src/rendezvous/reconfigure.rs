@@ -1,6 +1,6 @@
 //! Worlds that lose ranks and gain others while they work.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use phalanx_core::store::Store;
 use phalanx_core::{Error, Result};
@@ -44,7 +44,12 @@ impl World {
         let elected = changes.outcome(number, Some(&elector), deadline)?.unwrap_or_default();
         let Some(rank) = elected.iter().position(|elected| elected.token == entry.token) else {
             let others: Vec<usize> = elected.iter().filter_map(|entry| entry.seat).map(|seat| seat as usize).collect();
-            let why = format!("the world went on without rank {}: with {}", self.rank(), Ranks(&others).named());
+            let with = if others.is_empty() {
+                "more than once".to_owned()
+            } else {
+                format!("with {}", Ranks(&others).named())
+            };
+            let why = format!("the world went on without rank {}: {with}", self.rank());
             return Err(Error::setup(RECONFIGURING, why));
         };
         let origin = Origin { own: changes.scope(number), change: number, survivors: survivors(&elected) };
@@ -69,7 +74,13 @@ impl World {
             let number = last.map_or(changes.current()?, |last: u32| changes.current().unwrap_or(last).max(last)) + 1;
             last = Some(number);
             changes.enter(number, &entry)?;
-            let Some(elected) = changes.outcome(number, None, deadline)? else {
+            let mut elected = changes.outcome(number, None, deadline)?;
+            if elected.is_none() {
+                changes.withdraw(number, &entry)?;
+                // What was decided before the others could know of that holds.
+                elected = changes.outcome(number, None, Instant::now())?;
+            }
+            let Some(elected) = elected else {
                 let why =
                     format!("the world of job {} did not change within {:?}", options.job.as_str(), options.timeout);
                 return Err(Error::setup("joining a world that works", why));
