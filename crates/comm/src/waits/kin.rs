@@ -41,7 +41,8 @@ impl Kin {
     /// Writes what the rank says to all its groups; none takes it back.
     fn say(&self, wait: Option<&Wait>) {
         self.living(|fate, relative| {
-            let begun = fate.roll.latest() as u32;
+            // As whoever reads it counts: what this rank itself has begun, where others of this process are in the group too.
+            let begun = begun(fate, relative.rank);
             let words = wait.map_or([0; WORDS], |wait| Wait { begun, ..wait.clone() }.encode());
             fate.say_wait(relative.rank, words);
         });
@@ -52,7 +53,7 @@ impl Kin {
         let mut found = None;
         self.living(|fate, Relative { members, .. }| {
             let Some(rank) = members.iter().position(|member| *member == world_rank) else { return };
-            let begun = fate.roll.last(rank).map_or(0, |print| print.sequence.wrapping_add(1));
+            let begun = begun(fate, rank);
             let wait = fate.roll.wait(rank).and_then(|words| Wait::decode(&words));
             found = found.take().or(wait.filter(|wait| wait.begun == begun));
         });
@@ -72,6 +73,11 @@ impl Kin {
     fn relatives(&self) -> MutexGuard<'_, Vec<Relative>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The number of the last collective that a rank is known to have begun, and one more.
+fn begun(fate: &Fate, rank: usize) -> u32 {
+    fate.roll.last(rank).map_or(0, |print| print.sequence.wrapping_add(1))
 }
 
 impl Kinship {
