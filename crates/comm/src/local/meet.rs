@@ -66,13 +66,19 @@ pub(crate) struct Guest {
 /// Waits for all other ranks and hands the segment out.
 pub(crate) fn host(door: &Door, terms: &Terms, segment: Segment, deadline: Instant) -> Result<Met> {
     match terms.size {
-        1 => welcome(terms, segment, None, vec![]),
+        1 => welcome(terms, segment, None, vec![], deadline),
         _ => Gathering::open(door, terms)?.host(segment, None, deadline),
     }
 }
 
 /// Hands the segment to all guests, and to each the processes and kicks of all.
-fn welcome(terms: &Terms, segment: Segment, kick: Option<BorrowedFd<'_>>, guests: Vec<Guest>) -> Result<Met> {
+fn welcome(
+    terms: &Terms,
+    segment: Segment,
+    kick: Option<BorrowedFd<'_>>,
+    guests: Vec<Guest>,
+    deadline: Instant,
+) -> Result<Met> {
     let failed = |error: std::io::Error| Error::setup("descriptors of local ranks", error);
     let own = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|errno| failed(errno.into()))?;
     let processes = iter::once(own.as_fd()).chain(guests.iter().map(|guest| guest.process.as_fd()));
@@ -81,7 +87,8 @@ fn welcome(terms: &Terms, segment: Segment, kick: Option<BorrowedFd<'_>>, guests
     let fds: Vec<BorrowedFd<'_>> = iter::once(segment.fd()).chain(processes).chain(kicks.iter().copied()).collect();
     let welcome = Answer::Welcome { token: terms.token }.encode();
     for guest in &guests {
-        packet::send(&guest.socket, &welcome, &fds).map_err(|errno| left(guest.rank, errno))?;
+        let sent = packet::send_when_others_were_taken(&guest.socket, &welcome, &fds, deadline);
+        sent.map_err(|errno| left(guest.rank, errno))?;
     }
     let process = |guest: &Guest| guest.process.try_clone().map(|process| (guest.rank, process));
     let peers = guests.iter().map(process).collect::<Result<_, _>>().map_err(failed)?;
@@ -198,7 +205,7 @@ impl<'a> Gathering<'a> {
     pub(crate) fn host(mut self, segment: Segment, kick: Option<BorrowedFd<'_>>, deadline: Instant) -> Result<Met> {
         let terms = self.terms;
         self.with_kicks = kick.is_some();
-        welcome(terms, segment, kick, self.gather(deadline)?)
+        welcome(terms, segment, kick, self.gather(deadline)?, deadline)
     }
 
     /// Waits until all have come. The guests are in the order of their ranks.

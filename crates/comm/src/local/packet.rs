@@ -3,7 +3,8 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -105,12 +106,28 @@ pub(super) fn send(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Re
     let mut space = [MaybeUninit::uninit(); SPACE];
     let mut beside = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(fds)) {
-        return Err(Errno::TOOMANYREFS);
+        return Err(Errno::TOOBIG);
     }
     let sent = rustix::io::retry_on_intr(|| {
         sendmsg(socket, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
     })?;
     if sent == bytes.len() { Ok(()) } else { Err(Errno::MSGSIZE) }
+}
+
+/// The same, once there is room: so many descriptors of a user may be on their way to others as one process may have open, unless it is
+/// privileged, and nobody says when one was taken.
+pub(super) fn send_when_others_were_taken(
+    socket: &OwnedFd,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+    deadline: Instant,
+) -> Result<(), Errno> {
+    loop {
+        match send(socket, bytes, fds) {
+            Err(Errno::TOOMANYREFS) if Instant::now() < deadline => thread::sleep(PAUSE),
+            end => return end,
+        }
+    }
 }
 
 /// Waits for a packet, and returns its bytes and descriptors. The end of the connection is a reset.
@@ -180,12 +197,54 @@ const MAGIC: &[u8; 8] = b"PHXDOOR1";
 const HELLO: usize = 44;
 const ANSWER: usize = 17;
 const LONGEST: usize = 64;
+/// How long to leave others to take what is on its way.
+const PAUSE: Duration = Duration::from_millis(1);
 /// Room for the segment, and the processes and kicks of all ranks.
 const SPACE: usize = cmsg_space!(ScmRights(1 + 2 * MOST_RANKS));
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+    use std::process::Command;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::process::{Resource, getrlimit, setrlimit};
+
     use super::*;
+
+    /// As whoever may not have more on the way than the limit says: root may, unless it is one of a namespace.
+    #[test]
+    fn descriptors_wait_for_room_on_the_way() {
+        let mut ordinary = Command::new("unshare");
+        ordinary.arg("--user").arg(std::env::current_exe().expect("this program"));
+        ordinary.args(["--exact", "local::packet::tests::crowded", "--ignored", "--nocapture"]);
+        match ordinary.output() {
+            Ok(output) if output.stdout.is_empty() => eprintln!("skipped: {}", String::from_utf8_lossy(&output.stderr)),
+            Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout)),
+            Err(error) => eprintln!("skipped, unshare: {error}"),
+        }
+    }
+
+    #[test]
+    #[ignore = "the other half of the one above, which starts it"]
+    fn crowded() {
+        let limit = Some(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(100));
+        setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit, maximum: limit }).expect("less");
+        let (sender, receiver) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a pair");
+        let (sender, receiver) = (&sender, &receiver);
+        let fds = [sender.as_fd(); 10];
+        let soon = || Instant::now() + 2 * PAUSE;
+        let sent = (0..20).take_while(|_| send_when_others_were_taken(sender, b"x", &fds, soon()).is_ok()).count();
+        assert!(sent < 20, "there is no limit here");
+        thread::scope(|scope| {
+            let late = Instant::now() + Duration::from_secs(60);
+            let waiting = scope.spawn(move || send_when_others_were_taken(sender, b"y", &fds, late));
+            (0..sent).for_each(|_| drop(recv(receiver, late).expect("it was sent")));
+            assert_eq!(waiting.join().expect("no panic"), Ok(()));
+            assert_eq!(recv(receiver, late).expect("it was sent").0, b"y");
+        });
+    }
 
     #[test]
     fn packets_come_back_whole_and_nonsense_is_none() {
