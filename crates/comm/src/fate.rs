@@ -71,7 +71,7 @@ impl Return {
     }
 
     /// Whether this is told of a rank of which that is known. The first that is known stays, but one that is back goes on, or gives the
-    /// group up.
+    /// group up. That it leaves afterwards says nothing new: it does so because of what the others hear of somebody else.
     fn follows(self, known: Option<Return>) -> bool {
         match known {
             None => true,

@@ -20,6 +20,15 @@ pub(crate) struct Post {
     mesh: Mesh,
     fate: Arc<Fate>,
     outstanding: Vec<Outstanding>,
+    /// Asynchronous messages of which the group fails: that must be so before they tell it.
+    failed: Vec<Failed>,
+}
+
+/// An asynchronous message that has failed, and is to tell that yet.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    waiting: Outstanding,
+    pub(crate) error: Error,
 }
 
 /// An asynchronous message under way.
@@ -33,7 +42,7 @@ struct Outstanding {
 
 impl Post {
     pub(crate) fn new(mail: Mail, mesh: Mesh, fate: Arc<Fate>) -> Post {
-        Post { mail, mesh, fate, outstanding: vec![] }
+        Post { mail, mesh, fate, outstanding: vec![], failed: vec![] }
     }
 
     /// Begins a message over what the caller lends, and shows whenever it polls.
@@ -75,16 +84,30 @@ impl Post {
     /// Moves what can be moved and ends what has ended; true when anything moved. A caller that has lent something shows it.
     pub(crate) fn poll(&mut self, now: impl Fn() -> Duration, shown: Option<Shown<'_, '_>>) -> bool {
         let moved = self.mail.poll(&mut self.mesh, shown);
-        let Post { mail, outstanding, fate, .. } = self;
-        outstanding.retain(|waiting| match mail.take(waiting.ticket) {
-            Some(end) => {
-                let end = end.map_err(|error| first_failure(fate, error));
-                waiting.end(&now, end.map(|delivery| finished(&waiting.call, delivery)));
-                false
+        let Post { mail, outstanding, fate, failed, .. } = self;
+        let mut at = 0;
+        while let Some(waiting) = outstanding.get(at) {
+            let Some(end) = mail.take(waiting.ticket) else {
+                at += 1;
+                continue;
+            };
+            let waiting = outstanding.remove(at);
+            match end {
+                Err(error) if !error.is_private() && fate.first_failure().is_none() => {
+                    failed.push(Failed { waiting, error });
+                }
+                end => {
+                    let end = end.map_err(|error| first_failure(fate, error));
+                    waiting.end(&now, end.map(|delivery| finished(&waiting.call, delivery)));
+                }
             }
-            None => true,
-        });
+        }
         moved
+    }
+
+    /// The asynchronous messages of which the group is to fail now, since this was asked last.
+    pub(crate) fn take_failed(&mut self) -> Vec<Failed> {
+        std::mem::take(&mut self.failed)
     }
 
     /// The first asynchronous message whose deadline has passed, and its error.
@@ -130,6 +153,13 @@ impl Post {
         self.mail.abort(error);
         self.poll(|| now, None);
         self.mesh.close();
+    }
+}
+
+impl Failed {
+    /// Tells what the group failed of.
+    pub(crate) fn tell(self, reported: Error, now: Duration) {
+        self.waiting.end(|| now, Err(reported));
     }
 }
 

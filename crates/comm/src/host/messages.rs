@@ -10,7 +10,7 @@ use phalanx_core::{Call, Error, Op, Result};
 
 use super::Inner;
 use crate::patience::Patience;
-use crate::post::Post;
+use crate::post::{Failed, Post};
 use crate::pulse::Pulse;
 
 impl Inner {
@@ -22,6 +22,12 @@ impl Inner {
         let (mut disagreed, mut is_first) = (None, true);
         loop {
             let moved = post.poll(|| self.now(), Some(Shown { ticket, data }));
+            let failed = post.take_failed();
+            if !failed.is_empty() {
+                drop(post);
+                self.fail_of(failed);
+                post = self.post();
+            }
             let end = post.take(ticket);
             self.wake_others(&mut post);
             if let Some(end) = end {
@@ -71,9 +77,10 @@ impl Inner {
     pub(super) fn drive_post(&self, patience: &mut Patience<'_>) -> bool {
         let mut post = self.post();
         let moved = post.poll(|| self.now(), None);
-        let (is_busy, overdue) = (post.is_busy(), post.overdue());
+        let (is_busy, overdue, failed) = (post.is_busy(), post.overdue(), post.take_failed());
         self.wake_others(&mut post);
         drop(post);
+        self.fail_of(failed);
         if let Some((ticket, error)) = overdue {
             self.fail_late(ticket, error);
         } else if let Err(error) = self.check_message() {
@@ -95,8 +102,10 @@ impl Inner {
             post.poll(|| self.now(), None);
             self.wake_others(&mut post);
         }
-        if let Some((ticket, error)) = post.overdue() {
-            drop(post);
+        let (overdue, failed) = (post.overdue(), post.take_failed());
+        drop(post);
+        self.fail_of(failed);
+        if let Some((ticket, error)) = overdue {
             self.fail_late(ticket, error);
         }
     }
@@ -119,6 +128,14 @@ impl Inner {
 
     fn fail_unless_call(&self, error: Error) -> Error {
         if error.is_private() { error } else { self.fail(error) }
+    }
+
+    /// Ends the group because asynchronous messages failed, which report that then.
+    fn fail_of(&self, failed: Vec<Failed>) {
+        for message in failed {
+            let reported = self.fail(message.error.clone());
+            message.tell(reported, self.now());
+        }
     }
 
     /// Ends the group because an asynchronous message took too long, which reports that itself.

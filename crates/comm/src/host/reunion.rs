@@ -82,7 +82,13 @@ impl Host {
                 return Err(lost);
             }
             if !patience.wait() {
-                return Err(late((0..returned.len()).filter(|&rank| returned[rank].is_none()).collect()));
+                let awaited = |is_awaited: fn(&Option<Return>) -> bool| -> Vec<usize> {
+                    (0..returned.len()).filter(|&rank| is_awaited(&returned[rank])).collect()
+                };
+                let absent = awaited(Option::is_none);
+                let is_undecided = |said: &Option<Return>| matches!(said, Some(Return::Back(_)));
+                inner.fate.abandon(inner.rank);
+                return Err(late(if absent.is_empty() { awaited(is_undecided) } else { absent }));
             }
         }
     }

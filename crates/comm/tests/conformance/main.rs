@@ -41,7 +41,7 @@ macro_rules! conformance {
             const SETTING: Setting = Setting { make: $make };
 
             conformance!(@tests collectives: blocking, asynchronous, roots, elements, to_one_alone);
-            conformance!(@tests messages: by_tag, any_source, out_of_order, long, batches, futures, from_several_threads);
+            conformance!(@tests messages: by_tag, any_source, out_of_order, long, batches, futures, failed, from_several_threads);
             conformance!(@tests asynchronous: several_in_flight, dropped_early, leaked, wait_timeout, late_in_the_queue, awaited, taken_twice);
             conformance!(@tests reductions: every_operation_and_type, scaled);
             conformance!(@tests same_bits: floats, halves);
@@ -51,7 +51,7 @@ macro_rules! conformance {
             conformance!(@tests objects: of_any_size, blobs, in_messages, of_different_types, not_given, too_long);
             conformance!(@tests monitored: all_come, some_are_missing, rank_0_is_missing);
             conformance!(@tests watched: by_hooks, by_alarms, works, for_nan);
-            conformance!(@tests quarrels: aborted, every_mistake, swapped, messages);
+            conformance!(@tests quarrels: aborted, given_up, every_mistake, swapped, messages);
             conformance!(@tests matrix: every_shape_in_every_world);
             conformance!(@tests soak: soak, many_short_worlds);
         }

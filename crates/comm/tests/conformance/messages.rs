@@ -129,6 +129,19 @@ pub(crate) fn futures(setting: &Setting) {
     }
 }
 
+/// An asynchronous message whose peer has left ends the group, for those too who wait for nothing of that peer.
+pub(crate) fn failed(setting: &Setting) {
+    setting.run(3, |group| {
+        let error = match group.rank() {
+            0 => group.recv_async(vec![0_u8], 1, 5).unwrap().wait().unwrap_err(),
+            1 => return,
+            _ => group.recv(&mut [0_u8], 0, 5).unwrap_err(),
+        };
+        assert!(error.to_string().contains("rank 1 has left"), "{error}");
+        assert!(group.send(&[1_u8], 2 - group.rank(), 6).is_err());
+    });
+}
+
 /// Several threads of each rank use the group's messages while another does collectives. A message that one thread
 /// moves for another must wake it: a thousand exchanges take moments.
 pub(crate) fn from_several_threads(setting: &Setting) {

@@ -1,6 +1,7 @@
 //! Disagreements: whatever one rank calls otherwise, all ranks are told the field, two ranks and both values, nobody gets a wrong
 //! answer, and what all call next is right.
 
+use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -62,6 +63,24 @@ pub(crate) fn aborted(setting: &Setting) {
         let whatever = [Error::aborted("rank 1 aborted the group"), told[1].clone()];
         assert!(whatever.contains(&told[rank]), "{:?}", told[rank]);
     }
+}
+
+/// Who comes back after a disagreement when another one has waited long enough does not wait for that one.
+pub(crate) fn given_up(setting: &Setting) {
+    let has_given_up = Barrier::new(3);
+    setting.run(3, |group| {
+        mistakes::of(3).next().expect("there are some").make(group).expect_err("planted");
+        if group.rank() == 0 {
+            let error = group.within(Duration::from_millis(50)).barrier().expect_err("nobody else is back");
+            assert_eq!(error.culprits(), [1, 2], "{error}");
+        }
+        has_given_up.wait();
+        let began = Instant::now();
+        let error = group.barrier().expect_err("rank 0 is not there");
+        assert!(began.elapsed() < LATE, "{error} after {:?}", began.elapsed());
+        let expected = if group.rank() == 0 { "not finished after 50ms" } else { "rank 0 aborted the group" };
+        assert!(error.to_string().contains(expected), "{error}");
+    });
 }
 
 /// In strict mode two operations of one shape are told apart by the lines that call them.
