@@ -56,6 +56,7 @@ pub(super) fn heading(options: &Options, is_pinned: bool) -> String {
     let pinned = if is_pinned { "each pinned to one of its own" } else { "not pinned" };
     let how = match options.transport {
         Transport::Tcp => "TCP",
+        Transport::TcpAuthenticated => "authenticated TCP",
         Transport::TcpEncrypted => "encrypted TCP",
         Transport::Mixed => "shared memory and TCP",
         _ if options.links => "links",

@@ -144,9 +144,9 @@ impl Finding {
             Finding::Unanswered { .. } => 3,
             Finding::NoDump { waiting, .. } if !waiting.is_empty() => 4,
             Finding::Verdict { .. } => 5,
-            Finding::Absent { .. } => 6,
-            Finding::Failed { .. } => 7,
-            Finding::Unfinished { .. } => 8,
+            Finding::Unfinished { .. } => 6,
+            Finding::Absent { .. } => 7,
+            Finding::Failed { .. } => 8,
             Finding::NoDump { .. } => 9,
             Finding::Late { .. } => 10,
         }

@@ -114,9 +114,11 @@ impl<'d> Seat<'d> {
         self.collectives.keys().next() == Some(&sequence) && has_forgotten()
     }
 
-    /// Whether a collective ended in an error here.
-    pub(super) fn has_failed(&self) -> bool {
-        self.collectives.values().flatten().any(|entry| matches!(entry.state, State::Failed(_)))
+    /// Whether a collective ended in an error here after which the group is over. One of the call alone is corrected, and all go on.
+    pub(super) fn is_over(&self) -> bool {
+        let is_end =
+            |entry: &&Entry| matches!(&entry.state, State::Failed(error) if !["desync", "usage"].contains(&&**error));
+        self.collectives.values().flatten().any(|entry| is_end(&entry))
     }
 
     /// How long an operation had taken when the dump was taken; none where that was not written down.

@@ -206,6 +206,45 @@ fn what_follows_comes_after_its_cause() {
     assert!(report.findings.is_sorted_by_key(Finding::weight));
 }
 
+/// Rank 3 says nothing: rank 0 waits for it alone, by a collective or a message, and the others for rank 0.
+#[test]
+fn who_waits_for_a_rank_without_a_dump_is_no_cause() {
+    for kind in ["barrier", "recv"] {
+        let mut dumps = world(4, |number, mut rank| match number {
+            0 => {
+                rank = rank.group("pair", vec![0, 3]);
+                rank.call(1, kind, SECOND, State::Started).peer = Some(1);
+                rank
+            }
+            3 => rank,
+            _ => {
+                rank.call(0, "all_reduce", SECOND, State::Started);
+                rank
+            }
+        });
+        dumps.pop();
+        let report = analyse(&dumps);
+        let [Finding::NoDump { ranks, waiting }, Finding::Absent { rank: 0, busy: Some(_), .. }] = &report.findings[..]
+        else {
+            panic!("{report}")
+        };
+        assert_eq!((&ranks[..], waiting.len(), waiting[0].rank), (&[3][..], 1, 0), "{report}");
+    }
+}
+
+#[test]
+fn a_disagreement_of_before_excuses_nobody() {
+    let dumps = world(2, |number, mut rank| {
+        rank.call(0, "all_reduce", SECOND, State::Failed("desync".to_owned()));
+        if number == 0 {
+            rank.call(0, "all_reduce", 2 * SECOND, State::Started);
+        }
+        rank
+    });
+    let report = analyse(&dumps);
+    assert!(matches!(report.findings[0], Finding::Absent { rank: 1, busy: None, .. }), "{report}");
+}
+
 #[test]
 fn a_circle_of_waiting_ranks_is_a_deadlock() {
     let dumps = world(3, |number, rank| {

@@ -67,7 +67,7 @@ fn absentee(company: &Company<'_>, here: &[&Wait<'_>], waits: &[Wait<'_>], rank:
         kind,
         rank,
         last: last.map(|(seat, entry)| Place::of(rank, company.label(), entry, seat.age(entry))),
-        busy: waits.iter().find(|wait| wait.rank == rank && !wait.on.is_empty()).map(|wait| wait.place.clone()),
+        busy: waits.iter().find(|wait| wait.rank == rank).map(|wait| wait.place.clone()),
         waiting: waiting.iter().map(|wait| wait.place.clone()).collect(),
     }
 }
@@ -123,7 +123,7 @@ fn is_long(seat: &Seat<'_>, entry: &Entry, patience: Duration) -> bool {
 
 /// The members of the group that have a dump and did not call this. Who failed before has come no further for that reason.
 fn absentees(roster: &Roster<'_>, company: &Company<'_>, entry: &Entry) -> BTreeSet<usize> {
-    let is_excused = |seat: &Seat<'_>| seat.has_called(entry.sequence) || seat.has_failed();
+    let is_excused = |seat: &Seat<'_>| seat.has_called(entry.sequence) || seat.is_over();
     let told = company.members.iter().filter(|rank| roster.dumps.contains_key(rank));
     told.filter(|rank| !company.seats.get(rank).is_some_and(is_excused)).copied().collect()
 }
