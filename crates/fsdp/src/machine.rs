@@ -39,6 +39,8 @@ struct Unit {
     /// Its owner's copy stands for it.
     is_copied: bool,
     is_narrow: bool,
+    /// Its shards changed while somebody was in it: what is gathered is of before.
+    is_stale: bool,
     /// The unit that followed it in forward.
     successor: Option<usize>,
     /// Where it stands in the order of forward, once for each time it has ended.
@@ -69,6 +71,7 @@ impl Machine {
             is_open: false,
             is_in_backward: false,
             is_kept: false,
+            is_stale: false,
             is_copied: false,
             is_narrow: false,
             successor: Some(index + 1).filter(|next| *next < reshards.len()),
@@ -162,7 +165,7 @@ impl Machine {
                 self.let_go(unit, &mut actions);
             }
             Event::Changed(unit) => {
-                self.check("changed", unit)?;
+                self.unit("changed", unit)?.is_stale = true;
                 self.let_go(unit, &mut actions);
             }
         }
@@ -187,6 +190,7 @@ impl Machine {
             self.order.push(unit);
         }
         match self.units[unit].reshard {
+            _ if self.units[unit].is_stale => self.release(unit, actions),
             Reshard::No => self.units[unit].is_kept = true,
             _ if self.units[unit].is_kept => {}
             Reshard::Smaller if self.settings.trains => {
@@ -211,7 +215,7 @@ impl Machine {
 
     fn after_backward(&mut self, unit: usize, reduces: bool, actions: &mut Vec<Action>) -> Result<()> {
         self.leave("gradients", unit)?;
-        self.units[unit].is_kept = !self.settings.reshards_after_backward;
+        self.units[unit].is_kept = !self.settings.reshards_after_backward && !self.units[unit].is_stale;
         if !self.units[unit].is_kept {
             self.release(unit, actions);
         }
@@ -269,6 +273,10 @@ impl Machine {
                 self.release(stale, actions);
             }
         }
+        // Somebody was in it when its shards changed, and may never have left it.
+        if self.units[unit].is_stale {
+            self.release(unit, actions);
+        }
         self.units[unit].is_open = true;
         self.gather(unit, actions);
         self.await_gather(unit, actions);
@@ -310,7 +318,8 @@ impl Machine {
     /// Frees what there is of a unit beside its shards.
     fn release(&mut self, unit: usize, actions: &mut Vec<Action>) {
         self.await_gather(unit, actions);
-        let Unit { state, is_narrow, is_copied, .. } = &mut self.units[unit];
+        let Unit { state, is_narrow, is_copied, is_stale, .. } = &mut self.units[unit];
+        *is_stale = false;
         if std::mem::take(is_copied) {
             *state = State::Sharded;
         }

@@ -221,6 +221,19 @@ fn a_changed_unit_is_gathered_again() {
     assert_eq!(actions(&mut machine, &[Event::Unshard(0), Event::Reshard(0)]), [Gather(0), AwaitGather(0), Release(0)]);
 }
 
+/// A forward that failed in the unit never left it: what was gathered there is of before the change.
+#[test]
+fn a_unit_that_changed_while_somebody_was_in_it_is_gathered_again() {
+    for reshard in [Reshard::No, Reshard::Yes, Reshard::Smaller] {
+        let mut machine = Machine::new(&[reshard], NONE, false);
+        actions(&mut machine, &[Event::BeforeForward(0)]);
+        assert_eq!(actions(&mut machine, &[Event::Changed(0)]), []);
+        assert_eq!(actions(&mut machine, &[Event::BeforeForward(0)]), [Release(0), Gather(0), AwaitGather(0)]);
+        assert_eq!(actions(&mut machine, &[Event::Changed(0), Event::AfterForward(0)]), [Release(0)]);
+        assert_eq!(actions(&mut machine, &[Event::BeforeBackward(0)]), [Gather(0), AwaitGather(0)]);
+    }
+}
+
 #[test]
 fn a_copied_unit_is_freed_while_it_is_used_unless_it_stays() {
     let mut machine = Machine::new(&[Reshard::Yes, Reshard::No, Reshard::Smaller], NONE, false);
