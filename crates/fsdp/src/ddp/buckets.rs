@@ -56,6 +56,7 @@ impl Bucket {
         // What no gradient comes for must count as zero.
         self.rows.iter_mut().for_each(|rows| rows.as_bytes_mut().fill(0));
         self.is_averaged = false;
+        self.came.clear();
         self.waits.clear();
     }
 

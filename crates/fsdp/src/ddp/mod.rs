@@ -167,9 +167,19 @@ impl Ddp {
         Ok(bytes.map(|bytes| slice(&bytes[place.range(bucket.dtype)])))
     }
 
-    /// Drops all gradients, those that wait on this rank as well: the next backward begins from nothing. It is called between backwards.
+    /// Drops all gradients, those that wait on this rank as well: the next backward begins from nothing. It is called between backwards,
+    /// and by all ranks after one that they give up, whose gradients may be on their way: it waits for those, and what they fail of, the next
+    /// call says.
     pub fn zero_gradients(&mut self) {
-        self.buckets.iter_mut().for_each(Bucket::forget);
+        for bucket in &mut self.buckets {
+            match bucket.flight.take().map(|flight| flight.end(&mut self.trace)) {
+                Some(Ok(rows)) => drop(bucket.rows.get_or_insert(rows)),
+                Some(Err(error)) => drop(self.failed.get_or_insert(error)),
+                None => {}
+            }
+            bucket.forget();
+        }
+        self.next = 0;
     }
 
     /// Whether the gradients of this backward travel. While they do not, they are summed up on this rank, and the next that travel take the

@@ -204,6 +204,31 @@ fn gradients_of_a_backward_that_is_given_up_leave_nothing_behind() {
     });
 }
 
+/// Whether a hook packs what travels or not, the first bucket is on its way when the backward is given up.
+#[test]
+fn the_next_backward_begins_anew_after_one_that_is_given_up() {
+    for hook in [false, true] {
+        Company::of(2).run(|groups, rank| {
+            let params = [("a", 4, DType::F32), ("b", 2, DType::F32)];
+            let mut ddp =
+                Ddp::new(groups.shard().clone(), &params, DdpOptions::default().first_byte_len(8)).expect("a model");
+            ddp.set_hook(hook.then(|| Box::new(Bf16) as Box<dyn GradientHook>)).expect("gradients of f32");
+            for round in 0..3 {
+                ddp.gradient(1, &[7.0_f32; 2]).expect("the first bucket");
+                if round == 1 {
+                    ddp.finish_backward().expect_err("one is missing");
+                }
+                ddp.zero_gradients();
+            }
+            ddp.gradient(1, &[2.0 * rank as f32; 2]).expect("the first bucket again");
+            ddp.gradient(0, &[4.0_f32; 4]).expect("the last bucket");
+            ddp.finish_backward().expect("the end");
+            assert_eq!(ddp.averaged::<f32>(0), Ok(Some(&[4.0; 4][..])));
+            assert_eq!(ddp.averaged::<f32>(1), Ok(Some(&[1.0; 2][..])));
+        });
+    }
+}
+
 #[test]
 fn sums_of_a_short_exponent_neither_overflow_nor_vanish() {
     for (len, hosts) in [3, 5000]
