@@ -28,7 +28,9 @@ impl Lap {
     }
 
     pub(super) fn from_json(told: &Value) -> Option<Lap> {
-        let number = |key: &str| told[key].as_f64();
+        // JSON has no word for what is no number, which a loss may come to.
+        let number =
+            |key: &str| told.get(key).and_then(|number| number.as_f64().or(number.is_null().then_some(f64::NAN)));
         Some(Lap {
             step: told["step"].as_u64()?,
             loss: number("loss")?,
@@ -49,5 +51,9 @@ mod tests {
         let lap = Lap { step: 3, loss: 4.1, tokens_per_s: 5.0, comm_wait_ms: 0.25, step_ms: 7.5, memory_bytes: 9 };
         assert_eq!(Lap::from_json(&lap.to_json()), Some(lap));
         assert_eq!(Lap::from_json(&json!({ "sample": "x" })), None);
+        for loss in [f64::NAN, f64::INFINITY] {
+            let told = Lap::from_json(&Lap { loss, ..lap }.to_json());
+            assert!(told.is_some_and(|told| told.loss.is_nan() && told.step == 3));
+        }
     }
 }

@@ -48,7 +48,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         match Lap::from_json(&told) {
             Some(lap) => {
                 show.lap(&lap, &told)?;
-                plot.iter_mut().for_each(|plot| plot.add(lap.step, lap.loss));
+                plot.iter_mut().filter(|_| lap.loss.is_finite()).for_each(|plot| plot.add(lap.step, lap.loss));
             }
             None => show.summary(&told)?,
         }
