@@ -33,10 +33,20 @@ fn idle(what: &str, join: impl Fn(usize) -> phalanx_core::Result<Group> + Sync) 
         let ranks: Vec<_> = (0..RANKS).map(|rank| scope.spawn(move || begin(rank))).collect();
         ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
     });
-    let (began, before) = (Instant::now(), processor_time());
-    thread::sleep(REST);
-    let (used, rested) = (processor_time() - before, began.elapsed());
-    assert!(used * 100 < rested, "{RANKS} idle ranks over {what} used {used:?} of {rested:?}");
+    // Where much else runs the same takes more of a processor's time: what a group costs by itself is the least of some rests.
+    let rest = || {
+        let (began, before) = (Instant::now(), processor_time());
+        thread::sleep(REST);
+        (processor_time() - before, began.elapsed())
+    };
+    let is_idle = |&(used, rested): &(Duration, Duration)| used * 100 < rested;
+    let mut rests = std::iter::repeat_with(rest).take(RESTS).inspect(|(used, rested)| {
+        eprintln!("{RANKS} idle ranks over {what} used {used:?} of {rested:?}");
+    });
+    assert!(
+        rests.any(|rest| is_idle(&rest)),
+        "{RANKS} idle ranks over {what} use more than a hundredth of a processor"
+    );
     drop(groups);
 }
 
@@ -50,4 +60,5 @@ fn processor_time() -> Duration {
 const RANKS: usize = 8;
 /// Several times as long as between two signs of life.
 const REST: Duration = Duration::from_secs(2);
+const RESTS: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(60);
