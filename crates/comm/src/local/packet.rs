@@ -214,6 +214,7 @@ mod tests {
 
     /// As whoever may not have more on the way than the limit says: root may, unless it is one of a namespace.
     #[test]
+    #[expect(clippy::print_stderr, reason = "whoever runs the tests sees what was skipped")]
     fn descriptors_wait_for_room_on_the_way() {
         let mut ordinary = Command::new("unshare");
         ordinary.arg("--user").arg(std::env::current_exe().expect("this program"));

@@ -118,7 +118,7 @@ impl<'d> Seat<'d> {
     pub(super) fn is_over(&self) -> bool {
         let is_end =
             |entry: &&Entry| matches!(&entry.state, State::Failed(error) if !["desync", "usage"].contains(&&**error));
-        self.collectives.values().flatten().any(|entry| is_end(&entry))
+        self.collectives.values().flatten().any(is_end)
     }
 
     /// How long an operation had taken when the dump was taken; none where that was not written down.
