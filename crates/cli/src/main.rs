@@ -5,6 +5,7 @@ mod bench;
 mod burden;
 mod command;
 mod completions;
+mod condition;
 mod counted;
 mod descriptor;
 mod doctor;

@@ -110,14 +110,16 @@ impl Post {
         std::mem::take(&mut self.failed)
     }
 
-    /// The first asynchronous message whose deadline has passed, and its error.
-    pub(crate) fn overdue(&self) -> Option<(Ticket, Error)> {
+    /// The first asynchronous message whose deadline has passed: the group is to fail of it too. The mail goes on with it.
+    pub(crate) fn take_overdue(&mut self) -> Option<Failed> {
         if self.outstanding.is_empty() {
             return None;
         }
         let now = Instant::now();
-        let late = self.outstanding.iter().find(|waiting| waiting.deadline.is_some_and(|deadline| deadline <= now))?;
-        Some((late.ticket, self.timed_out(&late.call, late.ticket)))
+        let is_late = |waiting: &Outstanding| waiting.deadline.is_some_and(|deadline| deadline <= now);
+        let waiting = self.outstanding.remove(self.outstanding.iter().position(is_late)?);
+        let error = self.timed_out(&waiting.call, waiting.ticket);
+        Some(Failed { waiting, error })
     }
 
     /// Whether there is anything for a thread that waits for a message: its end, or that it has to poll.
@@ -138,14 +140,6 @@ impl Post {
     /// The peers that a message waits for.
     pub(crate) fn stuck(&self, ticket: Ticket) -> Vec<Stuck> {
         self.mail.stuck(ticket)
-    }
-
-    /// Ends one asynchronous message with `error`; the mail goes on with it.
-    pub(crate) fn end(&mut self, ticket: Ticket, error: &Error, now: Duration) {
-        let ended = |waiting: &mut Outstanding| waiting.ticket == ticket;
-        for late in self.outstanding.extract_if(.., ended) {
-            late.end(|| now, Err(error.clone()));
-        }
     }
 
     /// Ends every message with `error` and closes the links.

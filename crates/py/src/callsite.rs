@@ -27,38 +27,24 @@ pub(crate) fn pass_over(prefix: String) {
 /// by the same way before, below a frame that is passed over: an exact answer but where the program is called back by what it called.
 pub(crate) fn of_caller(py: Python<'_>, way: OpKind) -> Option<Site> {
     DEPTHS.with(|depths| {
-        let depth = &depths[way as usize % WAYS];
-        at(py, depth.get()).ok().flatten().or_else(|| search(py, depth).ok().flatten())
+        let known = &depths[way as usize % WAYS];
+        let again = search(py, known.get().saturating_sub(1)).ok().flatten().filter(|(_, depth)| *depth == known.get());
+        let (site, depth) = again.or_else(|| search(py, 0).ok().flatten())?;
+        known.set(depth);
+        Some(site)
     })
 }
 
-/// The place at this depth, if it is the first one after some that are passed over.
-fn at(py: Python<'_>, depth: usize) -> PyResult<Option<Site>> {
-    let Some(above) = depth.checked_sub(1) else { return Ok(None) };
-    let last = frame(py, above)?;
-    if !is_passed_over(&last.getattr(intern!(py, "f_code"))?)? {
-        return Ok(None);
-    }
-    let frame = last.getattr(intern!(py, "f_back"))?;
-    if frame.is_none() {
-        return Ok(None);
-    }
-    let code = frame.getattr(intern!(py, "f_code"))?;
-    if is_passed_over(&code)? { Ok(None) } else { site(&frame, &code) }
-}
-
-/// The place, frame by frame, and at which depth it is.
-fn search(py: Python<'_>, found: &Cell<usize>) -> PyResult<Option<Site>> {
-    let mut frame = frame(py, 0)?;
-    for depth in 0..DEEPEST {
+/// The first place from this depth on, frame by frame, and at which depth it is.
+fn search(py: Python<'_>, from: usize) -> PyResult<Option<(Site, usize)>> {
+    let mut frame = frame(py, from)?;
+    for depth in from..DEEPEST {
         let code = frame.getattr(intern!(py, "f_code"))?;
-        let is_passed_over = is_passed_over(&code)?;
-        let back = frame.getattr(intern!(py, "f_back"))?;
-        if !is_passed_over || back.is_none() {
-            found.set(depth);
-            return site(&frame, &code);
+        let back = if is_passed_over(&code)? { Some(frame.getattr(intern!(py, "f_back"))?) } else { None };
+        match back.filter(|back| !back.is_none()) {
+            Some(back) => frame = back,
+            None => return Ok(site(&frame, &code)?.map(|site| (site, depth))),
         }
-        frame = back;
     }
     Ok(None)
 }

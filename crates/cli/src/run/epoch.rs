@@ -16,6 +16,7 @@ use super::process::{descendants, signals};
 use super::spawn::Recipe;
 use super::verdict::{Fact, Report, State};
 use super::watch::{End, Event, Order, Watch};
+use crate::condition;
 use crate::failure::tell;
 
 /// What an epoch came to on this node.
@@ -102,7 +103,9 @@ impl Epoch {
             let order = self.take(event, now).or_else(|| self.watch.tick(now));
             if self.watch.is_troubled() && !was_troubled {
                 was_troubled = true;
-                self.halted = self.running().filter(|rank| signals::is_halted(self.pids[*rank])).collect();
+                let is_halted =
+                    |pid: Pid| condition::state(pid.as_raw_pid().unsigned_abs()) == Some(condition::STOPPED);
+                self.halted = self.running().filter(|rank| is_halted(self.pids[*rank])).collect();
                 alarm();
             }
             if let Some(Order(signal)) = order {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use phalanx::{Account, GroupAccount, Neighbour, Underway};
 
 use super::finding::{self, Finding};
-use super::process;
+use crate::condition;
 use crate::failure::Failure;
 
 /// The ranks as they answered at one moment.
@@ -73,7 +73,7 @@ impl View {
                 let before = before.get(&key(neighbour, account)).copied();
                 GroupView { account: account.clone(), pace: before.and_then(|before| pace(before, account, passed)) }
             };
-            let (neighbour, process) = (neighbour.clone(), process::state(neighbour.pid));
+            let (neighbour, process) = (neighbour.clone(), condition::state(neighbour.pid));
             RankView { groups: groups.map(of_group).collect(), neighbour, process }
         };
         let ranks: Vec<RankView> = now.ranks.iter().map(of_rank).collect();

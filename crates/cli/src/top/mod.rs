@@ -3,7 +3,6 @@
 
 mod finding;
 mod look;
-mod process;
 mod screen;
 mod show;
 mod table;

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use phalanx_core::mail::{Shown, Ticket};
+use phalanx_core::mail::Shown;
 use phalanx_core::player::Data;
 use phalanx_core::{Call, Error, Op, Result};
 
@@ -77,12 +77,12 @@ impl Inner {
     pub(super) fn drive_post(&self, patience: &mut Patience<'_>) -> bool {
         let mut post = self.post();
         let moved = post.poll(|| self.now(), None);
-        let (is_busy, overdue, failed) = (post.is_busy(), post.overdue(), post.take_failed());
+        let (is_busy, failed, overdue) = (post.is_busy(), post.take_failed(), post.take_overdue());
         self.wake_others(&mut post);
         drop(post);
         self.fail_of(failed);
-        if let Some((ticket, error)) = overdue {
-            self.fail_late(ticket, error);
+        if let Some(overdue) = overdue {
+            self.fail_of([overdue]);
         } else if let Err(error) = self.check_message() {
             self.post().close(&error, self.now());
         } else if is_busy && !moved {
@@ -102,12 +102,9 @@ impl Inner {
             post.poll(|| self.now(), None);
             self.wake_others(&mut post);
         }
-        let (overdue, failed) = (post.overdue(), post.take_failed());
+        let (failed, overdue) = (post.take_failed(), post.take_overdue());
         drop(post);
-        self.fail_of(failed);
-        if let Some((ticket, error)) = overdue {
-            self.fail_late(ticket, error);
-        }
+        self.fail_of(failed.into_iter().chain(overdue));
     }
 
     /// Wakes the threads whose messages came to their end while this one moved all that could be moved, or have to be moved
@@ -130,19 +127,12 @@ impl Inner {
         if error.is_private() { error } else { self.fail(error) }
     }
 
-    /// Ends the group because asynchronous messages failed, which report that then.
-    fn fail_of(&self, failed: Vec<Failed>) {
+    /// Ends the group because asynchronous messages failed or took too long, which report that then.
+    fn fail_of(&self, failed: impl IntoIterator<Item = Failed>) {
         for message in failed {
-            let reported = self.fail(message.error.clone());
+            let reported = self.fail(self.kinship.traced(message.error.clone()));
             message.tell(reported, self.now());
         }
-    }
-
-    /// Ends the group because an asynchronous message took too long, which reports that itself.
-    fn fail_late(&self, ticket: Ticket, error: Error) {
-        let reported = self.fate.seal(self.rank, self.kinship.traced(error));
-        self.post().end(ticket, &reported, self.now());
-        self.fail(reported);
     }
 }
 

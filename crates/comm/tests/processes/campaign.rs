@@ -169,14 +169,6 @@ impl Fault {
         }
     }
 
-    fn transport(&self) -> &'static str {
-        match self.ground {
-            Ground::Segment => "shared memory",
-            Ground::Tcp => "TCP",
-            Ground::Mixed => "both",
-        }
-    }
-
     /// When it must be known.
     fn bound(&self) -> Duration {
         match (&self.kind, self.ground) {
@@ -224,7 +216,7 @@ struct Ledger {
 impl Ledger {
     fn add(&self, fault: &Fault, said: Option<Vec<Said>>) {
         let Some(said) = said else { return };
-        let kind = (fault.title(), fault.transport());
+        let kind = (fault.title(), fault.ground.name());
         let mut accounts = self.accounts.lock().expect("no panic");
         let account = accounts.entry(kind).or_insert_with(|| Account {
             times: Times::of(kind.0, kind.1),

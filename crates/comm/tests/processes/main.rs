@@ -42,12 +42,7 @@ fn a_rank_that_is_killed_is_named_by_all_others() {
 /// Kills one rank of a world after another, `kills` times unless told otherwise, and holds the time until the others say so
 /// against the bounds.
 fn killed_ranks_are_named(ground: Ground, kills: usize, reasons: &[&str], usual: Duration) {
-    let transport = match ground {
-        Ground::Segment => "shared memory",
-        Ground::Tcp => "TCP",
-        Ground::Mixed => "both",
-    };
-    let mut times = Times::of("a rank is killed", transport);
+    let mut times = Times::of("a rank is killed", ground.name());
     for kill in 0..times::runs(kills) {
         let victim = kill % SIZE;
         let mut world = World::start_on(ground, "loop", SIZE);
@@ -76,8 +71,7 @@ fn half_of_the_ranks_killed_at_once_is_one_verdict() {
 
 /// Kills two of four ranks at once: both others name them both.
 fn half_is_named(ground: Ground, why: &str) {
-    let transport = if ground == Ground::Tcp { "TCP" } else { "shared memory" };
-    let mut times = Times::of("half of the ranks are killed at once", transport);
+    let mut times = Times::of("half of the ranks are killed at once", ground.name());
     for run in 0..times::slow_runs(2) {
         let victims = if run % 2 == 0 { [1, 2] } else { [0, 3] };
         let mut world = World::start_on(ground, "loop", SIZE);
@@ -134,9 +128,8 @@ fn a_rank_that_is_stopped_is_unresponsive_and_learns_it() {
 }
 
 fn stopped_ranks_are_named(ground: Ground, why: &str) {
-    let transport = if ground == Ground::Tcp { "TCP" } else { "shared memory" };
-    let mut known = Times::of("a rank is stopped", transport);
-    let mut learned = Times::of("a rank that was stopped learns that it was given up", transport);
+    let mut known = Times::of("a rank is stopped", ground.name());
+    let mut learned = Times::of("a rank that was stopped learns that it was given up", ground.name());
     let expected = format!("rank 3 is unresponsive: {why}");
     for _ in 0..times::slow_runs(1) {
         let mut world = World::start_on(ground, "pause", SIZE);

@@ -14,22 +14,22 @@ use crate::{LATE, SIZE, mistakes};
 /// Rows 25 to 32.
 #[test]
 fn ranks_in_a_segment_are_told_and_go_on() {
-    all_are_told_and_go_on(Ground::Segment, "shared memory");
+    all_are_told_and_go_on(Ground::Segment);
 }
 
 #[test]
 fn ranks_over_tcp_are_told_and_go_on() {
-    all_are_told_and_go_on(Ground::Tcp, "TCP");
+    all_are_told_and_go_on(Ground::Tcp);
 }
 
 #[test]
 fn ranks_of_several_hosts_are_told_and_go_on() {
-    all_are_told_and_go_on(Ground::Mixed, "both");
+    all_are_told_and_go_on(Ground::Mixed);
 }
 
-fn all_are_told_and_go_on(ground: Ground, transport: &'static str) {
-    let mut told = Times::of("ranks disagree: all are told", transport);
-    let mut back = Times::of("ranks disagreed: the next call is done", transport);
+fn all_are_told_and_go_on(ground: Ground) {
+    let mut told = Times::of("ranks disagree: all are told", ground.name());
+    let mut back = Times::of("ranks disagreed: the next call is done", ground.name());
     for _ in 0..times::slow_runs(1) {
         let world = World::start_on(ground, "quarrel", SIZE);
         for planted in mistakes::of(SIZE) {

@@ -39,6 +39,17 @@ pub(crate) enum Ground {
     Mixed,
 }
 
+impl Ground {
+    /// What it is called in tables.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Ground::Segment => "shared memory",
+            Ground::Tcp => "TCP",
+            Ground::Mixed => "both",
+        }
+    }
+}
+
 struct Rank {
     child: Child,
     stdin: Option<ChildStdin>,

@@ -1,9 +1,10 @@
 //! Collectives over lists: one slice for each rank instead of one that holds all parts. They are the operations over one
 //! slice, with one staging copy on each side that is a list.
 
-use super::{Group, bytes, check, nan};
+use super::{Group, bytes, bytes_mut, check, nan};
 use crate::call::Reduction;
-use crate::{Counts, Element, Error, Op, OpKind, Result};
+use crate::reduce::Factor;
+use crate::{Counts, Element, Error, Op, OpKind, Result, Site};
 
 impl Group {
     /// As [`all_gather`](Group::all_gather), where rank `i`'s input becomes `outputs[i]`; the lengths may differ.
@@ -28,7 +29,7 @@ impl Group {
         let Reduction { op: reduce, factor } = op.into();
         let lens = self.lens(OpKind::ReduceScatter, "inputs", inputs.iter().map(|entry| entry.len()))?;
         let op = Op::ReduceScatter { counts: counts(&lens), reduce };
-        self.lent(op, factor, Some(&self.joined(OpKind::ReduceScatter, inputs)?), output)
+        self.run_joined(op, factor, inputs, output)
     }
 
     /// As [`all_to_all`](Group::all_to_all), where rank `i`'s `inputs[j]` becomes rank `j`'s `outputs[i]`; the lengths may
@@ -40,7 +41,7 @@ impl Group {
         let mut whole = blank(&take)?;
         // Never as even parts, which travel another way: a rank does not know whether the others' are.
         let op = Op::AllToAll { give: Counts::uneven(&give), take: Counts::uneven(&take) };
-        self.lent(op, None, Some(&self.joined(OpKind::AllToAll, inputs)?), &mut whole)?;
+        self.run_joined(op, None, inputs, &mut whole)?;
         hand_out(&whole, outputs);
         Ok(())
     }
@@ -62,18 +63,21 @@ impl Group {
         let lens = inputs.iter().map(|entry| entry.len());
         self.lens_at(OpKind::Scatter, "inputs", lens, root, output.len())?;
         let op = Op::Scatter { counts: Counts::Even(output.len()), root };
-        self.lent(op, None, Some(&self.joined(OpKind::Scatter, inputs)?), output)
+        self.run_joined(op, None, inputs, output)
     }
 
-    /// All entries behind each other.
-    fn joined<T: Element>(&self, kind: OpKind, inputs: &[&[T]]) -> Result<Vec<T>> {
+    /// Runs an operation over all inputs behind each other.
+    #[track_caller]
+    fn run_joined<T: Element>(&self, op: Op, factor: Option<Factor>, inputs: &[&[T]], output: &mut [T]) -> Result<()> {
         if self.shared.options.check_nan {
             let given = inputs.iter().map(|entry| bytes(entry));
-            nan::check_entries((kind, "inputs"), T::DTYPE, &self.shared.layout, given)?;
+            nan::check_entries((op.kind(), "inputs"), T::DTYPE, &self.shared.layout, given)?;
         }
-        let mut whole = reserved(inputs.iter().map(|entry| entry.len()))?;
-        inputs.iter().for_each(|entry| whole.extend_from_slice(entry));
-        Ok(whole)
+        let whole = joined(inputs)?;
+        let (input, output) = (bytes(&whole), bytes_mut(output));
+        self.fits(&op, T::DTYPE, factor, Some(input), output)?;
+        let call = self.number(op, T::DTYPE, factor, false, Site::caller())?;
+        self.play(&call, Some(input), output).map(drop)
     }
 
     /// The lengths of a list that has an entry for each rank.
@@ -121,6 +125,13 @@ fn counts(lens: &[usize]) -> Counts {
 fn blank<T: Element>(lens: &[usize]) -> Result<Vec<T>> {
     let mut whole = reserved(lens.iter().copied())?;
     whole.resize(lens.iter().sum(), T::default());
+    Ok(whole)
+}
+
+/// All parts behind each other.
+fn joined<T: Element>(parts: &[&[T]]) -> Result<Vec<T>> {
+    let mut whole = reserved(parts.iter().map(|part| part.len()))?;
+    parts.iter().for_each(|part| whole.extend_from_slice(part));
     Ok(whole)
 }
 

@@ -314,6 +314,13 @@ impl Group {
         self.told(self.shared.backend.run(call, &mut Data { input: input.unwrap_or_default(), output }))
     }
 
+    /// That an operation may be called with these buffers.
+    fn fits(&self, op: &Op, dtype: DType, factor: Option<Factor>, input: Option<&[u8]>, output: &[u8]) -> Result<()> {
+        let len = |argument, bytes: &[u8]| check::whole_elements(op.kind(), argument, bytes.len(), dtype);
+        let lens = Lens { input: input.map(|input| len("input", input)).transpose()?, output: len("output", output)? };
+        check::check(op, dtype, factor, &self.shared.layout, lens)
+    }
+
     /// Checks, numbers and records an operation.
     fn call(
         &self,
@@ -324,10 +331,7 @@ impl Group {
         output: &[u8],
         site: Site,
     ) -> Result<Call> {
-        let kind = op.kind();
-        let len = |argument, bytes: &[u8]| check::whole_elements(kind, argument, bytes.len(), dtype);
-        let lens = Lens { input: input.map(|input| len("input", input)).transpose()?, output: len("output", output)? };
-        check::check(&op, dtype, factor, &self.shared.layout, lens)?;
+        self.fits(&op, dtype, factor, input, output)?;
         if self.shared.options.check_nan {
             nan::check(&op, dtype, &self.shared.layout, input, output)?;
         }

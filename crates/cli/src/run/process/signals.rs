@@ -30,12 +30,6 @@ pub(crate) fn is_taken(pid: Pid, signal: i32) -> bool {
     ["SigCgt:", "SigIgn:", "SigBlk:"].iter().any(|name| mask(&status, name) & (1 << (signal - 1)) != 0)
 }
 
-/// Whether a signal has halted a process, which answers nobody until another one lets it go on.
-pub(crate) fn is_halted(pid: Pid) -> bool {
-    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid())).unwrap_or_default();
-    status.lines().find_map(|line| line.strip_prefix("State:")).is_some_and(|state| state.trim_start().starts_with('T'))
-}
-
 /// The name of a signal, such as `SIGKILL`.
 pub(crate) fn name(signal: i32) -> String {
     signal_hook::low_level::signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned)

@@ -3,14 +3,17 @@
 use std::fs;
 
 /// How a process stands, in a word; none where there is no such process any more.
-pub(super) fn state(pid: u32) -> Option<&'static str> {
+pub(crate) fn state(pid: u32) -> Option<&'static str> {
     word(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
+
+/// The word for a process that a signal has halted, which answers nobody until another one lets it go on.
+pub(crate) const STOPPED: &str = "stopped";
 
 fn word(status: &str) -> Option<&'static str> {
     let letter = status.lines().find_map(|line| line.strip_prefix("State:"))?.trim_start().chars().next()?;
     Some(match letter {
-        'T' => "stopped",
+        'T' => STOPPED,
         't' => "stopped by a debugger",
         'Z' | 'X' => "dead",
         'D' => "waiting for a device",
