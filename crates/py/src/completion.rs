@@ -16,9 +16,12 @@ use pyo3::Python;
 
 use crate::work::{End, Progress};
 
-/// Has the end of `pending` written down and told, once it comes.
-pub(crate) fn watch(progress: &Arc<Progress>, pending: Box<dyn Pending>) -> Result<()> {
-    let queue = queue()?;
+/// Has the end of `pending` written down and told, once it comes; gives it back where nobody can be had who watches.
+pub(crate) fn watch(progress: &Arc<Progress>, pending: Box<dyn Pending>) -> Result<(), (Error, Box<dyn Pending>)> {
+    let queue = match queue() {
+        Ok(queue) => queue,
+        Err(error) => return Err((error, pending)),
+    };
     let watched = Watched { progress: Arc::clone(progress), pending: Mutex::new(Some(pending)), queue: queue.clone() };
     // The thread lives as long as the process, and so does the other end of the queue.
     let _ = queue.send(Arc::new(watched));

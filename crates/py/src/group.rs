@@ -28,6 +28,8 @@ pub(crate) struct Group {
     epoch: u32,
     /// How many collectives were called.
     called: AtomicU64,
+    /// How many milliseconds a call may take that does not say it, or 0 for as long as the group says.
+    patience: AtomicU64,
 }
 
 /// This rank's factor, for the reduction that has one.
@@ -41,17 +43,24 @@ enum Scale {
 impl Group {
     pub(crate) fn new(ranks: Ranks) -> Group {
         let (rank, size, epoch) = (ranks.rank(), ranks.size(), ranks.epoch());
-        Group { ranks: RwLock::new(Some(ranks)), rank, size, epoch, called: AtomicU64::new(0) }
+        Group {
+            ranks: RwLock::new(Some(ranks)),
+            rank,
+            size,
+            epoch,
+            called: AtomicU64::new(0),
+            patience: AtomicU64::new(0),
+        }
     }
 
-    /// A handle whose calls may take this many milliseconds, or as long as the group says, and are told as called at `site`.
+    /// A handle whose calls may take this many milliseconds, or as long as is usual, and are told as called at `site`.
     fn handle(&self, millis: Option<u64>, site: Option<Site>) -> Result<Ranks> {
         let ranks = self.ranks.read().unwrap_or_else(PoisonError::into_inner);
         let ranks = ranks.as_ref().ok_or_else(|| Error::aborted(format!("rank {} has left it", self.rank)))?;
         let ranks = ranks.at(site);
-        Ok(match millis {
-            Some(millis) => ranks.within(Duration::from_millis(millis)),
-            None => ranks,
+        Ok(match millis.unwrap_or(self.patience.load(Ordering::Relaxed)) {
+            0 => ranks,
+            millis => ranks.within(Duration::from_millis(millis)),
         })
     }
 
@@ -167,6 +176,11 @@ impl Group {
         met.map_err(|error| raised(py, &error, self.epoch))
     }
 
+    /// Has calls that do not say how long they may take, take so many milliseconds from now on.
+    fn set_timeout(&self, millis: u64) {
+        self.patience.store(millis.max(1), Ordering::Relaxed);
+    }
+
     /// Ends the group: what is under way and to come fails on every rank, with these words.
     fn abort(&self, py: Python<'_>, why: &str) {
         py.detach(|| {
@@ -193,6 +207,16 @@ impl Group {
         self.handle(None, None)
             .map(|ranks| ranks.layout().hosts().to_vec())
             .map_err(|error| raised(py, &error, self.epoch))
+    }
+}
+
+impl Drop for Group {
+    /// The last one waits for what is under way, with which other threads of Python must not have to wait.
+    fn drop(&mut self) {
+        let ranks = self.ranks.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(ranks) = ranks {
+            Python::try_attach(|py| py.detach(|| drop(ranks)));
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::served::Served;
 pub(crate) struct Store(pub(crate) Handle);
 
 /// A store that this process serves to others, until it is closed.
-#[pyclass(frozen, module = "phalanx._native")]
+#[pyclass(frozen, weakref, module = "phalanx._native")]
 pub(crate) struct StoreHost {
     server: Served,
     port: u16,
@@ -85,6 +85,25 @@ impl Store {
 
     fn num_keys(&self, py: Python<'_>, millis: u64) -> PyResult<u64> {
         answered(py, || self.within(millis).num_keys())
+    }
+
+    fn list_keys(&self, py: Python<'_>, millis: u64) -> PyResult<Vec<String>> {
+        answered(py, || self.within(millis).list_keys())
+    }
+
+    fn push(&self, py: Python<'_>, key: &str, value: &[u8], millis: u64) -> PyResult<()> {
+        answered(py, || self.within(millis).push(key, value))
+    }
+
+    /// The head of a queue, for which a time is waited unless told not to.
+    fn pop<'py>(&self, py: Python<'py>, key: &str, wait: bool, millis: u64) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let store = self.within(millis);
+        let value = answered(py, || if wait { store.pop(key).map(Some) } else { store.try_pop(key) })?;
+        Ok(value.map(|value| PyBytes::new(py, &value)))
+    }
+
+    fn queue_len(&self, py: Python<'_>, key: &str, millis: u64) -> PyResult<u64> {
+        answered(py, || self.within(millis).queue_len(key))
     }
 }
 

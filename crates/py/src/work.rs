@@ -92,14 +92,16 @@ impl Work {
             return Ok(());
         }
         state.callbacks.push(callback);
-        match std::mem::replace(&mut state.stage, Stage::Away) {
-            Stage::Here(pending) => {
-                drop(state);
-                completion::watch(&self.0, pending).map_err(|error| raised(py, &error, self.0.epoch))
-            }
+        let pending = match std::mem::replace(&mut state.stage, Stage::Away) {
+            Stage::Here(pending) => pending,
             // Whoever is away with it tells everybody.
-            _ => Ok(()),
-        }
+            _ => return Ok(()),
+        };
+        drop(state);
+        completion::watch(&self.0, pending).map_err(|(error, pending)| {
+            self.0.bring_back(self.0.state(), pending);
+            raised(py, &error, self.0.epoch)
+        })
     }
 }
 
@@ -151,18 +153,20 @@ impl Progress {
         if let Some(end) = pending.wait(limit) {
             return Some(self.end(end));
         }
-        let mut state = self.state();
+        let state = self.state();
         if state.callbacks.is_empty() {
-            state.stage = Stage::Here(pending);
-            drop(state);
-            self.changed.notify_all();
-        } else {
-            drop(state);
-            if let Err(error) = completion::watch(self, pending) {
-                return Some(self.end(Err(error)));
-            }
+            self.bring_back(state, pending);
+            return None;
         }
-        None
+        drop(state);
+        completion::watch(self, pending).err().map(|(error, _)| self.end(Err(error)))
+    }
+
+    /// Leaves it to whoever comes to wait for it.
+    fn bring_back(&self, mut state: MutexGuard<'_, State>, pending: Box<dyn Pending>) {
+        state.stage = Stage::Here(pending);
+        drop(state);
+        self.changed.notify_all();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -20,7 +20,7 @@ from ranks import on_ranks
 # The rank that is wrong, or dies.
 ODD = 1
 SIZE = 3
-# A rank that is stopped is no longer waited for after three seconds over TCP, in shared memory once the time of a call is up.
+# A rank that is stopped is no longer waited for after three seconds.
 STOPPED_FOR = 6.0
 # What a busy machine may take.
 LATE = 4.0
@@ -192,6 +192,7 @@ class Ends(unittest.TestCase):
             with self.assertRaises(dist.DistStoreError) as caught:
                 meet(store, 0, 2, "alone", timedelta(seconds=1), phalanx.Options())
         self.assertIn("rank 1 of 2 did not come", str(caught.exception))
+        self.assertEqual((caught.exception.kind, caught.exception.ranks), ("timeout", [1]))
 
     def test_a_monitored_barrier_names_who_is_missing(self):
         told = on_ranks(3, absence)
@@ -205,6 +206,19 @@ class Ends(unittest.TestCase):
 
     def test_a_wait_of_a_work_is_bounded(self):
         on_ranks(2, impatience)
+
+    @unittest.skipUnless(hasattr(dist, "set_timeout"), "older versions of PyTorch ask their own backends alone")
+    def test_the_time_of_a_group_can_be_set_later(self):
+        told = on_ranks(2, hurried)
+        self.assertEqual(told[0][:2], ("timeout", [1]), told[0][2])
+        self.assertIn("Timed out waiting 200ms", told[0][2])
+
+    def test_errors_go_from_process_to_process_with_what_they_say(self):
+        told = on_ranks(2, mistaken)
+        for rank in range(2):
+            self.assertIsInstance(told[rank], phalanx.BackendError)
+            self.assertEqual((told[rank].kind, told[rank].ranks), ("desync", [0, 1]))
+            self.assertRegex(str(told[rank]), "^phalanx: .*count")
 
 
 def lateness(rank: int, size: int):
@@ -235,6 +249,33 @@ def absence(rank: int, size: int):
     except dist.DistBackendError as error:
         return error.kind, error.ranks, str(error)
     raise AssertionError("rank 0 sent nothing")
+
+
+def hurried(rank: int, size: int):
+    for refused in (timedelta(0), timedelta(seconds=-1)):
+        try:
+            dist.set_timeout(refused)
+        except ValueError as error:
+            assert "must be above zero" in str(error), error
+        else:
+            raise AssertionError("no operation can take no time")
+    dist.set_timeout(timedelta(milliseconds=200))
+    try:
+        if rank == 0:
+            dist.recv(torch.zeros(1), 1)
+        # A time of its own counts more.
+        dist.barrier(timeout=timedelta(seconds=30))
+    except dist.DistBackendError as error:
+        return error.kind, error.ranks, str(error)
+    raise AssertionError("rank 1 sent nothing")
+
+
+def mistaken(rank: int, size: int) -> BaseException:
+    try:
+        dist.all_reduce(torch.ones(4 + rank))
+    except dist.DistBackendError as error:
+        return error
+    raise AssertionError("a mistake without an error")
 
 
 def abortion(rank: int, size: int) -> None:
@@ -286,6 +327,7 @@ def impatience(rank: int, size: int) -> None:
             work.wait(timedelta(milliseconds=50))
         except dist.DistBackendError as error:
             assert "Timed out waiting 50ms" in str(error), error
+            assert (error.kind, error.scope, error.after) == ("timeout", "call", 0.05)
         else:
             raise AssertionError("nothing was sent so far")
         assert not work.is_completed()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import signal
 import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from unittest.mock import patch
@@ -43,6 +45,10 @@ class Seen(unittest.TestCase):
         self.assertIn((__file__, line, "trained"), [(site["file"], site["line"], site["function"]) for site in sites])
         self.assertEqual({Path(site["file"]).parent for site in sites}, {Path(__file__).parent})
 
+    def test_a_forked_child_leaves_its_parents_desk_alone(self):
+        with patch.dict(os.environ, TORCHELASTIC_RUN_ID=f"fork-{os.getpid()}"):
+            on_ranks(1, forking)
+
     def test_a_call_that_fails_leaves_a_dump_where_the_environment_says(self):
         with tempfile.TemporaryDirectory() as scratch, patch.dict(os.environ, PHALANX_TRACE_DIR=scratch):
             on_ranks(2, disagreeing)
@@ -73,6 +79,22 @@ def looked_at(rank: int, size: int, job: str, scratch: str) -> dict:
     # The others wait here, and are seen all the same.
     dist.barrier()
     return shown
+
+
+def forking(rank: int, size: int) -> None:
+    """The child forms a group of its own, and gives up what was its parent's."""
+    child = os.fork()
+    if child == 0:
+        dist.destroy_process_group()
+        dist.init_process_group("phalanx", store=dist.HashStore(), rank=0, world_size=1)
+        dist.barrier()
+        os._exit(7)
+    until = time.monotonic() + 60
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+        if time.monotonic() > until:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.01)
+    assert os.waitstatus_to_exitcode(ended[1]) == 7, ended
 
 
 def trained(rank: int, size: int, job: str, scratch: str) -> int:

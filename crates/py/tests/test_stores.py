@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 import unittest
@@ -54,6 +55,49 @@ class Stores(unittest.TestCase):
         ours = phalanx.TCPStore("127.0.0.1", server.port)
         server.set("theirs", "1")
         self.assertEqual(ours.get("theirs"), b"1")
+
+    def test_queues_hand_each_value_to_one_taker(self):
+        store, other = self.store, phalanx.TCPStore("127.0.0.1", self.store.port).clone()
+        store.queue_push("q", "one")
+        store.queue_push("q", b"two")
+        self.assertEqual((other.queue_len("q"), other.queue_pop("q"), store.queue_pop("q", block=False)), (2, b"one", b"two"))
+        with self.assertRaisesRegex(dist.DistStoreError, "'q' is empty"):
+            store.queue_pop("q", block=False)
+        other.set_timeout(timedelta(milliseconds=100))
+        with self.assertRaises(phalanx.StoreFailure) as caught:
+            other.queue_pop("q")
+        self.assertEqual(caught.exception.kind, "timeout")
+        store.set("key", "")
+        self.assertEqual((store.list_keys(), store.queue_len("none")), (["key"], 0))
+
+    def test_a_time_that_a_prefix_sets_is_that_of_the_store(self):
+        prefixed = dist.PrefixStore("p", self.store)
+        prefixed.set_timeout(timedelta(milliseconds=150))
+        self.assertEqual(self.store.timeout, timedelta(milliseconds=150))
+        began = time.monotonic()
+        with self.assertRaises(dist.DistStoreError):
+            prefixed.get("never")
+        self.assertLess(time.monotonic() - began, 10)
+        self.assertEqual(self.store.clone().timeout, timedelta(milliseconds=150))
+
+    def test_a_process_may_share_its_server(self):
+        first = phalanx.TCPStore("127.0.0.1", 0, is_master=True, multi_tenant=True)
+        second = phalanx.TCPStore("127.0.0.1", first.port, None, True, timedelta(seconds=20), False, True, None, False)
+        first.set("a", "1")
+        self.assertEqual(second.get("a"), b"1")
+        del first
+        self.assertEqual(second.get("a"), b"1")
+        with self.assertRaises(dist.DistStoreError):
+            phalanx.TCPStore("127.0.0.1", second.port, is_master=True)
+        with self.assertRaisesRegex(ValueError, "master_listen_fd is 7"):
+            phalanx.TCPStore("127.0.0.1", 0, is_master=True, master_listen_fd=7)
+
+    def test_failures_go_from_process_to_process_with_what_they_say(self):
+        with self.assertRaises(phalanx.StoreFailure) as caught:
+            self.store.wait(["never"], timedelta(milliseconds=1))
+        told = pickle.loads(pickle.dumps(caught.exception))
+        self.assertIsInstance(told, phalanx.StoreFailure)
+        self.assertEqual((str(told), told.kind), (str(caught.exception), "timeout"))
 
     def test_a_key_keeps_strangers_out(self):
         secret = "5a" * 32

@@ -7,6 +7,7 @@ import unittest
 import torch
 import torch.distributed as dist
 
+import phalanx
 from ranks import on_ranks
 
 
@@ -31,6 +32,10 @@ class Tensors(unittest.TestCase):
 
     def test_factors_of_a_rank_are_multiplied_in(self):
         on_ranks(2, scaled)
+
+
+    def test_the_device_that_a_program_prefers_is_not_ours(self):
+        on_ranks(2, elsewhere)
 
 
 class Refusals(unittest.TestCase):
@@ -85,6 +90,23 @@ def sparse_sum(rank: int, size: int) -> None:
     assert data.is_sparse and torch.equal(data.to_dense(), sum(entry(each).to_dense() for each in range(size)))
     work = dist.all_reduce(entry(rank), async_op=True)
     assert work.wait() and work.get_future().wait()
+
+
+def elsewhere(rank: int, size: int) -> None:
+    torch.set_default_device("meta")
+    here = torch.device("cpu")
+    outputs = [torch.zeros(3, device=here) for _ in range(size)]
+    dist.all_gather(outputs, torch.full((3,), rank + 1.0, device=here))
+    assert [output.tolist() for output in outputs] == [[1.0] * 3, [2.0] * 3]
+    indices, values = torch.tensor([[rank]], device=here), torch.ones(1, device=here)
+    data = torch.sparse_coo_tensor(indices, values, (size,), device=here)
+    dist.all_reduce(data)
+    assert data.to_dense().tolist() == [1.0, 1.0]
+    assert all(phalanx.empty(count).device == here for count in (0, 5))
+    told: list = [None] * size
+    torch.set_default_device(None)
+    dist.all_gather_object(told, rank)
+    assert told == [0, 1]
 
 
 def conjugate(rank: int, size: int) -> None:

@@ -10,6 +10,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+import phalanx
 from phalanx.works import Work
 from ranks import on_ranks
 
@@ -45,8 +46,47 @@ class Works(unittest.TestCase):
         self.assertEqual(bounds[0], 200)
         self.assertLessEqual(bounds[2], 160)
 
+    def test_parts_that_end_at_once_are_all_told(self):
+        """A part that fails on one thread while another one ends on the next."""
+        for _ in range(50):
+            parts = [Ending(failing=at == 0) for at in range(4)]
+            future = Work(parts, []).get_future()
+            threads = [threading.Thread(target=part.end) for part in parts]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            with self.assertRaisesRegex(RuntimeError, "failed"):
+                future.wait()
+
+    def test_a_result_that_cannot_be_brought_back_is_told_each_time(self):
+        def finish() -> None:
+            raise ValueError("the output has become another")
+
+        work = Work([], [], finish)
+        for _ in range(2):
+            with self.assertRaisesRegex(ValueError, "another"):
+                work.wait()
+        self.assertFalse(work.is_success())
+
     def test_operations_are_seen_by_the_profiler(self):
         on_ranks(2, profiled)
+
+
+class Ending:
+    """A part that ends when it is told to."""
+
+    def __init__(self, failing: bool) -> None:
+        self.failing = failing
+
+    def then(self, callback) -> None:
+        self.callback = callback
+
+    def end(self) -> None:
+        error = phalanx.Error("failed") if self.failing else None
+        if error is not None:
+            error.kind = "peer"
+        self.callback(error)
 
 
 def futures(rank: int, size: int) -> None:
@@ -57,7 +97,8 @@ def futures(rank: int, size: int) -> None:
     outputs = [torch.zeros(2) for _ in range(size)]
     work = dist.all_gather(outputs, torch.full((2,), float(rank)), async_op=True)
     assert work.get_future() is work.get_future()
-    work.get_future().wait()
+    # As from Gloo: the tensors, not a list of lists of them.
+    assert all(told is output for told, output in zip(work.get_future().wait(), outputs))
     assert work.wait() and work.is_completed() and work.is_success()
     assert [output.tolist() for output in outputs] == [[0, 0], [1, 1]]
 

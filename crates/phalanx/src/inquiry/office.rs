@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::io;
+use std::mem;
 use std::os::unix::net::UnixStream;
+use std::process;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -10,11 +12,12 @@ use super::desk::Desk;
 use super::door::Door;
 use super::visitor::Pages;
 
-/// A desk with a thread, which ends when this is dropped.
+/// A desk with a thread, which ends when this is dropped by the process that opened it.
 pub(crate) struct Office {
     /// Dropped first, which the desk notices.
     end: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
+    process: u32,
 }
 
 impl Office {
@@ -24,14 +27,19 @@ impl Office {
         let desk = Desk::new(ended, doors, pages, patience);
         let thread = thread::Builder::new().name("phalanx-desk".to_owned()).stack_size(STACK);
         let thread = thread.spawn(move || desk.serve())?;
-        Ok(Office { end: Some(end), thread: Some(thread) })
+        Ok(Office { end: Some(end), thread: Some(thread), process: process::id() })
     }
 }
 
 impl Drop for Office {
     fn drop(&mut self) {
         self.end = None;
-        if let Some(thread) = self.thread.take() {
+        let thread = self.thread.take();
+        if process::id() != self.process {
+            // A process that was forked has this memory, but not the thread.
+            return mem::forget(thread);
+        }
+        if let Some(thread) = thread {
             // It waits for nobody, so this is soon. A panic in it is in the log already.
             let _ = thread.join();
         }

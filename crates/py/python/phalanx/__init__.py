@@ -33,9 +33,9 @@ if find_spec("torch") is not None:
 
     from . import rendezvous
     from .backend import ProcessGroup, empty, init_process_group, monitored_barrier, register
-    from .failures import BackendError
+    from .failures import BackendError, StoreFailure
     from .joining import Options
-    from .store import StoreFailure, TCPStore, WorldStore
+    from .store import TCPStore, WorldStore
 
     for directory in torch.__path__:
         pass_over(f"{directory}/")

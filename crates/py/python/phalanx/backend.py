@@ -36,10 +36,9 @@ class ProcessGroup(dist.ProcessGroup):
     A call with ``async_op=False`` is played by the calling thread; any other returns a `Work` at once.
     """
 
-    def __init__(self, group: _native.Group, timeout: timedelta, store: dist.Store | None = None) -> None:
+    def __init__(self, group: _native.Group, store: dist.Store | None = None) -> None:
         super().__init__(group.rank, group.size)
         self._group = group
-        self._timeout = timeout
         # PyTorch keeps the C++ half of a store alone, which can do nothing once the Python half is gone.
         self._store = store
         self._name = self._description = ""
@@ -245,7 +244,7 @@ class ProcessGroup(dist.ProcessGroup):
         if torch.device(device).type != "cpu":
             raise ValueError(f"phalanx: allocate_tensor: device is {device}, must be cpu")
         if size == 0:
-            return torch.empty(0, dtype=dtype)
+            return torch.empty(0, dtype=dtype, device="cpu")
         return torch.frombuffer(self._pool.take(size * dtype.itemsize), dtype=dtype)
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:
@@ -288,6 +287,13 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _get_sequence_number_for_group(self) -> int:
         return self._group.called
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """How long operations from now on may take that do not say it: what ``dist.set_timeout`` calls."""
+        millis = milliseconds(timeout)
+        if millis is None:
+            raise ValueError(f"phalanx: set_timeout: timeout is {timeout}, must be above zero")
+        self._group.set_timeout(millis)
 
     def abort(self) -> None:
         """Ends what is under way on every rank with an error."""
@@ -362,7 +368,9 @@ class ProcessGroup(dist.ProcessGroup):
         begun = [work for work in works if work is not ENDED]
         if len(begun) < len(works):
             return ENDED
-        return Work.of(begun, list(outputs))
+        # As Gloo has it, a single list of tensors is the result itself.
+        is_list = len(outputs) == 1 and not isinstance(outputs[0], Tensor)
+        return Work.of(begun, list(outputs[0] if is_list else outputs))
 
     def _gather_into(
         self, call: str, parts: Sequence[Tensor], tensor: Tensor, opts: Any, root: int | None
@@ -456,7 +464,7 @@ def create(options: Any, group_options: Options | None = None) -> ProcessGroup:
             group = meet(options.store, rank, size, name, timeout, chosen, shown(options))
     except _native.Error as error:
         raise translated(error) from None
-    return ProcessGroup(group, timeout, underneath(options.store))
+    return ProcessGroup(group, underneath(options.store))
 
 
 def _spans(op: Op, output: Tensor | None, source: Tensor | None) -> tuple[int, tuple[int, int] | None, tuple[int, int]]:
@@ -478,4 +486,4 @@ def _back(tensor: Tensor, flat: Tensor) -> Finish | None:
 _BYTES = 10
 _NOWHERE = (0, 0)
 # The input of operations that are given none.
-_NOTHING = torch.empty(0)
+_NOTHING = torch.empty(0, device="cpu")

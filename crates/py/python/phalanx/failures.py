@@ -1,23 +1,34 @@
-"""Errors as PyTorch's programs expect them: a ``DistBackendError`` that says everything ours says."""
+"""Errors as PyTorch's programs expect them: PyTorch's own types, which say everything ours says."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch.distributed as dist
 
 from ._native import Error
 
 
-class BackendError(dist.DistBackendError, Error):
-    """A collective or message that failed. Both ``dist.DistBackendError`` and ``phalanx.Error``.
+class Failure(Error):
+    """What both kinds of failures have: a message, and the attributes of the native error that they were made of.
 
     ``kind`` is usage, desync, peer, timeout, aborted, device or setup; ``scope`` is what is no longer usable: call, group or process.
     ``ranks`` are the group's ranks that are dead or missing, or the two that disagree, ``epoch`` is the group's, ``sequence`` the
     operation's where the error has one, and ``after`` the seconds that were waited where the time was up.
     """
 
-    def __init__(self, message: str, error: Error) -> None:
+    def __init__(self, message: str, error: Error | None = None) -> None:
         super().__init__(message)
-        self.__dict__.update(error.__dict__)
+        if error is not None:
+            self.__dict__.update(error.__dict__)
+
+
+class BackendError(dist.DistBackendError, Failure):
+    """A collective or message that failed. Both ``dist.DistBackendError`` and ``phalanx.Error``."""
+
+
+class StoreFailure(dist.DistStoreError, Failure):
+    """A store that did not answer as asked: both ``dist.DistStoreError`` and ``phalanx.Error``."""
 
 
 def translated(error: Error) -> BackendError:
@@ -25,3 +36,12 @@ def translated(error: Error) -> BackendError:
     if error.kind == "timeout":
         return BackendError(f"phalanx: Timed out waiting {error.after * 1000:.0f}ms: {error}", error)
     return BackendError(f"phalanx: {error}", error)
+
+
+def late(scope: str, ranks: Sequence[int] = (), after: float | None = None) -> Error:
+    """What a failure is made of when time was up on this side of the native half."""
+    error = Error()
+    error.kind, error.scope, error.ranks = "timeout", scope, list(ranks)
+    error.epoch = error.sequence = None
+    error.after = after
+    return error

@@ -13,6 +13,7 @@ from datetime import timedelta
 import torch.distributed as dist
 
 from . import _native
+from .failures import StoreFailure, late
 from .worlds import World
 
 #: The keys of doors that this process came to.
@@ -82,7 +83,8 @@ def _next_door(store: dist.Store, seconds: float) -> tuple[str, int, str]:
             _past_doors.append(key)
             return host, port, key
         if time.monotonic() > until:
-            raise dist.DistStoreError(f"phalanx: joining: rank 0 did not open a new door within {seconds} s")
+            failure = f"phalanx: joining: rank 0 did not open a new door within {seconds} s"
+            raise StoreFailure(failure, late("process", [0], seconds))
         # Stores tell of keys that come, not of those that change.
         time.sleep(0.01)
 
@@ -98,7 +100,8 @@ def _host_of(store: dist.Store, rank: int, size: int) -> bytes:
     try:
         return store.get(f"host/{rank}")
     except RuntimeError as error:
-        raise dist.DistStoreError(f"phalanx: joining: rank {rank} of {size} did not come: {error}") from error
+        failure = f"phalanx: joining: rank {rank} of {size} did not come: {error}"
+        raise StoreFailure(failure, late("process", [rank])) from error
 
 
 def _own_address() -> str:

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from weakref import WeakValueDictionary
 
 import torch.distributed as dist
 
 from . import _native
+from .failures import StoreFailure
 from .works import milliseconds
 from .worlds import World
-
-
-class StoreFailure(dist.DistStoreError, _native.Error):
-    """A store that did not answer as asked: both ``dist.DistStoreError`` and ``phalanx.Error``."""
-
-    def __init__(self, error: _native.Error) -> None:
-        super().__init__(f"phalanx: {error}")
-        self.__dict__.update(error.__dict__)
 
 
 class ClientStore(dist.Store):
@@ -26,14 +20,12 @@ class ClientStore(dist.Store):
     def __init__(self, client: _native.Store, timeout: timedelta) -> None:
         super().__init__()
         self._client = client
-        self._millis = milliseconds(timeout) or 0
+        self.set_timeout(timeout)
 
     @property
-    def timeout(self) -> timedelta:
-        return timedelta(milliseconds=self._millis)
-
-    def set_timeout(self, timeout: timedelta) -> None:
-        self._millis = milliseconds(timeout) or 0
+    def _millis(self) -> int:
+        """PyTorch's half keeps the time, because that is where its prefixes put theirs."""
+        return milliseconds(self.timeout) or 0
 
     def set(self, key: str, value: str | bytes) -> None:
         _asked(self._client.set, key, _bytes(value), self._millis)
@@ -70,6 +62,25 @@ class ClientStore(dist.Store):
     def num_keys(self) -> int:
         return _asked(self._client.num_keys, self._millis)
 
+    def list_keys(self) -> list[str]:
+        return _asked(self._client.list_keys, self._millis)
+
+    def queue_push(self, key: str, value: str | bytes) -> None:
+        _asked(self._client.push, key, _bytes(value), self._millis)
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        value = _asked(self._client.pop, key, block, self._millis)
+        if value is None:
+            raise _Empty(f"phalanx: queue_pop: queue {key!r} is empty")
+        return value
+
+    def queue_len(self, key: str) -> int:
+        return _asked(self._client.queue_len, key, self._millis)
+
+    def clone(self) -> ClientStore:
+        """Another handle on the same store, with a timeout of its own; calls from several threads need none."""
+        return ClientStore(self._client, self.timeout)
+
     def has_extended_api(self) -> bool:
         return True
 
@@ -82,7 +93,8 @@ class TCPStore(ClientStore):
     """A store at `host_name` and `port`, which the rank with `is_master` serves: PyTorch's ``TCPStore`` to PyTorch.
 
     Ranks with this class and ranks with PyTorch's own may share one store, whoever serves it. With a `key` of 64 hexadecimal digits, which
-    only this class knows, everything is encrypted and strangers are kept out.
+    only this class knows, everything is encrypted and strangers are kept out. `multi_tenant` shares the server of this process at that
+    port, if there is one. `use_libuv` chooses among PyTorch's servers, and changes nothing here.
     """
 
     def __init__(
@@ -93,13 +105,20 @@ class TCPStore(ClientStore):
         is_master: bool = False,
         timeout: timedelta = timedelta(seconds=300),
         wait_for_workers: bool = True,
+        multi_tenant: bool = False,
+        master_listen_fd: int | None = None,
+        use_libuv: bool = True,
         *,
         key: str | None = None,
     ) -> None:
+        if master_listen_fd is not None:
+            raise ValueError(
+                f"phalanx: TCPStore: master_listen_fd is {master_listen_fd}, must be None: the store opens its own socket, where port 0 takes a free one"
+            )
         self._host_name = host_name
         self._server = None
         if is_master:
-            self._server = _asked(_native.StoreHost, host_name, port, key)
+            self._server = _served(host_name, port, key) if multi_tenant else _asked(_native.StoreHost, host_name, port, key)
             port = self._server.port
         self._port = port
         super().__init__(_asked(_native.Store, host_name, port, milliseconds(timeout) or 0, key), timeout)
@@ -135,12 +154,25 @@ def _asked(call, *arguments):
     try:
         return call(*arguments)
     except _native.Error as error:
-        raise StoreFailure(error) from None
+        raise StoreFailure(f"phalanx: {error}", error) from None
+
+
+def _served(host_name: str, port: int, key: str | None) -> _native.StoreHost:
+    """The server of this process at a port, for as long as somebody has it."""
+    server = _SERVERS.get(port)
+    if server is None:
+        server = _asked(_native.StoreHost, host_name, port, key)
+        _SERVERS[server.port] = server
+    return server
 
 
 def _bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
+# Those that may be shared.
+_SERVERS: WeakValueDictionary[int, _native.StoreHost] = WeakValueDictionary()
+# Older versions of PyTorch have no word for it.
+_Empty = getattr(dist, "QueueEmptyError", StoreFailure)
 _WORKERS = "phalanx/workers"
 _ALL_WORKERS = "phalanx/workers/all"

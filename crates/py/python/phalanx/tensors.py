@@ -90,7 +90,8 @@ def room_for(call: str, parts: Sequence[Tensor]) -> Tensor:
     if together is not None:
         return together
     with torch.inference_mode(False):
-        return torch.empty(sum(part.numel() for part in parts), dtype=parts[0].dtype)
+        # Said in full, because a program may have another device as its default one.
+        return torch.empty(sum(part.numel() for part in parts), dtype=parts[0].dtype, device="cpu")
 
 
 def joined(call: str, parts: Sequence[Tensor]) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from . import _native
-from .failures import translated
+from .failures import BackendError, late, translated
 
 
 class Work(dist.Work):
@@ -31,7 +31,7 @@ class Work(dist.Work):
         self._outputs = outputs
         # What is still to be done with the outputs once all parts have ended, and who may do it.
         self._finish = finish
-        self._lock = threading.Lock() if finish else None
+        self._lock = threading.Lock()
         self._future: torch.futures.Future | None = None
         self._failure: BaseException | None = None
         if IS_BEFORE_2_7:
@@ -55,14 +55,16 @@ class Work(dist.Work):
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         millis = milliseconds(timeout)
         until = None if millis is None else time.monotonic() + millis / 1000
-        try:
-            for part in self._parts:
-                if not part.wait(_millis_until(until)):
-                    raise dist.DistBackendError(f"phalanx: Timed out waiting {millis}ms for an operation under way")
-        except _native.Error as error:
-            self._failure = translated(error)
-            _UNDER_WAY.discard(self)
-            raise self._failure from None
+        for part in self._parts:
+            try:
+                has_ended = part.wait(_millis_until(until))
+            except _native.Error as error:
+                self._failure = translated(error)
+                _UNDER_WAY.discard(self)
+                raise self._failure from None
+            if not has_ended:
+                told = f"phalanx: Timed out waiting {millis}ms for an operation under way"
+                raise BackendError(told, late("call", after=timeout.total_seconds()))
         self._settle()
         return True
 
@@ -76,10 +78,13 @@ class Work(dist.Work):
 
             def ended(error: _native.Error | None) -> None:
                 nonlocal left
-                left -= 1
-                if error is not None and self._failure is None:
-                    self._failure = translated(error)
-                if left == 0:
+                # Ends are told by several threads.
+                with self._lock:
+                    if error is not None and self._failure is None:
+                        self._failure = translated(error)
+                    left -= 1
+                    is_last = left == 0
+                if is_last:
                     ends.set_result(None)
 
             for part in self._parts:
@@ -138,13 +143,17 @@ class Work(dist.Work):
         return self._outputs
 
     def _settle(self) -> None:
-        """Does what is left to do, once."""
+        """Does what is left to do, once, and tells everybody who comes where that failed."""
         _UNDER_WAY.discard(self)
-        if self._lock is not None:
-            with self._lock:
-                finish, self._finish = self._finish, None
+        with self._lock:
+            finish, self._finish = self._finish, None
+            try:
                 if finish is not None:
                     finish()
+            except Exception as error:
+                self._failure = error
+        if self._failure is not None:
+            raise self._failure
 
 
 def milliseconds(timeout: timedelta | None) -> int | None:
