@@ -1,6 +1,6 @@
 """Data-parallel training: each rank has its own data, and all keep the same model.
 
-    torchrun --standalone --nproc-per-node 2 examples/python/ddp.py
+torchrun --standalone --nproc-per-node 2 examples/python/ddp.py
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Sharded training: each rank keeps a part of every parameter, and gathers a layer when it is needed.
 
-    torchrun --standalone --nproc-per-node 2 examples/python/fsdp2.py
+torchrun --standalone --nproc-per-node 2 examples/python/fsdp2.py
 """
 
 import torch

@@ -1,6 +1,6 @@
 """From Gloo to Phalanx: one word changes, and an error says which rank is to blame.
 
-    torchrun --standalone --nproc-per-node 2 examples/python/switch_from_gloo.py
+torchrun --standalone --nproc-per-node 2 examples/python/switch_from_gloo.py
 """
 
 import torch

@@ -121,7 +121,11 @@ def reduced(given: list[torch.Tensor], op: str) -> torch.Tensor:
 def same(data: torch.Tensor, expected: torch.Tensor, *call) -> None:
     equal = data.view(torch.uint8).equal(expected.contiguous().view(torch.uint8)) if data.dtype in FLOATS_8 else None
     if equal is None:
-        equal = torch.allclose(data.double(), expected.double(), 0, 0, True) if data.dtype in FLOATS else data.equal(expected)
+        equal = (
+            torch.allclose(data.double(), expected.double(), 0, 0, True)
+            if data.dtype in FLOATS
+            else data.equal(expected)
+        )
     assert equal, f"{call} of {data.dtype}: {data}, must be {expected}"
 
 

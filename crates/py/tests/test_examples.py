@@ -41,7 +41,9 @@ class Examples(unittest.TestCase):
             for rank in range(size):
                 program = [MIXED_IN_RUST] if rank < size // 2 else [sys.executable, MIXED]
                 url = f"file://{scratch}/world?rank={rank}&world_size={size}"
-                ranks.append(subprocess.Popen([*program, url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+                ranks.append(
+                    subprocess.Popen([*program, url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                )
             told = [rank.communicate(timeout=120) for rank in ranks]
         self.assertEqual([rank.returncode for rank in ranks], [0] * size, told)
         for rank, (out, _) in enumerate(told):

@@ -99,7 +99,9 @@ def ask(rank: int, size: int) -> None:
     dist.destroy_process_group(group)
     assert torch.equal(data.add_(1.0), torch.full((LARGE,), 3.0))
     world = dist.distributed_c10d._get_default_group()
-    raises("device is cuda, must be cpu", lambda: world.allocate_tensor(1, dtype=torch.int8, device=torch.device("cuda")))
+    raises(
+        "device is cuda, must be cpu", lambda: world.allocate_tensor(1, dtype=torch.int8, device=torch.device("cuda"))
+    )
     raises("byte_len is -4", lambda: world.allocate_tensor(-1, dtype=torch.float32, device=torch.device("cpu")))
     raises("group is a str", lambda: phalanx.empty(1, group="world"))
 

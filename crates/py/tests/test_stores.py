@@ -60,7 +60,9 @@ class Stores(unittest.TestCase):
         store, other = self.store, phalanx.TCPStore("127.0.0.1", self.store.port).clone()
         store.queue_push("q", "one")
         store.queue_push("q", b"two")
-        self.assertEqual((other.queue_len("q"), other.queue_pop("q"), store.queue_pop("q", block=False)), (2, b"one", b"two"))
+        self.assertEqual(
+            (other.queue_len("q"), other.queue_pop("q"), store.queue_pop("q", block=False)), (2, b"one", b"two")
+        )
         with self.assertRaisesRegex(dist.DistStoreError, "'q' is empty"):
             store.queue_pop("q", block=False)
         other.set_timeout(timedelta(milliseconds=100))

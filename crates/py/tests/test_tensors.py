@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unittest
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -33,6 +34,12 @@ class Tensors(unittest.TestCase):
     def test_factors_of_a_rank_are_multiplied_in(self):
         on_ranks(2, scaled)
 
+    def test_a_group_is_called_as_pytorchs_own_may_be(self):
+        on_ranks(2, short_spelling)
+
+    @unittest.skipUnless(hasattr(dist, "gather_single"), "older versions of PyTorch do not have it")
+    def test_all_can_be_gathered_into_one_tensor(self):
+        on_ranks(2, gathered_at_one)
 
     def test_the_device_that_a_program_prefers_is_not_ours(self):
         on_ranks(2, elsewhere)
@@ -90,6 +97,61 @@ def sparse_sum(rank: int, size: int) -> None:
     assert data.is_sparse and torch.equal(data.to_dense(), sum(entry(each).to_dense() for each in range(size)))
     work = dist.all_reduce(entry(rank), async_op=True)
     assert work.wait() and work.get_future().wait()
+
+
+def short_spelling(rank: int, size: int) -> None:
+    group, one, op = dist.group.WORLD, torch.full((3,), rank + 1.0), dist.ReduceOp
+    long = timedelta(seconds=30)
+
+    def after(work: dist.Work, data: torch.Tensor) -> list[float]:
+        work.wait()
+        return data.tolist()
+
+    def rows() -> list[torch.Tensor]:
+        return [torch.zeros(3) for _ in range(size)]
+
+    for call in (
+        lambda data: group.allreduce(data),
+        lambda data: group.allreduce(data, op.SUM, long),
+        lambda data: group.allreduce([data], op=op.SUM),
+        lambda data: group.reduce(data, 0, op.SUM, long),
+        lambda data: group.reduce(data, root=0, op=op.SUM),
+    ):
+        data = one.clone()
+        told = after(call(data), data)
+        assert told == [3.0] * 3 or rank, told
+    for root, data in ((1, one.clone()), (0, one.clone())):
+        assert after(group.broadcast(data, root, timeout=long), data) == [root + 1.0] * 3
+        assert after(group.broadcast(data, root=root), data) == [root + 1.0] * 3
+    outputs = rows()
+    group.allgather(outputs, one).wait()
+    assert [output.tolist() for output in outputs] == [[1.0] * 3, [2.0] * 3]
+    outputs = rows() if rank == 1 else []
+    group.gather(outputs, one, 1, long).wait()
+    assert [output.tolist() for output in outputs] == ([[1.0] * 3, [2.0] * 3] if rank == 1 else [])
+    data = torch.zeros(3)
+    parts = [torch.full((3,), 7.0), torch.full((3,), 8.0)] if rank == 0 else []
+    assert after(group.scatter(data, parts, root=0), data) == [7.0 + rank] * 3
+    assert after(group.reduce_scatter(data, [one, one], op.MAX), data) == [2.0] * 3
+    halves = torch.zeros(2)
+    assert after(group.all_to_all_single(halves, one[:2], [], [], timeout=long), halves) == [1.0, 2.0]
+    group.barrier(timeout=long).wait()
+    group.barrier(long).wait()
+
+
+def gathered_at_one(rank: int, size: int) -> None:
+    for output in (torch.zeros(size * 3), torch.zeros(3, size).t()):
+        dist.gather_single(torch.full((3,), rank + 1.0), output if rank == 1 else None, dst=1)
+        assert output.flatten().tolist() == ([1.0] * 3 + [2.0] * 3 if rank == 1 else [0.0] * 6)
+    work = dist.gather_single(torch.ones(3, 2), torch.zeros(2, 3, 2), dst=0, async_op=True)
+    assert work.get_future().wait()[0].sum() == (12 if rank == 0 else 0)
+    if rank == 0:
+        try:
+            dist.gather_single(torch.ones(3), torch.zeros(5), dst=0)
+        except ValueError as error:
+            assert "output has 5 elements, must have 2 times the 3" in str(error), error
+        else:
+            raise AssertionError("five elements do not hold six")
 
 
 def elsewhere(rank: int, size: int) -> None:

@@ -46,6 +46,9 @@ class Works(unittest.TestCase):
         self.assertEqual(bounds[0], 200)
         self.assertLessEqual(bounds[2], 160)
 
+    def test_calls_that_are_coalesced_are_one_work(self):
+        on_ranks(2, coalesced)
+
     def test_parts_that_end_at_once_are_all_told(self):
         """A part that fails on one thread while another one ends on the next."""
         for _ in range(50):
@@ -101,6 +104,28 @@ def futures(rank: int, size: int) -> None:
     assert all(told is output for told, output in zip(work.get_future().wait(), outputs))
     assert work.wait() and work.is_completed() and work.is_success()
     assert [output.tolist() for output in outputs] == [[0, 0], [1, 1]]
+
+
+def coalesced(rank: int, size: int) -> None:
+    here = torch.device("cpu")
+    for device in (None, here):
+        sums, rows = [torch.ones(3), torch.ones(4)], torch.zeros(2 * size)
+        with dist.distributed_c10d._coalescing_manager(device=device, async_ops=True) as manager:
+            for each in sums:
+                dist.all_reduce(each)
+        manager.wait()
+        assert all((each == size).all() for each in sums)
+        with dist.distributed_c10d._coalescing_manager(device=device):
+            dist.all_gather_into_tensor(rows, torch.full((2,), float(rank)))
+        assert rows.tolist() == [0, 0, 1, 1]
+    # What PyTorch does not gather up itself: the group does.
+    taken, told = torch.zeros(3), torch.full((2,), float(rank))
+    with dist.distributed_c10d._coalescing_manager(device=here, async_ops=True) as manager:
+        dist.isend(torch.full((3,), rank + 5.0), 1 - rank)
+        dist.irecv(taken, 1 - rank)
+        dist.broadcast(told, 1, async_op=True)
+    manager.wait()
+    assert (taken.tolist(), told.tolist()) == ([6.0 - rank] * 3, [1.0] * 2)
 
 
 def failed_future(rank: int, size: int) -> None:

@@ -32,8 +32,9 @@ if find_spec("torch") is not None:
     import torch  # noqa: F401
 
     from . import rendezvous
-    from .backend import ProcessGroup, empty, init_process_group, monitored_barrier, register
+    from .backend import ProcessGroup
     from .failures import BackendError, StoreFailure
+    from .front import empty, init_process_group, monitored_barrier, register
     from .joining import Options
     from .store import TCPStore, WorldStore
 

@@ -58,7 +58,13 @@ class Group:
         factor: Factor | None = None,
     ) -> int | None: ...
     def all_reduce(
-        self, dtype: int, reduce: int, address: int, byte_len: int, millis: int | None = None, factor: Factor | None = None
+        self,
+        dtype: int,
+        reduce: int,
+        address: int,
+        byte_len: int,
+        millis: int | None = None,
+        factor: Factor | None = None,
     ) -> None: ...
     def submit(
         self,

@@ -2,6 +2,6 @@
 
 
 def load() -> None:
-    from . import backend
+    from . import front
 
-    backend.register()
+    front.register()

@@ -8,65 +8,82 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
+from torch._C import _distributed_c10d as c10d
 from torch.autograd import _profiler_enabled
 from torch.autograd.profiler import record_function
 
 from . import _native, sparse
 from ._native import Op
-from .arguments import check_pairs, check_same_dtype, check_some, check_whole
-from .arguments import count_of_each, counts_of, one_for_each, single, split, tag_number
+from .arguments import (
+    check_pairs,
+    check_same_dtype,
+    check_some,
+    check_whole,
+    count_of_each,
+    counts_of,
+    one_for_each,
+    single,
+    split,
+    tag_number,
+)
 from .failures import translated
-from .joining import Options, meet, next_of, underneath
-from .presence import shown
+from .identity import Identity
 from .reductions import reduction
-from .shared import Pool
-from .store import WorldStore
+from .spelling import listed, options
 from .tensors import DTYPES, apart, contiguous, copy_into, dtype_number, is_plain, joined, part_into, room_for
-from .works import ENDED, IS_BEFORE_2_7, Work, milliseconds
-from .worlds import World
+from .works import ENDED, Work, milliseconds
 
 Finish = Callable[[], None]
 
 
-class ProcessGroup(dist.ProcessGroup):
+class ProcessGroup(Identity):
     """A process group whose operations end with the right result, or with an error that says which rank is to blame.
 
     A call with ``async_op=False`` is played by the calling thread; any other returns a `Work` at once.
     """
 
-    def __init__(self, group: _native.Group, store: dist.Store | None = None) -> None:
-        super().__init__(group.rank, group.size)
-        self._group = group
-        # PyTorch keeps the C++ half of a store alone, which can do nothing once the Python half is gone.
-        self._store = store
-        self._name = self._description = ""
-        self._pool = Pool(group)
+    # What was begun since coalescing began.
+    _begun: list[Work] | None = None
 
     # Collectives of every rank's data.
 
-    def allreduce(self, tensors: Sequence[Tensor], opts: Any = None) -> Work | None:
+    def allreduce(
+        self, tensors: Sequence[Tensor], opts: Any = None, timeout: timedelta | None = None, *, op: Any = None
+    ) -> Work | None:
+        if type(tensors) is not list:
+            tensors = listed(tensors)
         if len(tensors) == 1:
             tensor = tensors[0]
             if not getattr(opts, "asyncOp", True) and is_plain(tensor) and not _profiler_enabled():
                 return self._all_reduce_at_once(tensor, opts)
             if tensor.is_sparse:
-                sparse.all_reduce(self, tensor, opts)
+                sparse.all_reduce(self, tensor, options(c10d.AllreduceOptions, opts, timeout, reduceOp=op))
                 return Work([], list(tensors)) if getattr(opts, "asyncOp", True) else ENDED
+        opts = options(c10d.AllreduceOptions, opts, timeout, reduceOp=op)
         reduce, factor = reduction(opts)
         works = []
         for tensor in tensors:
             flat = contiguous("all_reduce", tensor)
-            op = Op.all_reduce(flat.numel(), reduce)
-            works.append(self._call(op, opts, flat, None, _back(tensor, flat), factor))
+            one = Op.all_reduce(flat.numel(), reduce)
+            works.append(self._call(one, opts, flat, None, _back(tensor, flat), factor))
         return self._together(works, tensors)
 
     def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> Work | None:
         check_some("all_reduce_coalesced", "tensors", tensors)
         return self.allreduce(tensors, opts)
 
-    def reduce(self, tensors: Sequence[Tensor], opts: Any) -> Work | None:
+    def reduce(
+        self,
+        tensors: Sequence[Tensor],
+        opts: Any = None,
+        op: Any = None,
+        timeout: timedelta | None = None,
+        *,
+        root: Any = None,
+    ) -> Work | None:
+        tensors = listed(tensors)
+        opts = options(c10d.ReduceOptions, opts, timeout, rootRank=root, reduceOp=op)
         reduce, factor = reduction(opts)
         tensor, root = single("reduce", "tensors", tensors), opts.rootRank
         flat = contiguous("reduce", tensor)
@@ -75,7 +92,11 @@ class ProcessGroup(dist.ProcessGroup):
             [self._call(Op.reduce(flat.numel(), reduce, root), opts, flat, None, back, factor)], tensors
         )
 
-    def broadcast(self, tensors: Sequence[Tensor], opts: Any) -> Work | None:
+    def broadcast(
+        self, tensors: Sequence[Tensor], opts: Any = None, timeout: timedelta | None = None, *, root: Any = None
+    ) -> Work | None:
+        tensors = listed(tensors)
+        opts = options(c10d.BroadcastOptions, opts, timeout, rootRank=root)
         works = []
         for tensor in tensors:
             flat = contiguous("broadcast", tensor)
@@ -85,7 +106,16 @@ class ProcessGroup(dist.ProcessGroup):
 
     # Gathering and scattering.
 
-    def allgather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any = None) -> Work | None:
+    def allgather(
+        self,
+        outputs: Sequence[Sequence[Tensor]],
+        inputs: Sequence[Tensor],
+        opts: Any = None,
+        timeout: timedelta | None = None,
+    ) -> Work | None:
+        if isinstance(inputs, Tensor):
+            outputs, inputs = [outputs], [inputs]
+        opts = options(c10d.AllgatherOptions, opts, timeout)
         if len(outputs) != len(inputs):
             raise ValueError(
                 f"phalanx: all_gather: output has {len(outputs)} lists, must have one for each of {len(inputs)} inputs"
@@ -121,7 +151,18 @@ class ProcessGroup(dist.ProcessGroup):
         works = [self.all_gather_single(output, tensor, opts) for output, tensor in zip(outputs, inputs)]
         return self._together(works, outputs)
 
-    def gather(self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any) -> Work | None:
+    def gather(
+        self,
+        outputs: Sequence[Sequence[Tensor]],
+        inputs: Sequence[Tensor],
+        opts: Any = None,
+        timeout: timedelta | None = None,
+        *,
+        root: Any = None,
+    ) -> Work | None:
+        if isinstance(inputs, Tensor):
+            outputs, inputs = [outputs], [inputs]
+        opts = options(c10d.GatherOptions, opts, timeout, rootRank=root)
         tensor, root = single("gather", "inputs", inputs), opts.rootRank
         if self._group.rank == root:
             parts = self._listed("gather", "outputs", single("gather", "output lists", outputs))
@@ -133,7 +174,28 @@ class ProcessGroup(dist.ProcessGroup):
         source = contiguous("gather", tensor)
         return self._together([self._call(Op.gather(source.numel(), root), opts, None, source)], outputs)
 
-    def scatter(self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], opts: Any) -> Work | None:
+    def gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work | None:
+        opts = options(c10d.GatherOptions, opts)
+        source, op = contiguous("gather", input), Op.gather(input.numel(), opts.rootRank)
+        if self._group.rank != opts.rootRank:
+            return self._together([self._call(op, opts, None, source)], [output])
+        check_whole("gather_single", "output", output, "input", input, self._group.size)
+        check_same_dtype("gather_single", [output, input])
+        flat = contiguous("gather", output)
+        return self._together([self._call(op, opts, flat, apart(source, flat), _back(output, flat))], [output])
+
+    def scatter(
+        self,
+        outputs: Sequence[Tensor],
+        inputs: Sequence[Sequence[Tensor]],
+        opts: Any = None,
+        timeout: timedelta | None = None,
+        *,
+        root: Any = None,
+    ) -> Work | None:
+        if isinstance(outputs, Tensor):
+            outputs, inputs = [outputs], [inputs]
+        opts = options(c10d.ScatterOptions, opts, timeout, rootRank=root)
         output, root = single("scatter", "outputs", outputs), opts.rootRank
         flat, source = contiguous("scatter", output), None
         counts: int | list[int] = flat.numel()
@@ -151,15 +213,24 @@ class ProcessGroup(dist.ProcessGroup):
     # Reducing and scattering.
 
     def reduce_scatter(
-        self, outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]], opts: Any = None
+        self,
+        outputs: Sequence[Tensor],
+        inputs: Sequence[Sequence[Tensor]],
+        opts: Any = None,
+        timeout: timedelta | None = None,
+        *,
+        op: Any = None,
     ) -> Work | None:
+        if isinstance(outputs, Tensor):
+            outputs, inputs = [outputs], [inputs]
+        opts = options(c10d.ReduceScatterOptions, opts, timeout, reduceOp=op)
         if len(outputs) != len(inputs):
             raise ValueError(
                 f"phalanx: reduce_scatter: inputs are {len(inputs)} lists, must be one for each of {len(outputs)} outputs"
             )
         works = []
-        for output, listed in zip(outputs, inputs):
-            parts = self._listed("reduce_scatter", "inputs", listed)
+        for output, given in zip(outputs, inputs):
+            parts = self._listed("reduce_scatter", "inputs", given)
             check_same_dtype("reduce_scatter", [output, *parts])
             works.append(self._reduce_scattered(output, joined("reduce_scatter", parts), counts_of(parts), opts))
         return self._together(works, outputs)
@@ -195,7 +266,9 @@ class ProcessGroup(dist.ProcessGroup):
         output_split_sizes: Sequence[int] = (),
         input_split_sizes: Sequence[int] = (),
         opts: Any = None,
+        timeout: timedelta | None = None,
     ) -> Work | None:
+        opts = options(c10d.AllToAllOptions, opts, timeout)
         give = split("input", input, input_split_sizes, self._group.size)
         take = split("output", output, output_split_sizes, self._group.size)
         flat = contiguous("all_to_all", output)
@@ -207,19 +280,21 @@ class ProcessGroup(dist.ProcessGroup):
 
     # Messages.
 
-    def send(self, tensors: Sequence[Tensor], dst: int, tag: int = 0) -> Work:
+    def send(self, tensors: Sequence[Tensor], dst: int, tag: int = 0) -> Work | None:
         source = contiguous("send", single("send", "tensors", tensors))
-        return self._begin(Op.send(source.numel(), dst, tag_number("send", tag)), None, source, tensors)
+        op = Op.send(source.numel(), dst, tag_number("send", tag))
+        return self._together([self._begin(op, None, source)], tensors)
 
-    def recv(self, tensors: Sequence[Tensor], src: int, tag: int = 0) -> Work:
+    def recv(self, tensors: Sequence[Tensor], src: int, tag: int = 0) -> Work | None:
         return self._receive(tensors, src, tag)
 
-    def recv_anysource(self, tensors: Sequence[Tensor], tag: int = 0) -> Work:
+    def recv_anysource(self, tensors: Sequence[Tensor], tag: int = 0) -> Work | None:
         return self._receive(tensors, None, tag)
 
     # Meeting.
 
-    def barrier(self, opts: Any = None) -> Work | None:
+    def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Work | None:
+        opts = options(c10d.BarrierOptions, opts, timeout)
         return self._together([self._call(Op.barrier(), opts)], [])
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
@@ -229,6 +304,15 @@ class ProcessGroup(dist.ProcessGroup):
         except _native.Error as error:
             raise translated(error) from None
 
+    # Several calls as one work: what was begun in between.
+
+    def start_coalescing(self, device: torch.device) -> None:
+        self._begun = []
+
+    def end_coalescing(self, device: torch.device) -> Work:
+        begun, self._begun = self._begun or [], None
+        return Work.of(begun)
+
     # The names that these have in other versions of PyTorch.
 
     _allgather_base = all_gather_single
@@ -236,73 +320,8 @@ class ProcessGroup(dist.ProcessGroup):
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
-
-    # Memory.
-
-    def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """A tensor of one dimension with any content, in memory that ranks of one host read and write where it is."""
-        if torch.device(device).type != "cpu":
-            raise ValueError(f"phalanx: allocate_tensor: device is {device}, must be cpu")
-        if size == 0:
-            return torch.empty(0, dtype=dtype, device="cpu")
-        return torch.frombuffer(self._pool.take(size * dtype.itemsize), dtype=dtype)
-
-    def supports_tensor_alloc(self, device: torch.device) -> bool:
-        return torch.device(device).type == "cpu"
-
-    def _get_backend(self, device: torch.device) -> dist.ProcessGroup:
-        """Whoever serves a device is asked for memory, by FSDP2."""
-        return self if torch.device(device).type == "cpu" else super()._get_backend(device)
-
-    # Asked of whoever serves a device.
-    supports_shrinking = supports_splitting = supports_time_estimate = False
-
-    # Identity and lifecycle.
-
-    def getBackendName(self) -> str:
-        return "phalanx"
-
-    def name(self) -> str:
-        return "phalanx"
-
-    def setGroupName(self, name: str) -> None:
-        self._name = name
-
-    def getGroupName(self) -> str:
-        return self._name
-
-    def setGroupDesc(self, description: str) -> None:
-        self._description = description
-
-    def getGroupDesc(self) -> str:
-        return self._description
-
-    if IS_BEFORE_2_7:
-        # They have no place for the name of a group whose backend is no C++.
-        _set_group_name = setGroupName
-        group_name = property(getGroupName)
-
-    def _set_sequence_number_for_group(self) -> None:
-        """All ranks count from 0 already."""
-
-    def _get_sequence_number_for_group(self) -> int:
-        return self._group.called
-
-    def set_timeout(self, timeout: timedelta) -> None:
-        """How long operations from now on may take that do not say it: what ``dist.set_timeout`` calls."""
-        millis = milliseconds(timeout)
-        if millis is None:
-            raise ValueError(f"phalanx: set_timeout: timeout is {timeout}, must be above zero")
-        self._group.set_timeout(millis)
-
-    def abort(self) -> None:
-        """Ends what is under way on every rank with an error."""
-        self._group.abort("the program aborted the process group")
-        self._group.leave()
-
-    def shutdown(self) -> None:
-        """Leaves the group; nobody is waited for."""
-        self._group.leave()
+    gather_into_tensor = gather_single
+    _start_coalescing, _end_coalescing = start_coalescing, end_coalescing
 
     # The way down.
 
@@ -317,7 +336,7 @@ class ProcessGroup(dist.ProcessGroup):
     ) -> Work | None:
         """Carries out one operation of the native half: at once where `opts` say that the caller waits, else as a work."""
         if getattr(opts, "asyncOp", True):
-            return self._begin(op, output, source, None, opts, finish, factor)
+            return self._begin(op, output, source, opts, finish, factor)
         if _profiler_enabled():
             with record_function(f"phalanx:{op.name}"):
                 self._play(op, opts, output, source, factor)
@@ -348,7 +367,6 @@ class ProcessGroup(dist.ProcessGroup):
         op: Op,
         output: Tensor | None,
         source: Tensor | None,
-        outputs: Sequence[Any] | None,
         opts: Any = None,
         finish: Finish | None = None,
         factor: Any = None,
@@ -361,7 +379,7 @@ class ProcessGroup(dist.ProcessGroup):
                 work = self._group.submit(op, dtype, taken, (output, source), given, millis, factor)
         except _native.Error as error:
             raise translated(error) from None
-        return Work([work], list(outputs or []), finish)
+        return Work([work], [], finish)
 
     def _together(self, works: Sequence[Work | None], outputs: Sequence[Any]) -> Work | None:
         """One work of those that were called together, none where they have all ended."""
@@ -370,7 +388,10 @@ class ProcessGroup(dist.ProcessGroup):
             return ENDED
         # As Gloo has it, a single list of tensors is the result itself.
         is_list = len(outputs) == 1 and not isinstance(outputs[0], Tensor)
-        return Work.of(begun, list(outputs[0] if is_list else outputs))
+        work = Work.of(begun, list(outputs[0] if is_list else outputs))
+        if self._begun is not None:
+            self._begun.append(work)
+        return work
 
     def _gather_into(
         self, call: str, parts: Sequence[Tensor], tensor: Tensor, opts: Any, root: int | None
@@ -400,71 +421,14 @@ class ProcessGroup(dist.ProcessGroup):
         op = Op.reduce_scatter(counts, reduce)
         return self._call(op, opts, flat, apart(source, flat), _back(output, flat), factor)
 
-    def _receive(self, tensors: Sequence[Tensor], src: int | None, tag: int) -> Work:
+    def _receive(self, tensors: Sequence[Tensor], src: int | None, tag: int) -> Work | None:
         tensor = single("recv", "tensors", tensors)
         flat = contiguous("recv", tensor)
         op = Op.recv(flat.numel(), src, tag_number("recv", tag))
-        return self._begin(op, flat, _NOTHING, tensors, None, _back(tensor, flat))
+        return self._together([self._begin(op, flat, _NOTHING, None, _back(tensor, flat))], tensors)
 
     def _listed(self, call: str, argument: str, parts: Sequence[Any]) -> list[Any]:
         return one_for_each(call, argument, parts, self._group.size)
-
-
-def register() -> None:
-    """Makes the backend "phalanx" known to torch.distributed; a second time changes nothing."""
-    if "phalanx" not in dist.Backend.backend_list:
-        dist.Backend.register_backend("phalanx", create, extended_api=True, devices=["cpu"])
-
-
-def empty(*size: int, dtype: torch.dtype | None = None, group: dist.ProcessGroup | None = None) -> Tensor:
-    """A tensor with any content whose large collectives over `group` take a third of the time, because ranks of one host read and write it
-    where it is. Keep it from one operation to the next."""
-    group = group or dist.distributed_c10d._get_default_group()
-    if not isinstance(group, ProcessGroup):
-        raise TypeError(f"phalanx: empty: group is a {type(group).__name__}, must be of the backend phalanx")
-    dtype = dtype or torch.get_default_dtype()
-    shape = torch.Size(*size) if len(size) == 1 and not isinstance(size[0], int) else torch.Size(size)
-    return group.allocate_tensor(shape.numel(), dtype=dtype, device=torch.device("cpu")).view(shape)
-
-
-def init_process_group(world: World, timeout: timedelta = timedelta(minutes=30)) -> None:
-    """``dist.init_process_group`` for a world that `phalanx.init` joined: its ranks may be programs in Rust.
-
-    The default group of PyTorch is the world's next group. Groups of some of these ranks, ``dist.new_group``, form among those that call it.
-    """
-    dist.init_process_group(
-        "phalanx",
-        store=WorldStore(world, timeout),
-        rank=world.rank,
-        world_size=world.size,
-        timeout=timeout,
-        pg_options=Options(world=world),
-    )
-
-
-def monitored_barrier(
-    group: dist.ProcessGroup | None = None, timeout: timedelta | None = None, wait_all_ranks: bool = False
-) -> None:
-    """`dist.monitored_barrier` for groups of this backend, which PyTorch keeps for another one."""
-    group = group if group is not None else dist.group.WORLD
-    if not isinstance(group, ProcessGroup):
-        raise TypeError(f"phalanx: monitored_barrier: group is {group}, must be one of the backend phalanx")
-    group.monitored_barrier(timeout, wait_all_ranks)
-
-
-def create(options: Any, group_options: Options | None = None) -> ProcessGroup:
-    """The process group of these ranks, which all call this and meet on the store of `options`."""
-    chosen = group_options or Options()
-    rank, size, timeout = options.group_rank, options.group_size, options.timeout
-    try:
-        if chosen.world is not None:
-            group = next_of(chosen.world, rank, size, timeout)
-        else:
-            name = str(options.group_id) or "world"
-            group = meet(options.store, rank, size, name, timeout, chosen, shown(options))
-    except _native.Error as error:
-        raise translated(error) from None
-    return ProcessGroup(group, underneath(options.store))
 
 
 def _spans(op: Op, output: Tensor | None, source: Tensor | None) -> tuple[int, tuple[int, int] | None, tuple[int, int]]:

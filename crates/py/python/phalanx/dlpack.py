@@ -30,7 +30,9 @@ def lent(call: str, array: Any) -> tuple[int, int, tuple[int, int]]:
     capsule = array.__dlpack__()
     tensor = ctypes.cast(_pointer(capsule, b"dltensor"), ctypes.POINTER(_Tensor)).contents
     if tensor.device_type != _CPU:
-        raise ValueError(f"phalanx: {call}: array is on a device of DLPack's kind {tensor.device_type}, must be on the cpu")
+        raise ValueError(
+            f"phalanx: {call}: array is on a device of DLPack's kind {tensor.device_type}, must be on the cpu"
+        )
     dtype = _DTYPES.get((tensor.dtype.code, tensor.dtype.bits))
     if dtype is None or tensor.dtype.lanes != 1:
         raise TypeError(f"phalanx: {call}: array has elements of DLPack's type {tensor.dtype.code}, must be numbers")
@@ -49,7 +51,15 @@ _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes
 _CPU = 1
 # By the code of the kind and the bits of an element.
 _SIGNED, _UNSIGNED, _FLOAT, _BFLOAT, _COMPLEX, _BOOL = 0, 1, 2, 4, 5, 6
-_DTYPES = {(_FLOAT, 64): 1, (_FLOAT, 32): 2, (_FLOAT, 16): 3, (_BFLOAT, 16): 4, (_BOOL, 8): 17, (_COMPLEX, 64): 18, (_COMPLEX, 128): 19}
+_DTYPES = {
+    (_FLOAT, 64): 1,
+    (_FLOAT, 32): 2,
+    (_FLOAT, 16): 3,
+    (_BFLOAT, 16): 4,
+    (_BOOL, 8): 17,
+    (_COMPLEX, 64): 18,
+    (_COMPLEX, 128): 19,
+}
 # The four 8-bit floats that are known here, by codes of their own.
 _DTYPES |= {(10, 8): 5, (12, 8): 6, (11, 8): 7, (13, 8): 8}
 _DTYPES |= {(_SIGNED, 8): 9, (_SIGNED, 16): 11, (_SIGNED, 32): 13, (_SIGNED, 64): 15}

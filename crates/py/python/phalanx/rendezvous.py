@@ -26,7 +26,9 @@ def meet(url: str, timeout: timedelta = timedelta(minutes=30), **_: Any) -> Iter
     missing = [name for name in ("rank", "world_size") if name not in query]
     if not parsed.hostname or not parsed.port or missing:
         lacks = f"has no {' and no '.join(missing)}" if missing else "has no host with a port"
-        raise ValueError(f"phalanx: init_method: {url} {lacks}, must be phalanx://host:port/job with rank and world_size")
+        raise ValueError(
+            f"phalanx: init_method: {url} {lacks}, must be phalanx://host:port/job with rank and world_size"
+        )
     rank, size = int(query["rank"][0]), int(query["world_size"][0])
     # PyTorch's own client, whose C++ every backend can call without Python.
     store: dist.Store = dist.TCPStore(parsed.hostname, parsed.port, None, False, timeout, wait_for_workers=False)

@@ -21,7 +21,9 @@ def all_reduce(group: ProcessGroup, tensor: Tensor, opts: Any) -> None:
         raise ValueError(f"phalanx: all_reduce: tensor has layout {tensor.layout}, must be dense or torch.sparse_coo")
     with torch.no_grad():
         mine = tensor.detach().coalesce()
-        entries = [int(count) for count in _gather(group, torch.tensor([mine._nnz()], device="cpu"), [1] * group.size())]
+        entries = [
+            int(count) for count in _gather(group, torch.tensor([mine._nnz()], device="cpu"), [1] * group.size())
+        ]
         indices = _gather(group, mine.indices().t().contiguous(), entries)
         values = _gather(group, mine.values().contiguous(), entries)
         added = torch.sparse_coo_tensor(indices.t(), values, tensor.shape, device="cpu").coalesce()

@@ -118,7 +118,9 @@ class TCPStore(ClientStore):
         self._host_name = host_name
         self._server = None
         if is_master:
-            self._server = _served(host_name, port, key) if multi_tenant else _asked(_native.StoreHost, host_name, port, key)
+            self._server = (
+                _served(host_name, port, key) if multi_tenant else _asked(_native.StoreHost, host_name, port, key)
+            )
             port = self._server.port
         self._port = port
         super().__init__(_asked(_native.Store, host_name, port, milliseconds(timeout) or 0, key), timeout)

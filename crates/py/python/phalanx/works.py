@@ -38,8 +38,10 @@ class Work(dist.Work):
             _UNDER_WAY.add(self)
 
     @staticmethod
-    def of(works: Sequence[Work], outputs: list) -> Work:
-        """One work for several that were called together."""
+    def of(works: Sequence[Work], outputs: list | None = None) -> Work:
+        """One work for several that were called together, with these outputs, or those of all."""
+        if outputs is None:
+            outputs = [output for work in works for output in work._outputs]
         if len(works) == 1:
             works[0]._outputs = outputs
             return works[0]
