@@ -21,6 +21,8 @@ pub enum Event {
     Copied(usize),
     /// Backward is over.
     BackwardEnd,
+    /// It was over without a unit of which gradients wait: they are reduced now.
+    Skipped(usize),
     /// A unit is wanted in full, until it is resharded.
     Unshard(usize),
     /// It is not wanted any more.
@@ -75,7 +77,7 @@ pub struct Settings {
     pub all_reduces: bool,
     /// Whether units are freed after backward.
     pub reshards_after_backward: bool,
-    /// Whether the end of backward waits for all reductions.
+    /// Whether the end of backward waits for all reductions, and reduces what waits of units that it did not come to.
     pub is_last_backward: bool,
     /// Whether each unit is copied as soon as it is there. What is fetched ahead then begins after that, in the memory that becomes free.
     pub copies: bool,

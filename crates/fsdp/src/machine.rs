@@ -141,6 +141,13 @@ impl Machine {
         self.units.iter().filter(|unit| unit.state != State::Sharded && (unit.is_open || unit.is_kept)).count()
     }
 
+    /// Whether gradients of a unit that wait on their ranks after a backward, in full or as parts that replicas have not joined, wait for
+    /// nothing that is to come.
+    pub(crate) fn is_due(&self, in_full: bool, as_part: bool) -> bool {
+        let Settings { is_last_backward, all_reduces, .. } = self.settings;
+        is_last_backward && (in_full || (as_part && all_reduces))
+    }
+
     /// What an event asks for, in this order.
     ///
     /// # Errors
@@ -155,6 +162,11 @@ impl Machine {
             Event::AfterBackward { unit, reduces } => self.after_backward(unit, reduces, &mut actions)?,
             Event::Copied(unit) => self.copied(unit, &mut actions)?,
             Event::BackwardEnd => self.backward_end(&mut actions),
+            Event::Skipped(unit) => {
+                self.check("skipped", unit)?;
+                self.reduce(unit, &mut actions);
+                self.end_reductions(&mut actions);
+            }
             Event::Unshard(unit) => {
                 self.unit("unshard", unit)?.is_kept = true;
                 self.gather(unit, &mut actions);
@@ -220,13 +232,7 @@ impl Machine {
             self.release(unit, actions);
         }
         if reduces {
-            self.advance_reductions(actions);
-            if self.all_reducing == Some(unit) {
-                self.finish_all_reduce(actions);
-            }
-            actions.push(Action::ReduceScatter(unit));
-            let all_reduces = self.replicated && self.settings.all_reduces;
-            self.scattering = Some(Reducing { unit, all_reduces });
+            self.reduce(unit, actions);
         }
         Ok(())
     }
@@ -259,8 +265,7 @@ impl Machine {
         self.order.clear();
         (self.entered, self.ahead) = (None, None);
         if self.settings.is_last_backward {
-            self.advance_reductions(actions);
-            self.finish_all_reduce(actions);
+            self.end_reductions(actions);
         }
     }
 
@@ -335,6 +340,21 @@ impl Machine {
         if !self.units[unit].is_open {
             self.release(unit, actions);
         }
+    }
+
+    fn reduce(&mut self, unit: usize, actions: &mut Vec<Action>) {
+        self.advance_reductions(actions);
+        if self.all_reducing == Some(unit) {
+            self.finish_all_reduce(actions);
+        }
+        actions.push(Action::ReduceScatter(unit));
+        let all_reduces = self.replicated && self.settings.all_reduces;
+        self.scattering = Some(Reducing { unit, all_reduces });
+    }
+
+    fn end_reductions(&mut self, actions: &mut Vec<Action>) {
+        self.advance_reductions(actions);
+        self.finish_all_reduce(actions);
     }
 
     /// Ends what was begun two units ago, and brings what was begun one unit ago a stage on.

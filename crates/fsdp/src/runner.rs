@@ -11,7 +11,7 @@ use crate::reduce::{self, Given, Gradient, Means};
 use crate::sharded::Sharded;
 use crate::spec::Param;
 use crate::trace::Step;
-use crate::unit::Then;
+use crate::unit::{Then, Unit};
 
 impl Sharded {
     /// A unit is about to be used in forward: lends its full parameters, which stay until [`after_forward`](Sharded::after_forward).
@@ -70,13 +70,22 @@ impl Sharded {
     }
 
     /// Backward is over: waits for all reductions, after which the gradients of the shards are there, and frees what is left of full
-    /// parameters.
+    /// parameters. Gradients that wait in units to which this backward did not come are reduced as well, unless
+    /// [another](Sharded::set_last_backward) is to come or the unit is [held back](Sharded::set_unit_sync).
     ///
     /// # Errors
     ///
     /// Those of the reductions.
     pub fn finish_backward(&mut self) -> Result<()> {
-        self.happen(Event::BackwardEnd, &[])
+        self.happen(Event::BackwardEnd, &[])?;
+        for unit in 0..self.units.len() {
+            // Ranks come to the same units with the same settings, so that what waits is the same on all of them.
+            let Unit { syncs, accumulated, partial, .. } = &self.units[unit];
+            if *syncs && self.machine.is_due(accumulated.is_some(), partial.is_some()) {
+                self.happen(Event::Skipped(unit), &[])?;
+            }
+        }
+        Ok(())
     }
 
     /// Everything of a unit that is used was copied out: its buffer is free for the next at once, where it would be after its use anyway.
@@ -138,7 +147,7 @@ impl Sharded {
     }
 
     /// Whether gradients are reduced as they come. While they are not, they are summed up in full on this rank, in the type in which they
-    /// are reduced; the next that are reduced take the sum along.
+    /// are reduced; the next that are reduced take the sum along, and the end of the next backward does that of units it did not come to.
     pub fn set_sync(&mut self, syncs: bool) {
         self.units.iter_mut().for_each(|unit| unit.syncs = syncs);
     }
@@ -154,7 +163,8 @@ impl Sharded {
         Ok(())
     }
 
-    /// Whether replicas come together. While they do not, reduced rows are kept on this rank; the next that replicas join takes them along.
+    /// Whether replicas come together. While they do not, reduced rows are kept on this rank; the next that replicas join takes them along,
+    /// or the end of the next backward.
     pub fn set_all_reduce(&mut self, all_reduces: bool) {
         self.machine.settings_mut().all_reduces = all_reduces;
     }
@@ -169,7 +179,8 @@ impl Sharded {
         self.machine.settings_mut().reshards_after_backward = reshards;
     }
 
-    /// Whether the end of backward waits for its reductions, as it must before an optimizer's step.
+    /// Whether the end of backward waits for its reductions and those of units to which it did not come, as it must before an optimizer's
+    /// step.
     pub fn set_last_backward(&mut self, is_last: bool) {
         self.machine.settings_mut().is_last_backward = is_last;
     }

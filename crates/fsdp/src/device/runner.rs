@@ -12,7 +12,7 @@ use super::gather;
 use super::model::DeviceSharded;
 use super::reduce::{self, DeviceGradient};
 use super::table::Places;
-use super::unit::Full;
+use super::unit::{Full, Unit};
 use crate::event::{Action, Event};
 use crate::layout::UnitLayout;
 use crate::reduce::{Given, check};
@@ -151,13 +151,20 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
     }
 
     /// Backward is over: what is put on the program's stream from now on sees the gradients of the shards. Full parameters that are left
-    /// are freed.
+    /// are freed. Gradients that wait in units to which this backward did not come are reduced as
+    /// [on the host](crate::Sharded::finish_backward).
     ///
     /// # Errors
     ///
     /// Those of the reductions, as far as they are known by now.
     pub fn finish_backward(&mut self) -> Result<()> {
         self.happen(Event::BackwardEnd, &[])?;
+        for unit in 0..self.units.len() {
+            let Unit { syncs, accumulated, partial, .. } = &self.units[unit];
+            if *syncs && self.machine.is_due(accumulated.is_some(), partial.is_some()) {
+                self.happen(Event::Skipped(unit), &[])?;
+            }
+        }
         self.see_gradients()
     }
 

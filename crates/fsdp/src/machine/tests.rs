@@ -280,6 +280,27 @@ fn what_follows_a_copied_unit_is_gathered_in_its_place() {
 }
 
 #[test]
+fn what_the_last_backward_skips_is_reduced_at_its_end() {
+    let mut machine = Machine::new(&[Reshard::Yes; 2], ONE, true);
+    assert!(machine.is_due(true, false) && machine.is_due(false, true) && !machine.is_due(false, false));
+    let wanted = [
+        Action::ReduceScatter(1),
+        AwaitReduceScatter(1),
+        Action::AllReduce(1),
+        Action::AwaitAllReduce(1),
+        Action::Accumulate(1),
+    ];
+    assert_eq!(actions(&mut machine, &[Event::BackwardEnd, Event::Skipped(1)]), wanted);
+    machine.settings_mut().all_reduces = false;
+    assert!(machine.is_due(true, false) && !machine.is_due(false, true));
+    let wanted = [Action::ReduceScatter(1), AwaitReduceScatter(1), Action::KeepPartial(1)];
+    assert_eq!(actions(&mut machine, &[Event::BackwardEnd, Event::Skipped(1)]), wanted);
+    machine.settings_mut().is_last_backward = false;
+    assert!(!machine.is_due(true, true));
+    assert!(machine.on(Event::Skipped(2)).is_err());
+}
+
+#[test]
 fn what_was_not_entered_is_refused() {
     let mut machine = flat(2, ONE);
     let refused = [Event::AfterForward(0), backward(1)[1], Event::BeforeForward(2), Event::BeforeBackward(2)];

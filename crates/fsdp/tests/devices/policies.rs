@@ -74,6 +74,25 @@ fn micro_batches_add_up_however_they_are_reduced() {
     check("replicas join the last", 2, &partial);
 }
 
+#[test]
+fn gradients_of_units_that_the_last_micro_batch_skips_are_reduced() {
+    let (task, company) = (task().micros(2), Company::of(2).replicas(2));
+    let ways: [(&str, Setting); 2] = [
+        ("in full", |model, waits| model.set_sync(!waits)),
+        ("as parts", |model, waits| model.settings_mut().all_reduces = !waits),
+    ];
+    for (what, wait) in ways {
+        let job = Job::new(task.clone(), company, Policy::default()).before(move |model, _, micro| {
+            wait(model, micro == 0);
+            if micro == 1 {
+                model.finish_backward().expect("one that comes to nothing");
+                assert_eq!(model.memory().of(Class::Accumulated).current, 0, "{what}");
+            }
+        });
+        check(what, 2, &job);
+    }
+}
+
 /// How a model is told to hold gradients back, or not.
 type Setting = fn(&mut Model, bool);
 

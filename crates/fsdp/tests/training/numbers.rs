@@ -208,6 +208,35 @@ fn gradients_of_a_backward_that_is_given_up_leave_nothing_behind() {
 }
 
 #[test]
+fn gradients_of_a_unit_that_the_last_micro_batch_skips_are_reduced() {
+    let ways: [(&str, Setting); 2] = [
+        ("in full", |model, waits| model.set_sync(!waits)),
+        ("as parts that replicas have not joined", |model, waits| model.set_all_reduce(!waits)),
+    ];
+    for ((what, wait), company) in ways
+        .into_iter()
+        .flat_map(|way| [Company::of(1), Company::of(3), Company::of(2).replicas(2)].map(|company| (way, company)))
+    {
+        let got = company.run(|groups, rank| {
+            let mut model = Sharded::new(groups, vec![unit(DType::F32)], Policy::default()).expect("a model");
+            wait(&mut model, true);
+            bring(&mut model, rank);
+            wait(&mut model, false);
+            // One that is not the last may be followed by one that comes to the unit.
+            model.set_last_backward(false);
+            model.finish_backward().expect("the end");
+            let waits = model.memory().of(Class::Accumulated).current > 0;
+            assert_eq!(waits, what == "in full" || company.replicas > 1, "{what}, {company:?}");
+            model.set_last_backward(true);
+            model.finish_backward().expect("the end");
+            assert_eq!(model.memory().of(Class::Accumulated).current, 0, "{what}, {company:?}");
+            own(&model)
+        });
+        check(company, &got, |sum| sum / company.size() as f32, what);
+    }
+}
+
+#[test]
 fn what_cannot_be_sharded_is_refused_by_name() {
     Company::of(1).run(|groups, _| {
         let refused = |params: Vec<ParamSpec>, policy: Policy| {

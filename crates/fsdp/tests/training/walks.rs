@@ -18,6 +18,7 @@ struct Walk {
     waiting: [f32; UNITS],
     syncs: bool,
     all_reduces: bool,
+    is_last_backward: bool,
     has_replicas: bool,
 }
 
@@ -34,8 +35,16 @@ impl Walk {
         let has_replicas = groups.replicas().is_some();
         let model = Sharded::new(groups, units, policy).expect("a model");
         let (values, zeros) = ([0.0; UNITS], [0.0; UNITS]);
-        let mut walk =
-            Walk { model, values, gradients: zeros, waiting: zeros, syncs: true, all_reduces: true, has_replicas };
+        let mut walk = Walk {
+            model,
+            values,
+            gradients: zeros,
+            waiting: zeros,
+            syncs: true,
+            all_reduces: true,
+            is_last_backward: true,
+            has_replicas,
+        };
         (0..UNITS).for_each(|unit| walk.load(unit, unit as f32).expect("its values"));
         walk
     }
@@ -68,11 +77,19 @@ impl Walk {
             }
             self.model.gradients(*unit, &[Gradient::new(0, &[1.0_f32; LEN])])?;
             self.waiting[*unit] += 1.0;
-            if self.syncs && (self.all_reduces || !self.has_replicas) {
+            if self.reduces() {
                 self.gradients[*unit] += std::mem::take(&mut self.waiting[*unit]);
             }
         }
+        if self.is_last_backward && self.reduces() {
+            (0..UNITS).for_each(|unit| self.gradients[unit] += std::mem::take(&mut self.waiting[unit]));
+        }
         self.model.finish_backward()
+    }
+
+    /// Whether gradients go all the way.
+    fn reduces(&self) -> bool {
+        self.syncs && (self.all_reduces || !self.has_replicas)
     }
 
     /// Changes what may change between micro-batches.
@@ -81,7 +98,8 @@ impl Walk {
         self.model.set_sync(self.syncs);
         self.model.set_all_reduce(self.all_reduces);
         self.model.set_reshard_after_backward(is_last || random.bool());
-        self.model.set_last_backward(is_last || random.bool());
+        self.is_last_backward = is_last || random.bool();
+        self.model.set_last_backward(self.is_last_backward);
         self.model.set_training(is_last || random.bool());
     }
 
