@@ -47,84 +47,84 @@ pub(crate) fn reach<T>(groups: &Groups, own: Result<T>, said: impl FnOnce() -> V
     among_shards.and(among_replicas).map(|()| own)
 }
 
-/// Compares what the ranks of one group say: by a digest, and in full where that differs.
+/// Compares what the ranks of one group say, by a digest. Where that differs, they look for the first line in which it does, by digests of
+/// what comes before it, and send each other that line alone: models may be long, and ranks many.
 pub(crate) fn compare(group: &Group, said: &[String]) -> Result<()> {
     if group.size() == 1 {
         return Ok(());
     }
-    let text = said.join("\n");
-    let text = &text.as_bytes()[..text.len().min(LONGEST)];
-    let own = [text.len() as u64, digest(text, FIRST), digest(text, SECOND)];
-    let mut digests = vec![0; own.len() * group.size()];
-    group.all_gather(&own, &mut digests)?;
+    let [first, second] = digest(said);
+    let whole = gather(group, [said.len() as u64, first, second])?;
     let sequence = group.recorder().glance().last_collective.map_or(0, |record| record.sequence);
-    let others: Vec<_> = digests.chunks(own.len()).collect();
-    if others.iter().all(|digest| *digest == others[0]) {
+    if is_one(&whole) {
         return Ok(());
     }
-    let texts = texts(group, text, others.iter().map(|digest| digest[0]))?;
+    // All say the same in so many lines, and not in so many.
+    let (mut alike, mut apart) = (0, whole.iter().map(|[lines, ..]| *lines as usize).max().unwrap_or_default());
+    while alike + 1 < apart {
+        let middle = usize::midpoint(alike, apart);
+        match is_one(&gather(group, digest(&said[..middle.min(said.len())]))?) {
+            true => alike = middle,
+            false => apart = middle,
+        }
+    }
+    let own = said.get(alike).map_or(NOTHING, String::as_str);
+    let lines = group.all_gather_bytes(own.as_bytes())?;
     let rank = group.rank();
-    let peer = others.iter().position(|digest| **digest != own).unwrap_or(rank);
-    let (field, ours, theirs) = difference(&texts[rank], &texts[peer]);
+    let peer = lines.iter().position(|line| line != own.as_bytes()).unwrap_or(rank);
+    let (field, ours, theirs) = difference(own, &String::from_utf8_lossy(&lines[peer]));
     Err(Error::Desync(Box::new(Desync { sequence, rank, peer, field, ours, theirs, moved: false })))
 }
 
-/// What each rank says.
-fn texts(group: &Group, own: &[u8], lens: impl Iterator<Item = u64>) -> Result<Vec<String>> {
-    let lens: Vec<usize> = lens.map(|len| usize::try_from(len).map_or(LONGEST, |len| len.min(LONGEST))).collect();
-    let mut all = vec![0; lens.iter().sum()];
-    group.all_gather_uneven(own, &mut all, &lens)?;
-    let (mut rest, mut texts) = (&all[..], Vec::new());
-    for len in lens {
-        let (text, after) = rest.split_at(len);
-        texts.push(String::from_utf8_lossy(text).into_owned());
-        rest = after;
-    }
-    Ok(texts)
+/// The numbers of each rank.
+fn gather<const N: usize>(group: &Group, own: [u64; N]) -> Result<Vec<[u64; N]>> {
+    let mut all = vec![[0; N]; group.size()];
+    group.all_gather(&own, all.as_flattened_mut())?;
+    Ok(all)
 }
 
-/// The first line in which two texts differ, and what it is about.
+fn is_one<T: PartialEq>(all: &[T]) -> bool {
+    all.iter().all(|one| *one == all[0])
+}
+
+/// What two lines are about that differ, and what each says of it.
 fn difference(ours: &str, theirs: &str) -> (&'static str, String, String) {
-    let (mut ours, mut theirs) = (ours.lines(), theirs.lines());
-    loop {
-        match (ours.next(), theirs.next()) {
-            (Some(own), Some(other)) if own == other => {}
-            (None, None) => return (FIELDS[0], "of another length".to_owned(), "as well".to_owned()),
-            (own, other) => {
-                let (own, other) = (own.unwrap_or("nothing more"), other.unwrap_or("nothing more"));
-                let field = FIELDS.into_iter().find(|field| own.starts_with(field) || other.starts_with(field));
-                let field = field.unwrap_or(FIELDS[0]);
-                let value = |line: &str| line.strip_prefix(field).map_or(line, str::trim_start).to_owned();
-                return (field, value(own), value(other));
-            }
-        }
-    }
+    let field = FIELDS.into_iter().find(|field| ours.starts_with(field) || theirs.starts_with(field));
+    let field = field.unwrap_or(FIELDS[0]);
+    let value = |line: &str| line.strip_prefix(field).map_or(line, str::trim_start).to_owned();
+    (field, value(ours), value(theirs))
 }
 
-/// FNV-1a, from a start of one's own.
-fn digest(text: &[u8], start: u64) -> u64 {
-    text.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+/// FNV-1a of lines, from two starts: with two numbers no two models agree by chance.
+fn digest(lines: &[String]) -> [u64; 2] {
+    // No text has the byte that ends a line here.
+    let bytes = || lines.iter().flat_map(|line| line.bytes().chain([u8::MAX]));
+    STARTS.map(|start| bytes().fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)))
 }
 
 /// What a line may be about.
 const FIELDS: [&str; 4] = ["model", "policy", "unit", "parameter"];
-/// Two of them make a digest in which no two models agree by chance.
-const FIRST: u64 = 0xcbf2_9ce4_8422_2325;
-const SECOND: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Bytes of a text that are compared: some ten thousand parameters.
-const LONGEST: usize = 1 << 20;
+/// What a rank says that has no such line.
+const NOTHING: &str = "nothing more";
+const STARTS: [u64; 2] = [0xcbf2_9ce4_8422_2325, 0x9e37_79b9_7f4a_7c15];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_first_difference_is_named() {
+    fn a_difference_is_named_by_what_it_is_about() {
         let told = |ours, theirs| difference(ours, theirs);
         let wanted = |field, ours: &str, theirs: &str| (field, ours.to_owned(), theirs.to_owned());
-        assert_eq!(told("policy a\nunit b", "policy a\nunit c"), wanted("unit", "b", "c"));
-        assert_eq!(told("policy a", "policy a\nunit c"), wanted("unit", "nothing more", "c"));
+        assert_eq!(told("unit b", "unit c"), wanted("unit", "b", "c"));
+        assert_eq!(told(NOTHING, "unit c"), wanted("unit", "nothing more", "c"));
         assert_eq!(told("policy a", "model refused: b"), wanted("model", "policy a", "refused: b"));
-        assert_eq!(told("policy a", "policy a").0, "model");
+    }
+
+    #[test]
+    fn lines_are_told_apart_by_where_they_end() {
+        let of = |lines: &[&str]| digest(&lines.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let all = [of(&[]), of(&[""]), of(&["a\nb"]), of(&["a", "b"]), of(&["a", "b", ""]), of(&["ab"])];
+        all.iter().enumerate().for_each(|(at, one)| assert!(!all[..at].contains(one), "{at}"));
     }
 }

@@ -105,6 +105,27 @@ fn ranks_that_shard_different_models_are_told_what_differs() {
     }
 }
 
+/// What ranks say of a model of many parameters is longer than what they would send each other.
+#[test]
+fn a_difference_at_the_end_of_a_long_model_is_named() {
+    let name = |at: usize| format!("{at}{}", "long".repeat(60));
+    let names: Vec<String> = (0..10_000).map(name).collect();
+    let ends = Company::of(3).run(|groups, rank| {
+        let mut params: Vec<_> = names.iter().map(|name| (name.as_str(), 1, DType::F32)).collect();
+        let last = &mut params[9_998 - rank / 2];
+        last.1 = if rank > 0 { 7 + rank } else { 1 };
+        Ddp::new(groups.shard().clone(), &params, DdpOptions::default()).map(drop).expect_err("another model")
+    });
+    // The first line in which any two differ is that of the last rank.
+    let told = [(2, ", 1 f32", ", 9 f32"), (2, ", 1 f32", ", 9 f32"), (0, ", 9 f32", ", 1 f32")];
+    for (error, (peer, ours, theirs)) in ends.iter().zip(told) {
+        let Error::Desync(desync) = error else { panic!("{error}") };
+        assert_eq!((desync.peer, desync.field), (peer, "parameter"), "{error}");
+        assert!(desync.ours.starts_with("\"9997long") && desync.ours.ends_with(ours), "{error}");
+        assert!(desync.theirs.starts_with("\"9997long") && desync.theirs.ends_with(theirs), "{error}");
+    }
+}
+
 #[test]
 fn ranks_that_average_different_models_are_told_what_differs() {
     let models: [&[(&str, usize, DType)]; 5] = [
