@@ -1,7 +1,7 @@
 //! What is asked of a disk. Everything that a save does to one goes through here, step by step, so that it can be stopped at any.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 
 /// A place for files.
@@ -27,7 +27,10 @@ pub trait Disk: Send + Sync {
     /// Removes a directory with all that is in it.
     fn remove_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// All bytes of a file.
+    /// How many bytes a file has; an error where it is no regular file, which may have no end.
+    fn byte_len(&self, path: &Path) -> io::Result<u64>;
+
+    /// All bytes of a regular file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 
     /// The names of what is in a directory.
@@ -70,8 +73,19 @@ impl Disk for SystemDisk {
         fs::remove_dir_all(path)
     }
 
+    fn byte_len(&self, path: &Path) -> io::Result<u64> {
+        let found = fs::metadata(path)?;
+        let odd = || io::Error::new(ErrorKind::InvalidInput, "it is no regular file");
+        found.is_file().then(|| found.len()).ok_or_else(odd)
+    }
+
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        fs::read(path)
+        // Before it is opened, which for a pipe may take as long as reading it.
+        let byte_len = self.byte_len(path)?;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(usize::try_from(byte_len).unwrap_or(usize::MAX))?;
+        File::open(path)?.take(byte_len).read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {

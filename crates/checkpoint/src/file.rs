@@ -22,10 +22,18 @@ pub(crate) struct Seal {
 }
 
 impl Seal {
+    /// That a file has the right length, which takes no reading.
+    pub(crate) fn check_on(self, disk: &dyn Disk, path: &Path) -> Result<()> {
+        let found = disk.byte_len(path).map_err(Error::disk(path))?;
+        self.check_len(found).map_err(|why| Error::damaged(path, why))
+    }
+
+    fn check_len(self, found: u64) -> std::result::Result<(), String> {
+        if found == self.bytes { Ok(()) } else { Err(format!("{found} bytes, must be {}", self.bytes)) }
+    }
+
     fn check(self, bytes: &[u8]) -> std::result::Result<(), String> {
-        if bytes.len() as u64 != self.bytes {
-            return Err(format!("{} bytes, must be {}", bytes.len(), self.bytes));
-        }
+        self.check_len(bytes.len() as u64)?;
         let found = crc32c::crc32c(bytes);
         if found != self.crc32c {
             return Err(format!("its checksum is {found:08x}, must be {:08x}", self.crc32c));
@@ -104,6 +112,9 @@ pub(crate) struct Place {
 impl Contents {
     /// Reads a file, which must have this seal where there is one.
     pub(crate) fn read(disk: &dyn Disk, path: &Path, seal: Option<Seal>) -> Result<Contents> {
+        if let Some(seal) = seal {
+            seal.check_on(disk, path)?;
+        }
         let bytes = disk.read(path).map_err(Error::disk(path))?;
         Contents::parse(path, bytes, seal)
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use phalanx_checkpoint::Disk;
 
-/// Asks before it changes anything, by the name of the act. What is refused is half done where there are halves.
+/// Asks before it changes or reads anything, by the name of the act. What is refused is half done where there are halves.
 pub(crate) struct Asking<F>(Arc<dyn Disk>, F);
 
 impl<F: Fn(&str, &Path) -> io::Result<()> + Send + Sync> Asking<F> {
@@ -66,7 +66,12 @@ impl<F: Fn(&str, &Path) -> io::Result<()> + Send + Sync> Disk for Asking<F> {
         self.0.remove_directory(path)
     }
 
+    fn byte_len(&self, path: &Path) -> io::Result<u64> {
+        self.0.byte_len(path)
+    }
+
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.1("read", path)?;
         self.0.read(path)
     }
 

@@ -4,6 +4,8 @@ mod crafted;
 mod disks;
 mod memory;
 mod stopped;
+#[cfg(unix)]
+mod strange;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -133,6 +133,10 @@ impl Disk for Memory {
         Ok(())
     }
 
+    fn byte_len(&self, path: &Path) -> io::Result<u64> {
+        Ok(self.state().file(path)?.seen.len() as u64)
+    }
+
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         Ok(self.state().file(path)?.seen.clone())
     }
