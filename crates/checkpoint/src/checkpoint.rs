@@ -22,34 +22,10 @@ pub struct Checkpoint {
     path: PathBuf,
     index: Index,
     read: HashMap<String, Contents>,
+    passed_over: Vec<Error>,
 }
 
 impl Checkpoint {
-    /// The newest checkpoint in a directory; none where there is none that is whole.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Checkpoint::open), and where the directory cannot be read. One that is not there holds none.
-    pub fn latest(root: &Path) -> Result<Option<Checkpoint>> {
-        Checkpoint::latest_on(Arc::new(SystemDisk), root)
-    }
-
-    /// The same on another disk than the file system.
-    ///
-    /// # Errors
-    ///
-    /// As [`latest`](Checkpoint::latest).
-    pub fn latest_on(disk: Arc<dyn Disk>, root: &Path) -> Result<Option<Checkpoint>> {
-        let names = match disk.list(root) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            listed => listed.map_err(Error::disk(root))?,
-        };
-        let steps = names.iter().filter_map(|name| names::step(name));
-        let is_whole = |step: &u64| disk.has(&names::directory(root, *step).join(names::INDEX));
-        let newest = steps.filter(is_whole).max();
-        newest.map(|step| Checkpoint::open_on(disk.clone(), &names::directory(root, step))).transpose()
-    }
-
     /// The checkpoint of one step by its directory, or a plain safetensors file.
     ///
     /// # Errors
@@ -71,7 +47,7 @@ impl Checkpoint {
         let file = path.join(names::INDEX);
         let bytes = disk.read(&file).map_err(Error::disk(&file))?;
         let index = Index::read(&file, &bytes)?;
-        Ok(Checkpoint { disk, path: path.to_owned(), index, read: HashMap::new() })
+        Ok(Checkpoint { disk, path: path.to_owned(), index, read: HashMap::new(), passed_over: vec![] })
     }
 
     fn open_whole(disk: Arc<dyn Disk>, path: &Path) -> Result<Checkpoint> {
@@ -86,7 +62,8 @@ impl Checkpoint {
         let mut progress: Progress = contents.metadata.clone().into_iter().collect();
         let step = progress.remove(STEP).and_then(|step| step.parse().ok()).unwrap_or_default();
         let index = Index::of_whole(step, progress, tensors);
-        Ok(Checkpoint { disk, path: path.to_owned(), index, read: HashMap::from([(String::new(), contents)]) })
+        let read = HashMap::from([(String::new(), contents)]);
+        Ok(Checkpoint { disk, path: path.to_owned(), index, read, passed_over: vec![] })
     }
 
     /// Where it is.
@@ -107,6 +84,23 @@ impl Checkpoint {
     /// What was said of how far training had come.
     pub fn progress(&self) -> &Progress {
         &self.index.progress
+    }
+
+    /// Why newer ones were passed over where this was [looked for](Checkpoint::latest), the newest first: each names a file that is damaged or
+    /// missing.
+    pub fn passed_over(&self) -> &[Error] {
+        &self.passed_over
+    }
+
+    /// Says why newer ones were.
+    pub(crate) fn pass_over(mut self, newer: Vec<Error>) -> Checkpoint {
+        self.passed_over = newer;
+        self
+    }
+
+    /// That all files of ranks are there and as long as they must be. What is in them is checked when they are read.
+    pub(crate) fn check_files(&self) -> Result<()> {
+        self.index.files.iter().try_for_each(|(file, seal)| seal.check_on(&*self.disk, &self.path.join(file)))
     }
 
     /// The names of all tensors, their types and shapes.

@@ -27,7 +27,7 @@ pub trait Disk: Send + Sync {
     /// Removes a directory with all that is in it.
     fn remove_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// How many bytes a file has; an error where it is no regular file, which may have no end.
+    /// How many bytes a file has; [`ErrorKind::InvalidData`] where it is no regular file, which may have no end.
     fn byte_len(&self, path: &Path) -> io::Result<u64>;
 
     /// All bytes of a regular file.
@@ -75,7 +75,7 @@ impl Disk for SystemDisk {
 
     fn byte_len(&self, path: &Path) -> io::Result<u64> {
         let found = fs::metadata(path)?;
-        let odd = || io::Error::new(ErrorKind::InvalidInput, "it is no regular file");
+        let odd = || io::Error::new(ErrorKind::InvalidData, "it is no regular file");
         found.is_file().then(|| found.len()).ok_or_else(odd)
     }
 

@@ -1,6 +1,6 @@
 //! What can go wrong with a checkpoint; each error names the file.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// Why a checkpoint could not be saved or loaded.
@@ -23,6 +23,16 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// An index is of another format than this version reads.
+    #[error("{}: format {found}, must be {must}", file.display())]
+    Format {
+        /// The index.
+        file: PathBuf,
+        /// Its format.
+        found: u32,
+        /// What this version reads.
+        must: u32,
+    },
     /// There is no such tensor in the checkpoint, or another than was asked for; or what is to be saved of it does not fit it.
     #[error("{}: tensor {name}: {why}", file.display())]
     Tensor {
@@ -41,7 +51,15 @@ pub enum Error {
         /// What it says.
         why: String,
     },
-    /// The ranks could not agree that all had saved.
+    /// The rank that looks for a checkpoint for all could not find one.
+    #[error("rank {rank} found no checkpoint: {why}")]
+    Unfound {
+        /// The rank.
+        rank: usize,
+        /// What it says.
+        why: String,
+    },
+    /// The ranks could not agree that all had saved, or on what to load.
     #[error("{0}")]
     Ranks(#[from] phalanx_core::Error),
 }
@@ -50,6 +68,15 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// Whether it says that a file is not what was written, or is not there: what any rank would find at any time.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Error::Damaged { .. } => true,
+            Error::Disk { source, .. } => matches!(source.kind(), ErrorKind::NotFound | ErrorKind::InvalidData),
+            _ => false,
+        }
+    }
+
     pub(crate) fn disk(file: &Path) -> impl FnOnce(io::Error) -> Error {
         let file = file.to_owned();
         |source| Error::Disk { file, source }

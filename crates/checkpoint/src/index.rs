@@ -99,7 +99,7 @@ impl Index {
         }
         let index: Index = serde_json::from_value(sealed.index).map_err(|error| refuse(error.to_string()))?;
         if index.format != FORMAT {
-            return Err(refuse(format!("format {}, must be {FORMAT}", index.format)));
+            return Err(Error::Format { file: path.to_owned(), found: index.format, must: FORMAT });
         }
         index.check().map_err(refuse)?;
         Ok(index)

@@ -38,6 +38,7 @@ mod file;
 #[cfg(test)]
 mod hostile;
 mod index;
+mod latest;
 mod names;
 mod piece;
 mod saver;

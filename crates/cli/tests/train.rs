@@ -217,6 +217,20 @@ fn a_training_goes_on_with_other_ranks() {
 }
 
 #[test]
+fn a_checkpoint_that_is_damaged_is_passed_over_and_named() {
+    let place = Place::new();
+    train(&["--save", place.path(), "--save-every", "10", "--steps", "20"]);
+    let index = place.0.join("step-000000000020/index.json");
+    fs::write(&index, "{").expect("a file");
+    let goes_on = command(&["--save", place.path(), "--resume", place.path()]).output().expect("it runs");
+    let told = text(&goes_on.stderr);
+    assert!(goes_on.status.success(), "{told}");
+    let named = format!("phalanx: a checkpoint after step 10 is damaged: {}: ", index.display());
+    assert_eq!(told.matches(&named).count(), 1, "{told}");
+    assert_eq!(losses(&lines(&goes_on)).keys().next(), Some(&11));
+}
+
+#[test]
 fn a_training_that_is_done_already_says_so() {
     let place = Place::new();
     train(&["--mode", "single", "--save", place.path()]);

@@ -3,6 +3,7 @@
 mod crafted;
 mod disks;
 mod memory;
+mod newest;
 mod stopped;
 #[cfg(unix)]
 mod strange;
@@ -260,8 +261,7 @@ fn refusal(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut bytes = fs::read(&file).expect("a file");
     change(&mut bytes);
     fs::write(&file, bytes).expect("a file");
-    let loaded = Checkpoint::latest(&place.0).and_then(|checkpoint| {
-        let mut checkpoint = checkpoint.expect("a checkpoint");
+    let loaded = Checkpoint::open(file.parent().expect("a directory")).and_then(|mut checkpoint| {
         TENSORS.iter().try_for_each(|(name, shape)| checkpoint.floats(name, shape, 0..shape.iter().product()).map(drop))
     });
     let error = loaded.expect_err("refused");
@@ -288,8 +288,8 @@ fn what_is_not_there_is_named() {
     let place = Place::new();
     assert!(latest(&place.0).is_none() && latest(&place.0.join("nowhere")).is_none());
     save(&place.0, 2, &[1]);
-    fs::remove_file(file_of(&place.0, "rank-1-of-2")).expect("a file");
     let mut checkpoint = latest(&place.0).expect("a checkpoint");
+    fs::remove_file(file_of(&place.0, "rank-1-of-2")).expect("a file");
     let mut refused =
         |name, shape: &[usize], elements| checkpoint.floats(name, shape, elements).expect_err("refused").to_string();
     assert!(refused("weight", &[7, 3], 20..21).contains("rank-1-of-2"));

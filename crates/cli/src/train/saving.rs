@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use phalanx::Group;
 use phalanx_candle::{AdamW, Model, Optimizer, Part};
 use phalanx_checkpoint::{Checkpoint, Disk, Piece, Progress, SystemDisk};
 
 use super::corpus::Corpus;
 use super::hold::stopped;
 use super::options::Options;
-use crate::failure::Failure;
+use crate::failure::{Failure, tell};
 
 /// Copies this rank's pieces. Of what several ranks hold alike, the first brings it.
 pub(super) fn pieces(model: &mut Model, optimizer: &mut AdamW) -> Result<Vec<Piece>, Failure> {
@@ -42,14 +43,18 @@ pub(super) fn progress(options: &Options, corpus: &Corpus, optimizer: &AdamW) ->
     said.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-/// Takes this rank's part of the newest checkpoint there is to go on from; the step to begin with.
+/// Takes this rank's part of the newest checkpoint there is to go on from, the same on all ranks; the step to begin with.
 pub(super) fn resume(
     options: &Options,
     corpus: &Corpus,
+    all: &Group,
     model: &mut Model,
     optimizer: &mut AdamW,
 ) -> Result<u64, Failure> {
-    let Some(mut checkpoint) = newest(options)? else { return Ok(0) };
+    let Some(mut checkpoint) = found(options, |place| Checkpoint::latest_among(all, place))? else { return Ok(0) };
+    for error in checkpoint.passed_over() {
+        tell(&format!("a checkpoint after step {} is damaged: {error}", checkpoint.step()));
+    }
     check(&checkpoint, &progress(options, corpus, optimizer))?;
     let parts = model.parts().to_vec();
     let mut failed = None;
@@ -73,12 +78,19 @@ pub(super) fn resume(
 
 /// What was saved by this run, else what it is to go on from.
 pub(super) fn newest(options: &Options) -> Result<Option<Checkpoint>, Failure> {
-    let saved = options.save.as_deref().map(Checkpoint::latest).transpose().map_err(stopped)?.flatten();
+    found(options, Checkpoint::latest)
+}
+
+fn found(
+    options: &Options,
+    latest: impl Fn(&Path) -> phalanx_checkpoint::Result<Option<Checkpoint>>,
+) -> Result<Option<Checkpoint>, Failure> {
+    let saved = options.save.as_deref().map(&latest).transpose().map_err(stopped)?.flatten();
     match (saved, options.resume.as_deref()) {
         (Some(saved), _) => Ok(Some(saved)),
         (None, Some(place)) if place.is_file() => Checkpoint::open(place).map(Some).map_err(stopped),
         (None, Some(place)) => {
-            let found = Checkpoint::latest(place).map_err(stopped)?;
+            let found = latest(place).map_err(stopped)?;
             found.map(Some).ok_or_else(|| nothing(place))
         }
         (None, None) => Ok(None),

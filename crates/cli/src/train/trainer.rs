@@ -38,7 +38,7 @@ impl<'a> Trainer<'a> {
         let all = world.group()?;
         let mut model = hold::model(options, sizes, world, &all)?;
         let mut optimizer = AdamW::default().betas(0.9, 0.99).decay(0.1);
-        let step = saving::resume(options, &corpus, &mut model, &mut optimizer)?;
+        let step = saving::resume(options, &corpus, &all, &mut model, &mut optimizer)?;
         let saver = options.save.as_ref().map(|place| {
             let group = world.wire(&Wiring::default().named("checkpoint"))?;
             Ok::<_, Failure>(Saver::new(place).group(group))

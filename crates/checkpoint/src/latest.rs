@@ -1,0 +1,77 @@
+//! The newest checkpoint that is whole, for one rank or for all.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use phalanx_core::Group;
+
+use crate::checkpoint::Checkpoint;
+use crate::disk::{Disk, SystemDisk};
+use crate::error::{Error, Result};
+use crate::names;
+
+impl Checkpoint {
+    /// The newest checkpoint in a directory; none where nothing was saved. One whose index is damaged, or of which a file is missing or has
+    /// another length, is [passed over](Checkpoint::passed_over). What is in the files of ranks is checked when they are read.
+    ///
+    /// Ranks that look for one together call [`latest_among`](Checkpoint::latest_among).
+    ///
+    /// # Errors
+    ///
+    /// Why the newest is none where no other is whole; what else the disk said, where it might say something else another time; and
+    /// [`Error::Format`].
+    pub fn latest(root: &Path) -> Result<Option<Checkpoint>> {
+        Checkpoint::latest_on(Arc::new(SystemDisk), root)
+    }
+
+    /// The same on another disk than the file system.
+    ///
+    /// # Errors
+    ///
+    /// As [`latest`](Checkpoint::latest).
+    pub fn latest_on(disk: Arc<dyn Disk>, root: &Path) -> Result<Option<Checkpoint>> {
+        Ok(newest(disk, root)?.map(|(_, checkpoint)| checkpoint))
+    }
+
+    /// The same for all ranks of a group, which all call this: the first looks for it, and the others open that one. What was passed over is
+    /// known to the first.
+    ///
+    /// # Errors
+    ///
+    /// As [`latest`](Checkpoint::latest) on the first rank, [`Error::Unfound`] on the others where that has one; those of the group.
+    pub fn latest_among(group: &Group, root: &Path) -> Result<Option<Checkpoint>> {
+        let own = (group.rank() == 0).then(|| newest(Arc::new(SystemDisk), root));
+        let said = own.as_ref().map(|own| match own {
+            Ok(found) => Ok(found.as_ref().map(|(step, _)| *step)),
+            Err(error) => Err(error.to_string()),
+        });
+        let step: std::result::Result<Option<u64>, String> = group.broadcast_object(said, 0)?;
+        if let Some(own) = own {
+            return Ok(own?.map(|(_, checkpoint)| checkpoint));
+        }
+        let step = step.map_err(|why| Error::Unfound { rank: 0, why })?;
+        step.map(|step| Checkpoint::open(&names::directory(root, step))).transpose()
+    }
+}
+
+/// The newest that is whole, and the step by which its directory is called.
+fn newest(disk: Arc<dyn Disk>, root: &Path) -> Result<Option<(u64, Checkpoint)>> {
+    let names = match disk.list(root) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        listed => listed.map_err(Error::disk(root))?,
+    };
+    let mut steps: Vec<u64> = names.iter().filter_map(|name| names::step(name)).collect();
+    steps.retain(|step| disk.has(&names::directory(root, *step).join(names::INDEX)));
+    steps.sort_unstable();
+    let mut damaged = vec![];
+    for step in steps.into_iter().rev() {
+        let opened = Checkpoint::open_on(disk.clone(), &names::directory(root, step));
+        match opened.and_then(|checkpoint| checkpoint.check_files().map(|()| checkpoint)) {
+            Ok(checkpoint) => return Ok(Some((step, checkpoint.pass_over(damaged)))),
+            Err(error) if error.is_damage() => damaged.push(error),
+            Err(error) => return Err(error),
+        }
+    }
+    // That nothing was saved is another thing: one would begin anew, in the place of what may be mended.
+    damaged.into_iter().next().map_or(Ok(None), Err)
+}
