@@ -168,7 +168,7 @@ impl Checkpoint {
             self.bytes(&entries[at].name, 0..len).map(Cow::from)
         };
         file::write(&*disk, path, &entries, Some(&metadata), whole)?;
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent = names::parent(path);
         disk.sync(parent).map_err(Error::disk(parent))
     }
 

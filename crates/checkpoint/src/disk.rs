@@ -4,10 +4,21 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 
+use crate::names;
+
 /// A place for files.
 pub trait Disk: Send + Sync {
     /// Makes a directory and those above it, unless they are there.
     fn make_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// The same, and returns once those that were made would survive a loss of power.
+    fn make_lasting_directory(&self, path: &Path) -> io::Result<()> {
+        let is_missing = |path: &&Path| self.list(path).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        let above = path.ancestors().take_while(|path| !path.as_os_str().is_empty());
+        let missing: Vec<_> = above.take_while(is_missing).collect();
+        self.make_directory(path)?;
+        missing.into_iter().try_for_each(|made| self.sync(names::parent(made)))
+    }
 
     /// Makes a file that is empty.
     fn create(&self, path: &Path) -> io::Result<()>;

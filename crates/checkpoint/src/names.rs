@@ -35,6 +35,11 @@ pub(crate) fn unfinished(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// The directory that has the entry of a path.
+pub(crate) fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 pub(crate) const INDEX: &str = "index.json";
 
 const STEP: &str = "step-";

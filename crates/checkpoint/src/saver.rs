@@ -131,6 +131,7 @@ impl Writer {
     /// Makes the directory, where the step may have a checkpoint, and chooses what marks the files of this save: those that are there keep
     /// their names to themselves, and a rank that is left over from a save that did not end writes to none of them.
     fn begin(&self, directory: &Path) -> Result<u64> {
+        self.disk.make_lasting_directory(&self.root).map_err(Error::disk(&self.root))?;
         self.disk.make_directory(directory).map_err(Error::disk(directory))?;
         self.disk.sync(&self.root).map_err(Error::disk(&self.root))?;
         Ok(fastrand::u64(..))

@@ -74,7 +74,10 @@ impl State {
 
 impl Disk for Memory {
     fn make_directory(&self, path: &Path) -> io::Result<()> {
-        self.state().seen.entry(path.to_owned()).or_default();
+        let mut state = self.state();
+        for path in path.ancestors().filter(|path| !path.as_os_str().is_empty()) {
+            state.seen.entry(path.to_owned()).or_default();
+        }
         Ok(())
     }
 
@@ -143,6 +146,9 @@ impl Disk for Memory {
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         let state = self.state();
+        if !state.seen.contains_key(path) {
+            return Err(ErrorKind::NotFound.into());
+        }
         state.directory(path)?;
         let inside = state.seen.keys().filter(|entry| entry.parent() == Some(path));
         Ok(inside.map(|entry| entry.file_name().expect("a name").to_string_lossy().into_owned()).collect())

@@ -83,3 +83,19 @@ fn stopped_anywhere_a_save_of_a_step_that_is_saved_leaves_the_one_it_was() {
     Scene { steps: &[7], step: 7, keep: 1 }.stop_anywhere();
     Scene { steps: &[6, 7], step: 7, keep: 2 }.stop_anywhere();
 }
+
+/// The directory and those above it are there from the first save on.
+#[test]
+fn a_save_into_a_directory_that_it_makes_survives_a_loss_of_power() {
+    let root = Path::new("root/all/mine");
+    let mut random = Rng::with_seed(1);
+    for world in [1, 2] {
+        let disk = Arc::new(Memory::at(Path::new("root")));
+        save_on(&disk, root, world, 2, &[(1, 1)]).expect("saved");
+        for _ in 0..32 {
+            let left = Arc::new(disk.after_loss_of_power(&mut random));
+            let found = Checkpoint::latest_on(left, root).expect("a readable directory");
+            assert_holds(&mut found.expect("a checkpoint"), 1, world);
+        }
+    }
+}

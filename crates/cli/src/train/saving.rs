@@ -100,7 +100,8 @@ fn found(
 /// Makes the directory for checkpoints, and tries to write there.
 pub(super) fn probe(place: &Path) -> Result<(), Failure> {
     let (disk, file) = (SystemDisk, place.join(format!(".probe.{}", std::process::id())));
-    let tried = disk.make_directory(place).and_then(|()| disk.create(&file)).and_then(|()| disk.remove_file(&file));
+    let tried =
+        disk.make_lasting_directory(place).and_then(|()| disk.create(&file)).and_then(|()| disk.remove_file(&file));
     tried.map_err(|error| Failure::Stopped(format!("--save {}: cannot be written: {error}", place.display())))
 }
 
