@@ -7,6 +7,7 @@ use candle_core::Tensor;
 
 use crate::error::{Error, Result};
 use crate::sharing::Sharing;
+use crate::storage;
 use crate::strategy::{Held, Part, Strategy};
 use crate::tape::{self, Segment};
 use crate::unit::Unit;
@@ -79,7 +80,12 @@ impl Model {
         let mut x = input.detach();
         for index in 0..self.units.len() {
             self.strategy.before_forward(&self.units, index)?;
-            x = self.units[index].module.forward(&x)?.detach();
+            let unit = &self.units[index];
+            x = unit.module.forward(&x)?.detach();
+            // What is part of a parameter goes with it.
+            if unit.vars().any(|var| storage::is_shared(&x, var)) {
+                x = x.force_contiguous()?.detach();
+            }
             self.leave_forward(index)?;
         }
         Ok(x)
@@ -117,8 +123,7 @@ impl Model {
             // Where nothing before this point is reached the other ranks may know nothing of that.
             let mut own = vec![None; unit.parameters.len()];
             if let Some(of_output) = gradient.take() {
-                let vars = unit.parameters.iter().map(|parameter| &parameter.var);
-                let vars = vars.chain(unit.borrowed.iter().map(|borrowed| &borrowed.var)).cloned();
+                let vars = unit.vars().cloned();
                 let (of_input, mut of_vars) = segment.backward(unit.module.as_ref(), of_output, vars)?;
                 self.sharing.owe(unit, of_vars.drain(own.len()..))?;
                 (gradient, own) = (of_input, of_vars);

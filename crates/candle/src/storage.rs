@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use candle_core::{CpuStorage, DType, Error, InplaceOp1, Layout, Result, Var};
+use candle_core::{CpuStorage, DType, Error, InplaceOp1, Layout, Result, Storage, Tensor, Var};
 use half::bf16;
 
 /// Takes the memory of a variable, which must not be used until it gets some again.
@@ -21,6 +21,12 @@ pub(crate) fn swap(var: &Var, storage: CpuStorage) -> Result<CpuStorage> {
     let exchange = Exchange(RefCell::new(storage));
     var.inplace_op1(&exchange)?;
     Ok(exchange.0.into_inner())
+}
+
+/// Whether a tensor lies in the memory of a variable.
+pub(crate) fn is_shared(tensor: &Tensor, var: &Var) -> bool {
+    let place = |tensor: &Tensor| std::ptr::from_ref::<Storage>(&tensor.storage_and_layout().0);
+    place(tensor) == place(var)
 }
 
 /// Memory that was taken away, kept for the next variable of the same type and length. With what variables have it is never more than
@@ -94,7 +100,7 @@ impl InplaceOp1 for Exchange {
 
 #[cfg(test)]
 mod tests {
-    use candle_core::{Device, Tensor};
+    use candle_core::Device;
 
     use super::*;
 

@@ -69,6 +69,12 @@ impl Unit {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// The variables that it uses: its own, and after them those of other units.
+    pub(crate) fn vars(&self) -> impl Iterator<Item = &Var> {
+        let own = self.parameters.iter().map(|parameter| &parameter.var);
+        own.chain(self.borrowed.iter().map(|borrowed| &borrowed.var))
+    }
 }
 
 impl Parameter {

@@ -188,6 +188,36 @@ fn what_is_loaded_into_the_engine_is_what_is_computed_with() {
     }
 }
 
+/// What a prediction of units that return part of their weights is, and what it is after those have changed: rows of the first weight, then
+/// the product of those with the second, or rows of the second themselves.
+fn views(strategy: impl Strategy, ends_in_view: bool) -> Vec<Vec<Vec<f32>>> {
+    let weight = |value: f32| Var::from_tensor(&Tensor::full(value, (5, 5), &Device::Cpu)?);
+    let (first, second) = (weight(2.0).expect("a variable"), weight(3.0).expect("a variable"));
+    let (of_first, of_second) = (first.clone(), second.clone());
+    let row = move |_: &Tensor| -> Result<Tensor> { of_first.narrow(0, 1, 1) };
+    let end = move |x: &Tensor| -> Result<Tensor> {
+        if ends_in_view { of_second.t()?.narrow(1, 0, 1)?.t() } else { linear(x, &of_second) }
+    };
+    let units =
+        vec![Unit::new("row", row).parameter("first", &first), Unit::new("end", end).parameter("second", &second)];
+    let mut model = Model::new(units, strategy).expect("a model");
+    let x = Tensor::ones((1, 5), DType::F32, &Device::Cpu).expect("an input");
+    let output = model.predict(&x).expect("an output");
+    let before = output.to_vec2().expect("its values");
+    model.update(|_, values, _| values.fill(9.0)).expect("other values");
+    vec![before, output.to_vec2().expect("its values")]
+}
+
+#[test]
+fn a_prediction_lasts_longer_than_the_weights_it_is_part_of() {
+    for (ends_in_view, value) in [(false, 30.0), (true, 3.0)] {
+        let check = |got| assert_eq!(got, [[[value; 5]], [[value; 5]]], "ends in a view: {ends_in_view}");
+        check(views(Single::new(), ends_in_view));
+        let sharded = |group| check(views(FullyShard::new(group, Policy::default()), ends_in_view));
+        Threads::new(2).run(sharded).expect("a world");
+    }
+}
+
 #[test]
 fn what_cannot_be_is_refused_by_name() {
     let refused = |units: Vec<Unit>| Model::new(units, Single::new()).expect_err("refused").to_string();
