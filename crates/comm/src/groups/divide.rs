@@ -199,7 +199,8 @@ impl Agreed<'_> {
             None => Ranks(&members).named(),
         };
         let left = wiring.patience().saturating_sub(self.began.elapsed());
-        let part = Part { members, name, scope: self.scope.scope(&at.to_string()), timeout: left };
+        let (scope, generation) = (self.scope.scope(&at.to_string()), self.turn.generation);
+        let part = Part { members, name, generation, scope, timeout: left };
         let formed = world.form(part, wiring);
         drop(self.turn);
         formed

@@ -17,6 +17,8 @@ use crate::{Network, Processes};
 pub(super) struct Part {
     pub(super) members: Vec<usize>,
     pub(super) name: String,
+    /// How often its ranks had met there before.
+    pub(super) generation: u64,
     /// Keys that no other group uses.
     pub(super) scope: Store,
     pub(super) timeout: Duration,
@@ -40,8 +42,9 @@ impl World {
     /// rank that form groups of one name at the same time are told so, because the ranks' threads could meet crosswise.
     pub fn wire(&self, wiring: &Wiring) -> Result<Group> {
         let name = wiring.chosen_name().unwrap_or("world").to_owned();
-        let (_turn, scope) = self.claim_place("wire", "all", &name)?;
-        self.form(Part { members: (0..self.size()).collect(), name, scope, timeout: wiring.patience() }, wiring)
+        let (turn, scope) = self.claim_place("wire", "all", &name)?;
+        let (members, generation) = ((0..self.size()).collect(), turn.generation);
+        self.form(Part { members, name, generation, scope, timeout: wiring.patience() }, wiring)
     }
 
     /// The groups of this world that this rank is in and that live, in the order in which they were formed.
@@ -63,18 +66,19 @@ impl World {
         let profile = options.chosen_profile().or(self.profile());
         let options = profile.into_iter().fold(options, GroupOptions::profile);
         let options = self.alarm().cloned().into_iter().fold(options, GroupOptions::alarm);
+        let generation = part.generation;
         let (group, transport) = match maker {
             Some(maker) => (self.made(maker.as_ref(), part, options)?, wiring.way()),
             None => self.of_host(&part, options, wiring)?,
         };
-        self.registry().enter(&group, (backend, transport));
+        self.registry().enter(&group, (backend, transport), generation);
         Ok(group)
     }
 
     /// A group with a backend of the program's own.
     fn made(&self, maker: &dyn Maker, part: Part, options: GroupOptions) -> Result<Group> {
         let layout = Layout::new(self.seat_in(&part), self.hosts_of(&part))?;
-        let Part { members, name, scope, timeout } = part;
+        let Part { members, name, scope, timeout, .. } = part;
         let seat =
             Seat { name, layout: layout.clone(), members, epoch: self.epoch(), store: scope.scope("own"), timeout };
         Ok(Group::new(layout, maker.make(&seat)?, options))

@@ -1,6 +1,7 @@
 //! Which groups this rank of a world has asked for: what is being formed, how often each name was used, and what exists.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use phalanx_core::{Error, Group, Result, WeakGroup};
@@ -16,6 +17,8 @@ pub struct Formed {
     pub number: u64,
     /// What it is called.
     pub name: String,
+    /// Tells groups of one name and the same members apart. All its ranks have the same.
+    pub generation: u64,
     /// The world's ranks that are its ranks, in their order.
     pub members: Vec<usize>,
     /// The name of its backend.
@@ -43,6 +46,8 @@ pub struct Registry {
 struct Entries {
     living: Vec<(Formed, WeakGroup)>,
     count: u64,
+    /// How many groups were shown that have a name and these members, by the hash of both: a program may show any number of them.
+    shown: HashMap<u64, u64>,
 }
 
 /// The use of one name.
@@ -84,9 +89,16 @@ impl Registry {
         registry
     }
 
-    /// Remembers a group of the host's backend that was formed elsewhere, whose ranks are these of the registry's.
+    /// Remembers a group of the host's backend that was formed elsewhere, whose ranks are these of the registry's. All of them show it, and as
+    /// often as the others.
     pub fn show(&self, group: &Group, members: Vec<usize>, transport: Transport) {
-        self.add(group, members, (HOST.to_owned(), transport));
+        let mut hasher = DefaultHasher::new();
+        (group.name(), &members).hash(&mut hasher);
+        let mut entries = locked(&self.formed);
+        let shown = entries.shown.entry(hasher.finish()).or_default();
+        let generation = *shown;
+        *shown += 1;
+        entries.add(group, members, (HOST.to_owned(), transport), generation);
     }
 
     /// Says where this rank is now.
@@ -100,23 +112,24 @@ impl Registry {
     }
 
     /// Remembers a group of these ranks for as long as it lives.
-    pub(super) fn enter(&self, group: &Group, way: (String, Transport)) {
-        self.add(group, group.members().to_vec(), way);
-    }
-
-    fn add(&self, group: &Group, members: Vec<usize>, (backend, transport): (String, Transport)) {
-        let mut entries = locked(&self.formed);
-        let name = group.name().to_owned();
-        let formed = Formed { number: entries.count, name, members, backend, transport };
-        entries.count += 1;
-        entries.living.retain(|(_, group)| group.upgrade().is_some());
-        entries.living.push((formed, group.downgrade()));
+    pub(super) fn enter(&self, group: &Group, way: (String, Transport), generation: u64) {
+        locked(&self.formed).add(group, group.members().to_vec(), way, generation);
     }
 
     /// The groups that live, in the order in which they were formed. Let go of them soon: a group is left with its last handle.
     pub fn groups(&self) -> Vec<(Formed, Group)> {
         let entries = locked(&self.formed);
         entries.living.iter().filter_map(|(formed, group)| Some((formed.clone(), group.upgrade()?))).collect()
+    }
+}
+
+impl Entries {
+    fn add(&mut self, group: &Group, members: Vec<usize>, (backend, transport): (String, Transport), generation: u64) {
+        let name = group.name().to_owned();
+        let formed = Formed { number: self.count, name, generation, members, backend, transport };
+        self.count += 1;
+        self.living.retain(|(_, group)| group.upgrade().is_some());
+        self.living.push((formed, group.downgrade()));
     }
 }
 

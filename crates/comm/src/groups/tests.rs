@@ -13,7 +13,7 @@ use phalanx_core::{Call, Chain, Error, ErrorKind, Group, OpKind, ReduceOp, Resul
 use crate::rendezvous::{World, WorldOptions};
 use crate::secure::JobKey;
 use crate::store::LocalStore;
-use crate::{Backends, Formed, Maker, Network, Seat, Transport, Wiring};
+use crate::{Backends, Formed, Maker, Network, Registry, Seat, Transport, Wiring};
 
 fn worlds(size: usize, act: impl Fn(&World) + Sync) {
     let store = Store::new(LocalStore::new(Limits::default()));
@@ -294,6 +294,7 @@ fn a_world_knows_its_groups_until_they_are_dropped() {
         let formed = |number, name: &str, members: &[usize]| Formed {
             number,
             name: name.to_owned(),
+            generation: 0,
             members: members.to_vec(),
             backend: "host".to_owned(),
             transport: Transport::SharedMemory,
@@ -304,6 +305,26 @@ fn a_world_knows_its_groups_until_they_are_dropped() {
         assert_eq!(world.groups(), [own]);
         drop(alone);
         assert!(world.groups().is_empty());
+    });
+}
+
+#[test]
+fn ranks_tell_groups_of_one_name_apart_whichever_they_have_dropped() {
+    worlds(2, |world| {
+        let form = || world.subgroup(&[0, 1], &Wiring::default().named("again")).expect("both").expect("a member");
+        let mut groups = [form(), form(), form()].map(Some);
+        let generations = || world.groups().iter().map(|formed| formed.generation).collect::<Vec<_>>();
+        assert_eq!(generations(), [0, 1, 2]);
+        groups[world.rank()] = None;
+        assert_eq!(generations(), if world.rank() == 0 { [1, 2] } else { [0, 2] });
+        // Shown again by a layer with a list of its own, they count there.
+        let registry = Registry::of(world.rank(), 2);
+        let last = groups[2].as_ref().expect("kept");
+        let show = |members| registry.show(last, members, Transport::Tcp);
+        [vec![0, 1], vec![1, 0], vec![0, 1]].into_iter().for_each(show);
+        let shown = registry.groups();
+        assert_eq!(shown.iter().map(|(formed, _)| formed.generation).collect::<Vec<_>>(), [0, 0, 1]);
+        last.barrier().expect("both");
     });
 }
 

@@ -134,7 +134,8 @@ pub(super) fn take(seat: &Seat, verdict: impl Fn(&Group) -> Option<String>) -> D
     let identity = Identity { rank, world_size, host_name: seat.host_name.clone(), pid: std::process::id() };
     let mut dump = Dump::new(identity, SystemTime::now());
     for (formed, group) in seat.registry.groups() {
-        dump.add(&group, formed.members, &format!("over {}", formed.transport), verdict(&group));
+        let description = format!("over {}", formed.transport);
+        dump.add(&group, formed.members, &description, verdict(&group)).generation = Some(formed.generation);
     }
     dump
 }

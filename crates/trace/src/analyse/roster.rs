@@ -33,8 +33,9 @@ pub(super) struct Seat<'d> {
     pub(super) messages: Vec<&'d Entry>,
 }
 
-/// What makes two ranks' groups the same one. Those of one rank that are alike in this are told apart by their order.
-type Key<'d> = (&'d str, u32, Option<&'d [usize]>);
+/// What makes two ranks' groups the same one: name, epoch, generation and members. Those of one rank that are alike in this are told apart by
+/// their order, which is all there is where no generation was written down.
+type Key<'d> = (&'d str, u32, Option<u64>, Option<&'d [usize]>);
 
 impl<'d> Roster<'d> {
     pub(super) fn of(dumps: &'d [Dump]) -> Roster<'d> {
@@ -44,7 +45,7 @@ impl<'d> Roster<'d> {
             roster.dumps.insert(dump.rank, dump);
             let mut turns: HashMap<Key<'d>, usize> = HashMap::new();
             for (group, seat) in seats(dump) {
-                let key = (&*group.name, group.epoch, group.members.as_deref());
+                let key = (&*group.name, group.epoch, group.generation, group.members.as_deref());
                 let turn = turns.entry(key).or_default();
                 let next = roster.companies.len();
                 let at = *places.entry((key, *turn)).or_insert(next);

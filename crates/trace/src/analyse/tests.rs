@@ -380,6 +380,21 @@ fn groups_of_one_name_and_other_members_are_others() {
     assert_eq!(analyse(&dumps).findings, []);
 }
 
+/// Rank 0 has dropped the first of two groups of one name, in which rank 1 called what all called there.
+#[test]
+fn groups_of_one_name_are_matched_whichever_a_rank_has_dropped() {
+    let dumps = world(2, |number, mut rank| {
+        for generation in [0, 1].into_iter().skip(usize::from(number == 0)) {
+            rank = rank.group("pair", vec![0, 1]);
+            let at = rank.0.groups.len() - 1;
+            rank.0.groups[at].generation = Some(generation);
+            rank.call(at, if generation == 0 { "all_reduce" } else { "barrier" }, SECOND, State::Done);
+        }
+        rank
+    });
+    assert_eq!(told(&dumps), Vec::<String>::new());
+}
+
 #[test]
 fn what_a_rank_no_longer_remembers_is_no_absence() {
     let mut dumps = world(2, |_, rank| rank.done("all_reduce", 10));

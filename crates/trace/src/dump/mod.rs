@@ -43,6 +43,8 @@ pub struct TracedGroup {
     pub description: String,
     /// Which life of the group this is.
     pub epoch: u32,
+    /// Tells groups of one name, epoch and members apart, alike on all ranks; none where that was not written down.
+    pub generation: Option<u64>,
     /// Its ranks in the world, in the order of their ranks in the group; none where that was not written down.
     pub members: Option<Vec<usize>>,
     /// How many older operations are no longer remembered.

@@ -36,20 +36,29 @@ impl Dump {
     }
 
     /// Adds what `group` remembers; `members` are the world's ranks that are its ranks, in their order. The verdict is the group's first
-    /// failure, where its caller has seen one.
-    pub fn add(&mut self, group: &Group, members: Vec<usize>, description: &str, verdict: Option<String>) {
+    /// failure, where its caller has seen one. Its generation, which the group itself does not know, can be set in what this returns.
+    pub fn add(
+        &mut self,
+        group: &Group,
+        members: Vec<usize>,
+        description: &str,
+        verdict: Option<String>,
+    ) -> &mut TracedGroup {
         let records = group.recorder().records();
         let clock = Clock { wall: self.taken_ns.unwrap_or_default(), now: group.now() };
         let at = self.groups.len();
-        self.groups.push(TracedGroup {
+        let traced = TracedGroup {
             name: group.name().to_owned(),
             description: description.to_owned(),
             epoch: group.epoch(),
+            generation: None,
             members: Some(members),
             forgotten: records.first().map_or(0, |oldest| oldest.number),
             verdict,
-        });
+        };
         self.entries.extend(records.iter().map(|record| clock.entry(at, record)));
+        self.groups.push(traced);
+        &mut self.groups[at]
     }
 }
 

@@ -127,6 +127,10 @@ fn groups_of_one_name_are_told_apart() {
     names.sort_unstable();
     assert_eq!(names, ["world", "world#2", "world@4"]);
     assert_ne!(seen.entries[0].group, seen.entries[1].group);
+    // Another rank has dropped the first of them.
+    let mut later = dump(vec![entry("barrier", 0)]);
+    later.groups[0].generation = Some(1);
+    assert_eq!(as_torch(&later, Messages::Keep).groups[0].name, "world#2");
 }
 
 /// What a process group of Gloo wrote: nothing ever starts or completes, and no group of the entries is described.

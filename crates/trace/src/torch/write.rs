@@ -155,10 +155,13 @@ fn names(groups: &[TracedGroup]) -> Vec<String> {
     let mut free = |group: &TracedGroup| {
         let life = if group.epoch == 0 { String::new() } else { format!("@{}", group.epoch) };
         let name = format!("{}{life}", group.name);
-        let time = times.entry(name.clone()).or_default();
+        let last = times.entry(name.clone()).or_default();
+        // A rank that has dropped others of this name still calls it as its other ranks do.
+        let mut time = group.generation.unwrap_or(*last);
         loop {
-            *time += 1;
-            let name = if *time == 1 { name.clone() } else { format!("{name}#{time}") };
+            time = time.saturating_add(1);
+            *last = time.max(*last);
+            let name = if time == 1 { name.clone() } else { format!("{name}#{time}") };
             if taken.insert(name.clone()) {
                 return name;
             }
