@@ -45,6 +45,7 @@ fn entry(kind: &str, state: State, number: u64) -> Entry {
         dtype: Some("f32".to_owned()),
         reduce: (kind == "all_reduce").then(|| "sum".to_owned()),
         peer: is_message.then_some(1),
+        tag: is_message.then_some(5),
         input: 4,
         output: 8,
         even: true,

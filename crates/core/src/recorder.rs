@@ -35,6 +35,8 @@ pub struct Record {
     pub reduce: Option<ReduceOp>,
     /// The root, or the peer of a message.
     pub peer: Option<usize>,
+    /// What tells a message from others between the same two ranks.
+    pub tag: Option<u32>,
     /// Elements that this rank gives.
     pub input: usize,
     /// Elements that this rank gets.
@@ -201,10 +203,10 @@ impl Record {
     /// The entry of an operation that was just called on `rank` of `size`.
     pub(crate) fn of(op: &Op, dtype: DType, rank: usize, size: usize, site: Site) -> Record {
         let need = op.need(rank, size);
-        let peer = match op {
-            Op::Send { to, .. } => Some(*to),
-            Op::Recv { from, .. } => *from,
-            _ => op.root(),
+        let (peer, tag) = match op {
+            Op::Send { to, tag, .. } => (Some(*to), Some(*tag)),
+            Op::Recv { from, tag, .. } => (*from, Some(*tag)),
+            _ => (op.root(), None),
         };
         Record {
             number: 0,
@@ -213,6 +215,7 @@ impl Record {
             dtype,
             reduce: op.reduce(),
             peer,
+            tag,
             input: need.input,
             output: need.output,
             even: op.is_even(),

@@ -126,6 +126,8 @@ pub struct Place {
     pub kind: String,
     /// Its number.
     pub sequence: u64,
+    /// The tag of a message, where it is known.
+    pub tag: Option<u32>,
     /// Where it was called.
     pub site: Option<Site>,
     /// How it stands.
@@ -185,12 +187,13 @@ impl Finding {
 impl Place {
     pub(super) fn of(rank: usize, group: String, entry: &Entry, age_ns: Option<u64>) -> Place {
         let (kind, sequence, site) = (entry.kind.clone(), entry.sequence, entry.site.clone());
-        Place { rank, group, kind, sequence, site, state: entry.state.name(), age_ns }
+        Place { rank, group, kind, sequence, tag: entry.tag, site, state: entry.state.name(), age_ns }
     }
 
     /// The operation without its rank.
     fn operation(&self) -> String {
-        format!("{} {}{}", self.kind, self.sequence, at(self.site.as_ref()))
+        let tag = self.tag.map(|tag| format!(" under tag {tag}")).unwrap_or_default();
+        format!("{} {}{tag}{}", self.kind, self.sequence, at(self.site.as_ref()))
     }
 }
 

@@ -45,6 +45,7 @@ impl Rank {
             dtype: Some("f32".to_owned()),
             reduce: (kind == "all_reduce").then(|| "sum".to_owned()),
             peer: None,
+            tag: None,
             input: 8,
             output: 8,
             even: true,
@@ -281,6 +282,29 @@ fn two_ranks_that_both_receive_are_a_deadlock_and_a_pair_that_meets_is_none() {
         told(&lonely),
         ["world: rank 0 waits for rank 1 in recv 0 (at train.rs:10) since 999.000 s; rank 1 has called nothing"]
     );
+}
+
+#[test]
+fn messages_of_different_tags_are_no_pair() {
+    let pair = |tags: [Option<u32>; 2]| {
+        let dumps = world(2, move |number, mut rank| {
+            let message = rank.call(0, ["send", "recv"][number], SECOND, State::Started);
+            (message.peer, message.tag) = (Some(1 - number), tags[number]);
+            rank
+        });
+        told(&dumps)
+    };
+    assert_eq!(
+        pair([Some(5), Some(6)]),
+        [
+            "deadlock: each waits for the next, the last for the first: rank 0 in send 0 under tag 5 (at train.rs:10) of \
+             world, rank 1 in recv 0 under tag 6 (at train.rs:10) of world"
+        ]
+    );
+    // Older dumps and PyTorch's do not say it.
+    for tags in [[Some(5), Some(5)], [Some(5), None], [None, Some(6)]] {
+        assert_eq!(pair(tags), Vec::<String>::new());
+    }
 }
 
 #[test]

@@ -136,10 +136,16 @@ fn peer(roster: &Roster<'_>, company: &Company<'_>, rank: usize, seat: &Seat<'_>
         let Some(theirs) = company.seats.get(peer) else { return false };
         theirs.messages.iter().any(|message| {
             let to = message.peer.and_then(|to| theirs.group.world_rank(to));
-            message.kind == other && is_waiting(message) && (to == Some(rank) || to.is_none())
+            let is_ours = to.is_none_or(|to| to == rank) && is_alike(entry.tag, message.tag);
+            message.kind == other && is_waiting(message) && is_ours
         })
     };
     peer.filter(|peer| !meets(peer)).into_iter().collect()
+}
+
+/// Whether two messages are under one tag, as far as both say.
+fn is_alike(one: Option<u32>, other: Option<u32>) -> bool {
+    one.zip(other).is_none_or(|(one, other)| one == other)
 }
 
 /// What a rank called last in any group.

@@ -72,6 +72,8 @@ pub struct Entry {
     pub reduce: Option<String>,
     /// The root, or the peer of a message, by its rank in the group.
     pub peer: Option<usize>,
+    /// What tells a message from others between the same two ranks; none where that was not written down.
+    pub tag: Option<u32>,
     /// Elements that this rank gives.
     pub input: u64,
     /// Elements that this rank gets.

@@ -79,6 +79,7 @@ impl Clock {
             dtype: Some(record.dtype.name().to_owned()),
             reduce: record.reduce.map(|reduce| reduce.name().to_owned()),
             peer: record.peer,
+            tag: record.tag,
             input: record.input as u64,
             output: record.output as u64,
             even: record.even,

@@ -39,6 +39,7 @@ fn a_dump_tells_what_a_group_did() {
     assert_eq!((reduced.timeout_ns, &reduced.state), (Some(20_000_000_000), &State::Done));
     assert!(reduced.site.as_ref().is_some_and(|site| site.file.ends_with("tests.rs") && site.line > 0));
     assert_eq!((&*sent.kind, sent.peer, sent.is_message), ("send", Some(1), true));
+    assert_eq!((reduced.tag, sent.tag, dumps[1].entries[1].tag), (None, Some(5), Some(5)));
     let group = &dumps[1].groups[0];
     assert_eq!((&*group.name, group.epoch, group.members.as_deref()), ("pair", 3, Some(&[0, 1][..])));
     for entry in dumps.iter().flat_map(|dump| &dump.entries) {
@@ -54,6 +55,21 @@ fn json_gives_the_dump_back() {
     for dump in dumps() {
         assert_eq!(Dump::from_json(dump.to_json().as_bytes()), Ok(dump));
     }
+}
+
+/// As it was written before dumps told generations and tags.
+#[test]
+fn an_older_dump_is_read() {
+    let mut dump = dumps().remove(0);
+    let mut json: serde_json::Value = serde_json::from_str(&dump.to_json()).expect("JSON");
+    let without = |object: &mut serde_json::Value, key: &str| {
+        object.as_object_mut().expect("an object").remove(key).expect("written");
+    };
+    without(&mut json["groups"][0], "generation");
+    (0..2).for_each(|at| without(&mut json["entries"][at], "tag"));
+    dump.groups[0].generation = None;
+    dump.entries.iter_mut().for_each(|entry| entry.tag = None);
+    assert_eq!(Dump::from_json(json.to_string().as_bytes()), Ok(dump));
 }
 
 #[test]

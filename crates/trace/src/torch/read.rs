@@ -100,6 +100,7 @@ impl Reader {
             dtype: said.dtype.map(|dtype| words::dtype_from_torch(dtype).to_owned()),
             reduce: None,
             peer,
+            tag: None,
             input: said.input.unwrap_or_default(),
             output: said.output.unwrap_or_default(),
             even: false,

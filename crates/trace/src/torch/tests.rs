@@ -16,6 +16,7 @@ fn entry(kind: &str, sequence: u64) -> Entry {
         dtype: Some("bf16".to_owned()),
         reduce: None,
         peer: matches!(kind, "send" | "recv").then_some(1),
+        tag: None,
         input: 6,
         output: 12,
         even: true,
@@ -92,7 +93,8 @@ fn every_state_has_its_word_and_a_failure_is_never_completed() {
 
 #[test]
 fn messages_are_a_group_of_their_two_ranks() {
-    let messages = vec![entry("send", 0), entry("recv", 1), entry("send", 2)];
+    let tagged = Entry { tag: Some(4), ..entry("send", 3) };
+    let messages = vec![entry("send", 0), entry("recv", 1), Entry { tag: Some(0), ..entry("send", 2) }, tagged];
     let seen = as_torch(&dump(messages.clone()), Messages::Keep);
     let told = |entry: &Entry| {
         let group = &seen.groups[entry.group];
@@ -105,6 +107,7 @@ fn messages_are_a_group_of_their_two_ranks() {
             ("world 0->1".to_owned(), pair(), "send".to_owned(), 1, Some(1)),
             ("world 1->0".to_owned(), pair(), "recv".to_owned(), 1, Some(1)),
             ("world 0->1".to_owned(), pair(), "send".to_owned(), 2, Some(1)),
+            ("world 0->1:4".to_owned(), pair(), "send".to_owned(), 1, Some(1)),
         ]
     );
     assert_eq!(as_torch(&dump(messages.clone()), Messages::Leave).entries, []);

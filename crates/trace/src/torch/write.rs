@@ -1,7 +1,7 @@
 //! A dump in PyTorch's schema, version 2.10, as its own analyser reads it.
 //!
 //! That analyser matches entries of a group by one number, so what is no collective of the whole group would look like a rank
-//! that did not come. Messages between two ranks are therefore written as a group of those two, in which both count alike.
+//! that did not come. Messages between two ranks are therefore written as a group of those two for each tag, in which both count alike.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -94,12 +94,14 @@ impl Writer<'_> {
         Some(pairs.map(|(key, value)| (key.to_owned(), value)).into())
     }
 
-    /// The group of two of a message, what it is called there and its number.
+    /// The group of two of a message under its tag, what it is called there and its number.
     fn message(&mut self, group: &TracedGroup, entry: &Entry) -> Option<(String, String, u64)> {
         let (us, peer) = (self.dump.rank, group.world_rank(entry.peer?)?);
         let is_send = entry.kind == "send";
         let (from, to) = if is_send { (us, peer) } else { (peer, us) };
-        let name = format!("{} {from}->{to}", self.names[entry.group]);
+        // Under each tag messages come in their order.
+        let tag = entry.tag.filter(|tag| *tag > 0).map(|tag| format!(":{tag}")).unwrap_or_default();
+        let name = format!("{} {from}->{to}{tag}", self.names[entry.group]);
         let ranks = [from.min(to), from.max(to)];
         let place = |rank| usize::from(rank != ranks[0]);
         let arrow = if is_send { "->" } else { "<-" };
