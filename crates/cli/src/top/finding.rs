@@ -80,8 +80,7 @@ fn waited_for(circle: &Circle<'_>, ranks: &[RankView]) -> Option<Finding> {
     let (_, first) = waiting.iter().min_by_key(|(_, pending)| pending.sequence)?;
     let waiting: Vec<usize> =
         waiting.iter().filter(|(_, pending)| pending.sequence == first.sequence).map(|(rank, _)| *rank).collect();
-    let has_called =
-        |group: &GroupView| group.account.last_collective.as_ref().is_some_and(|last| last.sequence >= first.sequence);
+    let has_called = |group: &GroupView| group.account.last_sequence().is_some_and(|last| last >= first.sequence);
     let behind = circle.says.iter().filter(|(_, group)| !has_called(group)).map(|(rank, _)| *rank);
     let is_silent =
         |member: &usize| ranks.iter().any(|rank| !rank.answers() && rank.job() == circle.job && rank.rank() == *member);

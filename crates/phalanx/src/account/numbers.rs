@@ -49,8 +49,10 @@ pub struct GroupAccount {
     pub kinds: Vec<KindAccount>,
     /// The operation that was called last.
     pub last: Option<Underway>,
-    /// The collective that was called last.
+    /// The collective that was called last, where it is remembered.
     pub last_collective: Option<Underway>,
+    /// The number that the next collective will have.
+    pub upcoming: Option<u32>,
     /// The oldest operation that has not ended, a collective where there is one.
     pub pending: Option<Underway>,
 }
@@ -100,6 +102,12 @@ pub struct Underway {
 }
 
 impl GroupAccount {
+    /// The number of the collective that was called last, whether it is remembered or not.
+    pub fn last_sequence(&self) -> Option<u32> {
+        let last = self.last_collective.as_ref().map(|last| last.sequence);
+        last.or_else(|| self.upcoming?.checked_sub(1))
+    }
+
     /// How many operations have ended, well or not.
     pub fn ended(&self) -> u64 {
         self.sum(|kind| kind.ended)

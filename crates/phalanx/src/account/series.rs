@@ -86,7 +86,7 @@ pub(crate) fn families(account: &Account) -> Vec<Family> {
             &|group| Some(Value::Measure(seconds(group.pending.as_ref().map_or(0, |pending| pending.called_ns)))),
         ),
         groups(SEQUENCE, "The number of the collective that this rank called last.", &|group| {
-            Some(Value::Count(group.last_collective.as_ref()?.sequence.into()))
+            Some(Value::Count(group.last_sequence()?.into()))
         }),
     ]
 }

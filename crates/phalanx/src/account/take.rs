@@ -76,6 +76,7 @@ fn of_group(formed: &Formed, group: &Group) -> GroupAccount {
         kinds: glance.totals.used().map(|(kind, total)| of_kind(kind, total)).collect(),
         last: glance.last.map(underway),
         last_collective: glance.last_collective.map(underway),
+        upcoming: Some(group.backend().upcoming()),
         pending: glance.pending_collective.or(glance.pending_message).map(underway),
     }
 }

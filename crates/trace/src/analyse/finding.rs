@@ -39,6 +39,8 @@ pub enum Finding {
         rank: usize,
         /// What it called last in the group.
         last: Option<Place>,
+        /// Whether that is no longer remembered, although it called something.
+        is_forgotten: bool,
         /// What it waits in itself, which is why it does not come.
         busy: Option<Place>,
         /// Who waits for it, and where.
@@ -54,6 +56,15 @@ pub enum Finding {
         peer: usize,
         /// What the peer called last.
         last: Option<Place>,
+    },
+    /// Others wait for ranks whose dumps do not say whether they have come.
+    Unknown {
+        /// The group.
+        group: String,
+        /// The ranks.
+        ranks: Vec<usize>,
+        /// Who waits, and where.
+        waiting: Vec<Place>,
     },
     /// Ranks have no dump.
     NoDump {
@@ -145,12 +156,13 @@ impl Finding {
             Finding::Absent { busy: None, .. } => 2,
             Finding::Unanswered { .. } => 3,
             Finding::NoDump { waiting, .. } if !waiting.is_empty() => 4,
-            Finding::Verdict { .. } => 5,
-            Finding::Unfinished { .. } => 6,
-            Finding::Absent { .. } => 7,
-            Finding::Failed { .. } => 8,
-            Finding::NoDump { .. } => 9,
-            Finding::Late { .. } => 10,
+            Finding::Unknown { .. } => 5,
+            Finding::Verdict { .. } => 6,
+            Finding::Unfinished { .. } => 7,
+            Finding::Absent { .. } => 8,
+            Finding::Failed { .. } => 9,
+            Finding::NoDump { .. } => 10,
+            Finding::Late { .. } => 11,
         }
     }
 
@@ -166,7 +178,8 @@ impl Finding {
             Finding::Deadlock { circle: places } | Finding::NoDump { waiting: places, .. } => places.iter().any(here),
             Finding::Absent { last, busy, waiting, .. } => waiting.iter().chain(last).chain(busy).any(here),
             Finding::Unanswered { place, last, .. } => here(place) || last.as_ref().is_some_and(here),
-            Finding::Failed { places, .. } | Finding::Unfinished { waiting: places, .. } => places.iter().any(here),
+            Finding::Failed { places, .. } => places.iter().any(here),
+            Finding::Unfinished { waiting, .. } | Finding::Unknown { waiting, .. } => waiting.iter().any(here),
             Finding::Verdict { .. } | Finding::Late { .. } => false,
         }
     }
@@ -179,7 +192,10 @@ impl Finding {
             Finding::Absent { rank, .. } | Finding::Late { rank, .. } => vec![*rank],
             Finding::Unanswered { peer, .. } => vec![*peer],
             Finding::NoDump { ranks, .. } => ranks.clone(),
-            Finding::Verdict { .. } | Finding::Failed { .. } | Finding::Unfinished { .. } => Vec::new(),
+            Finding::Unknown { .. }
+            | Finding::Verdict { .. }
+            | Finding::Failed { .. }
+            | Finding::Unfinished { .. } => Vec::new(),
         }
     }
 }
@@ -218,6 +234,11 @@ impl fmt::Display for Finding {
                 write!(f, "{group}: rank {rank} waits for rank {peer} in {operation}{}; ", since([place]))?;
                 write!(f, "rank {peer} {}", last_of(last.as_ref()))
             }
+            Finding::Unknown { group, ranks: unknown, waiting } => {
+                let unknown = ranks(unknown);
+                write!(f, "{group}: {}; it is not known whether {unknown} called it, ", wait_in(waiting))?;
+                f.write_str("because newer operations have taken its place")
+            }
             Finding::NoDump { ranks: missing, waiting } => {
                 write!(f, "{} no dump", has(missing))?;
                 match waiting.first() {
@@ -250,12 +271,19 @@ impl fmt::Display for Finding {
 
 impl Finding {
     fn absent(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Finding::Absent { group, sequence, kind, rank, last, busy, waiting } = self else { return Ok(()) };
+        let Finding::Absent { group, sequence, kind, rank, last, is_forgotten, busy, waiting } = self else {
+            return Ok(());
+        };
         let kind = kind.as_deref().unwrap_or("operation");
         let all: Vec<usize> = waiting.iter().map(|place| place.rank).collect();
         let site = at(waiting.first().and_then(|place| place.site.as_ref()));
         write!(f, "{group}: rank {rank} never called {kind} {sequence}; {} there{site}", waits(&all))?;
-        write!(f, "{}; its last was {}", since(waiting), last.as_ref().map_or("nothing".to_owned(), Place::operation))?;
+        let last = match last {
+            Some(last) => format!("was {}", last.operation()),
+            None if *is_forgotten => "is no longer remembered".to_owned(),
+            None => "was nothing".to_owned(),
+        };
+        write!(f, "{}; its last {last}", since(waiting))?;
         match busy {
             Some(busy) => write!(f, ", and it waits in {} of {}", busy.operation(), busy.group),
             None => Ok(()),
@@ -292,6 +320,13 @@ fn has(all: &[usize]) -> String {
 
 fn waits(all: &[usize]) -> String {
     format!("{} {}", ranks(all), if all.len() == 1 { "waits" } else { "wait" })
+}
+
+/// Who waits, in what, and since when.
+fn wait_in(places: &[Place]) -> String {
+    let all: Vec<usize> = places.iter().map(|place| place.rank).collect();
+    let operation = places.first().map(Place::operation).unwrap_or_default();
+    format!("{} in {operation}{}", waits(&all), since(places))
 }
 
 fn at(site: Option<&Site>) -> String {

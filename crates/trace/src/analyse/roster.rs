@@ -91,6 +91,11 @@ impl<'d> Company<'d> {
         all.into_iter()
     }
 
+    /// Whether a rank has a dump that does not say which collectives it has called here.
+    pub(super) fn is_overwritten(&self, rank: usize) -> bool {
+        self.seats.get(&rank).is_some_and(Seat::is_overwritten)
+    }
+
     /// What each rank that remembers it called under a number.
     pub(super) fn at(&self, sequence: u64) -> impl Iterator<Item = (usize, &[&'d Entry])> {
         self.seats.iter().filter_map(move |(rank, seat)| Some((*rank, &**seat.collectives.get(&sequence)?)))
@@ -103,9 +108,21 @@ impl<'d> Seat<'d> {
         self.collectives.values().next_back()?.last().copied()
     }
 
+    /// The number of the first collective that the rank has not called, as far as it is known.
+    pub(super) fn next(&self) -> u64 {
+        let after = self.last().map_or(0, |last| last.sequence.saturating_add(1));
+        after.max(self.group.upcoming.unwrap_or_default())
+    }
+
     /// Whether the rank has called the collective of this number.
     pub(super) fn has_called(&self, sequence: u64) -> bool {
-        self.last().is_some_and(|last| last.sequence >= sequence)
+        self.next() > sequence
+    }
+
+    /// Whether nothing here tells which collectives the rank has called: all that it remembers is messages, or is of other groups.
+    fn is_overwritten(&self) -> bool {
+        let is_cut = self.group.forgotten > 0 || self.dump.entries.iter().map(|entry| entry.record).min() > Some(0);
+        is_cut && self.collectives.is_empty() && self.group.upcoming.is_none()
     }
 
     /// Whether a part of what was coalesced under this number may be forgotten: a ring of entries is overwritten one by one, and whatever is

@@ -431,6 +431,47 @@ fn what_a_rank_no_longer_remembers_is_no_absence() {
     assert!(matches!(report.findings[..], [Finding::Absent { rank: 1, sequence: 4, .. }]), "{report}");
 }
 
+/// Rank 1 remembers nothing but messages; the others wait in the collective number 5.
+fn flooded(upcoming: Option<u64>) -> Report {
+    let dumps = world(3, |number, rank| {
+        let mut rank = rank.done("all_reduce", 5);
+        if number != 1 {
+            rank.call(0, "barrier", 10 * SECOND, State::Started);
+            return rank;
+        }
+        rank.0.entries.clear();
+        (rank.0.groups[0].forgotten, rank.0.groups[0].upcoming) = (9, upcoming);
+        let message = rank.call(0, "send", 20 * SECOND, State::Done);
+        (message.record, message.sequence) = (9, 4);
+        rank
+    });
+    analyse(&dumps)
+}
+
+#[test]
+fn who_remembers_nothing_but_messages_is_known_by_its_numbers() {
+    let report = flooded(Some(6));
+    let [Finding::Unfinished { waiting, .. }] = &report.findings[..] else { panic!("{report}") };
+    assert_eq!(waiting.len(), 2);
+    let report = flooded(Some(5));
+    assert!(matches!(report.findings[..], [Finding::Absent { rank: 1, sequence: 5, .. }]), "{report}");
+    let expected = "- world: rank 1 never called barrier 5; ranks 0, 2 wait there (at train.rs:15) since 990.000 s; \
+                    its last is no longer remembered\n";
+    assert!(report.to_string().contains(expected), "{report}");
+}
+
+#[test]
+fn who_remembers_nothing_but_messages_and_has_no_numbers_is_not_blamed() {
+    let report = flooded(None);
+    let [finding @ Finding::Unknown { .. }] = &report.findings[..] else { panic!("{report}") };
+    assert_eq!(finding.culprits(), Vec::<usize>::new());
+    assert_eq!(
+        finding.to_string(),
+        "world: ranks 0, 2 wait in barrier 5 (at train.rs:15) since 990.000 s; it is not known whether rank 1 called it, \
+         because newer operations have taken its place"
+    );
+}
+
 /// PyTorch's recorder keeps so many entries, not operations: of three that were coalesced under one number the first may be gone.
 #[test]
 fn a_coalesced_group_that_a_ring_has_cut_is_no_divergence() {

@@ -17,6 +17,8 @@ pub(super) struct Wait<'d> {
     pub(super) place: Place,
     /// The ranks that have not come to it, and have a dump that says so.
     pub(super) on: BTreeSet<usize>,
+    /// The ranks of which nobody can say whether they have come, although they have a dump.
+    pub(super) unknown: BTreeSet<usize>,
 }
 
 /// Everything that has waited for long.
@@ -31,12 +33,14 @@ pub(super) fn waits<'d>(roster: &Roster<'d>, patience: Duration) -> Vec<Wait<'d>
             let messages = messages.take(MOST_MESSAGES);
             for entry in collective.into_iter().chain(messages) {
                 let place = Place::of(rank, company.label(), entry, seat.age(entry));
-                let on = if entry.is_message {
+                let missing = if entry.is_message {
                     peer(roster, company, rank, seat, entry)
                 } else {
                     absentees(roster, company, entry)
                 };
-                found.push(Wait { rank, company: at, entry, place, on });
+                let is_unknown = |rank: &usize| !entry.is_message && company.is_overwritten(*rank);
+                let (unknown, on) = missing.into_iter().partition(is_unknown);
+                found.push(Wait { rank, company: at, entry, place, on, unknown });
             }
         }
     }
@@ -59,7 +63,8 @@ fn absentee(company: &Company<'_>, here: &[&Wait<'_>], waits: &[Wait<'_>], rank:
     let seat = company.seats.get(&rank);
     let last = seat.and_then(|seat| Some((seat, seat.last()?)));
     let first = waiting.iter().map(|wait| wait.entry.sequence).min().unwrap_or_default();
-    let sequence = last.map_or(first, |(_, last)| last.sequence.saturating_add(1));
+    let next = seat.map(Seat::next).filter(|next| *next > 0);
+    let sequence = next.unwrap_or(first);
     let kind = company.at(sequence).next().and_then(|(_, entries)| Some(entries.first()?.kind.clone()));
     Finding::Absent {
         group: company.label(),
@@ -67,9 +72,26 @@ fn absentee(company: &Company<'_>, here: &[&Wait<'_>], waits: &[Wait<'_>], rank:
         kind,
         rank,
         last: last.map(|(seat, entry)| Place::of(rank, company.label(), entry, seat.age(entry))),
+        is_forgotten: last.is_none() && next.is_some(),
         busy: waits.iter().find(|wait| wait.rank == rank).map(|wait| wait.place.clone()),
         waiting: waiting.iter().map(|wait| wait.place.clone()).collect(),
     }
+}
+
+/// The first collective of each group of which it is not known who has come to it.
+pub(super) fn unknown(roster: &Roster<'_>, waits: &[Wait<'_>]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (at, company) in roster.companies.iter().enumerate() {
+        let here = || waits.iter().filter(|wait| wait.company == at && !wait.unknown.is_empty());
+        let Some(first) = here().min_by_key(|wait| wait.entry.sequence) else { continue };
+        let waiting = here().filter(|wait| wait.entry.sequence == first.entry.sequence);
+        found.push(Finding::Unknown {
+            group: company.label(),
+            ranks: first.unknown.iter().copied().collect(),
+            waiting: waiting.map(|wait| wait.place.clone()).collect(),
+        });
+    }
+    found
 }
 
 /// Messages whose peer waits for nobody, and yet does nothing about them.
@@ -95,7 +117,8 @@ pub(super) fn unfinished(
     let mut found = Vec::new();
     for (at, company) in roster.companies.iter().enumerate().filter(|(_, company)| !diverged(company)) {
         let pending = |wait: &&Wait<'_>| {
-            wait.company == at && !wait.entry.is_message && wait.on.is_empty() && wait.entry.is_pending()
+            let is_awaited = !wait.on.is_empty() || !wait.unknown.is_empty();
+            wait.company == at && !wait.entry.is_message && !is_awaited && wait.entry.is_pending()
         };
         let Some(sequence) = waits.iter().filter(pending).map(|wait| wait.entry.sequence).min() else { continue };
         if company.members.iter().any(|rank| !company.seats.contains_key(rank)) {

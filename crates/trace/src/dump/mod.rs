@@ -49,6 +49,8 @@ pub struct TracedGroup {
     pub members: Option<Vec<usize>>,
     /// How many older operations are no longer remembered.
     pub forgotten: u64,
+    /// The number that its next collective will have; none where that was not written down.
+    pub upcoming: Option<u64>,
     /// The first failure of the group, in words.
     pub verdict: Option<String>,
 }

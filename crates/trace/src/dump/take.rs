@@ -54,6 +54,7 @@ impl Dump {
             generation: None,
             members: Some(members),
             forgotten: records.first().map_or(0, |oldest| oldest.number),
+            upcoming: Some(group.backend().upcoming().into()),
             verdict,
         };
         self.entries.extend(records.iter().map(|record| clock.entry(at, record)));

@@ -42,6 +42,7 @@ fn a_dump_tells_what_a_group_did() {
     assert_eq!((reduced.tag, sent.tag, dumps[1].entries[1].tag), (None, Some(5), Some(5)));
     let group = &dumps[1].groups[0];
     assert_eq!((&*group.name, group.epoch, group.members.as_deref()), ("pair", 3, Some(&[0, 1][..])));
+    assert_eq!(group.upcoming, Some(1));
     for entry in dumps.iter().flat_map(|dump| &dump.entries) {
         let (taken, ended) = (dumps[0].taken_ns.expect("known"), entry.ended_ns.expect("it ended"));
         assert!(entry.created_ns <= ended, "{entry:?}");
@@ -57,7 +58,7 @@ fn json_gives_the_dump_back() {
     }
 }
 
-/// As it was written before dumps told generations and tags.
+/// As it was written before dumps told generations, tags and upcoming numbers.
 #[test]
 fn an_older_dump_is_read() {
     let mut dump = dumps().remove(0);
@@ -65,9 +66,9 @@ fn an_older_dump_is_read() {
     let without = |object: &mut serde_json::Value, key: &str| {
         object.as_object_mut().expect("an object").remove(key).expect("written");
     };
-    without(&mut json["groups"][0], "generation");
+    ["generation", "upcoming"].into_iter().for_each(|key| without(&mut json["groups"][0], key));
     (0..2).for_each(|at| without(&mut json["entries"][at], "tag"));
-    dump.groups[0].generation = None;
+    (dump.groups[0].generation, dump.groups[0].upcoming) = (None, None);
     dump.entries.iter_mut().for_each(|entry| entry.tag = None);
     assert_eq!(Dump::from_json(json.to_string().as_bytes()), Ok(dump));
 }

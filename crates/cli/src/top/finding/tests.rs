@@ -52,6 +52,16 @@ fn who_moves_bytes_waits_for_nobody() {
 }
 
 #[test]
+fn who_remembers_nothing_but_messages_is_known_by_its_numbers() {
+    let mut ranks = [rank(0, 2, 7, Some(4)), rank(1, 2, 7, None)];
+    for (upcoming, found) in [(8, vec![]), (7, vec![("waited_for", vec![1])])] {
+        let account = &mut ranks[1].groups[0].account;
+        (account.last_collective, account.upcoming) = (None, Some(upcoming));
+        assert_eq!(verdicts(&ranks), found, "{upcoming}");
+    }
+}
+
+#[test]
 fn two_jobs_of_one_name_are_not_compared() {
     let ranks = [rank(0, 2, 7, Some(4)), rank(1, 2, 6, None), rank(0, 2, 9, None)];
     assert!(verdicts(&ranks).is_empty());

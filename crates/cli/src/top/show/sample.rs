@@ -13,7 +13,7 @@ pub(crate) fn group(ended: u64, bytes: u64, failed: u64) -> GroupAccount {
     });
     let group = json!({
         "name": "world", "number": 0, "epoch": 0, "members": [0, 1], "transport": "TCP", "now_ns": 1_000_000_000,
-        "kinds": [kind], "last": null, "last_collective": null, "pending": null,
+        "kinds": [kind], "last": null, "last_collective": null, "upcoming": null, "pending": null,
     });
     serde_json::from_value(group).expect("a group")
 }
