@@ -66,6 +66,15 @@ pub enum Finding {
         /// Who waits, and where.
         waiting: Vec<Place>,
     },
+    /// Others wait for ranks that do not have the group: they have left it, or came to the job later.
+    NoGroup {
+        /// The group.
+        group: String,
+        /// The ranks.
+        ranks: Vec<usize>,
+        /// Who waits, and where.
+        waiting: Vec<Place>,
+    },
     /// Ranks have no dump.
     NoDump {
         /// The ranks.
@@ -156,7 +165,7 @@ impl Finding {
             Finding::Absent { busy: None, .. } => 2,
             Finding::Unanswered { .. } => 3,
             Finding::NoDump { waiting, .. } if !waiting.is_empty() => 4,
-            Finding::Unknown { .. } => 5,
+            Finding::Unknown { .. } | Finding::NoGroup { .. } => 5,
             Finding::Verdict { .. } => 6,
             Finding::Unfinished { .. } => 7,
             Finding::Absent { .. } => 8,
@@ -179,7 +188,9 @@ impl Finding {
             Finding::Absent { last, busy, waiting, .. } => waiting.iter().chain(last).chain(busy).any(here),
             Finding::Unanswered { place, last, .. } => here(place) || last.as_ref().is_some_and(here),
             Finding::Failed { places, .. } => places.iter().any(here),
-            Finding::Unfinished { waiting, .. } | Finding::Unknown { waiting, .. } => waiting.iter().any(here),
+            Finding::Unfinished { waiting, .. }
+            | Finding::Unknown { waiting, .. }
+            | Finding::NoGroup { waiting, .. } => waiting.iter().any(here),
             Finding::Verdict { .. } | Finding::Late { .. } => false,
         }
     }
@@ -193,6 +204,7 @@ impl Finding {
             Finding::Unanswered { peer, .. } => vec![*peer],
             Finding::NoDump { ranks, .. } => ranks.clone(),
             Finding::Unknown { .. }
+            | Finding::NoGroup { .. }
             | Finding::Verdict { .. }
             | Finding::Failed { .. }
             | Finding::Unfinished { .. } => Vec::new(),
@@ -238,6 +250,11 @@ impl fmt::Display for Finding {
                 let unknown = ranks(unknown);
                 write!(f, "{group}: {}; it is not known whether {unknown} called it, ", wait_in(waiting))?;
                 f.write_str("because newer operations have taken its place")
+            }
+            Finding::NoGroup { group, ranks: without, waiting } => {
+                let they = if without.len() == 1 { "it" } else { "they" };
+                write!(f, "{group}: {}; {} no such group: ", wait_in(waiting), has(without))?;
+                write!(f, "{they} left it, or never had it")
             }
             Finding::NoDump { ranks: missing, waiting } => {
                 write!(f, "{} no dump", has(missing))?;

@@ -66,7 +66,7 @@ pub fn analyse_with(dumps: &[Dump], options: &Options) -> Report {
     findings.extend(deadlock::find(&roster, &waits));
     findings.extend(wait::absent(&roster, &waits));
     findings.extend(wait::unanswered(&roster, &waits));
-    findings.extend(wait::unknown(&roster, &waits));
+    findings.extend(wait::unsure(&roster, &waits));
     findings.extend(unfinished);
     findings.extend(failure::find(&roster));
     findings.extend(failure::no_dump(&roster, &waits));

@@ -17,6 +17,8 @@ pub(super) struct Company<'d> {
     pub(super) name: &'d str,
     pub(super) description: &'d str,
     epoch: u32,
+    /// Whether its members were written down.
+    is_listed: bool,
     /// Ranks in the world, those without a dump too.
     pub(super) members: Vec<usize>,
     /// What its members with a dump say, by their ranks in the world.
@@ -59,8 +61,9 @@ impl<'d> Roster<'d> {
     fn seat(&mut self, at: usize, rank: usize, group: &'d TracedGroup, seat: Seat<'d>) {
         if at == self.companies.len() {
             let TracedGroup { name, description, epoch, members, .. } = group;
-            let members = members.clone().unwrap_or_default();
-            self.companies.push(Company { name, description, epoch: *epoch, members, seats: BTreeMap::new() });
+            let (is_listed, members) = (members.is_some(), members.clone().unwrap_or_default());
+            let seats = BTreeMap::new();
+            self.companies.push(Company { name, description, epoch: *epoch, is_listed, members, seats });
         }
         let company = &mut self.companies[at];
         // Where nobody wrote down who is in the group, they are those who called something in it.
@@ -89,6 +92,11 @@ impl<'d> Company<'d> {
         let all: std::collections::BTreeSet<u64> =
             self.seats.values().flat_map(|seat| seat.collectives.keys().copied()).collect();
         all.into_iter()
+    }
+
+    /// Whether a rank with a dump does not have the group: it has left it, or came when there was another world.
+    pub(super) fn is_without(&self, rank: usize) -> bool {
+        self.is_listed && !self.seats.contains_key(&rank)
     }
 
     /// Whether a rank has a dump that does not say which collectives it has called here.

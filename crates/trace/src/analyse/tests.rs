@@ -233,6 +233,33 @@ fn who_waits_for_a_rank_without_a_dump_is_no_cause() {
     }
 }
 
+/// Rank 2 has let go of the group, or came to the job when the group's other ranks were in it already.
+#[test]
+fn who_does_not_have_the_group_is_not_blamed() {
+    let without = |kind: &str, state: State| {
+        let dumps = world(3, |number, rank| {
+            if number == 2 {
+                return rank;
+            }
+            let mut rank = rank.group("old", vec![0, 1, 2]);
+            rank.call(1, kind, SECOND, state.clone()).peer = Some(2);
+            rank
+        });
+        analyse(&dumps)
+    };
+    for kind in ["all_reduce", "recv"] {
+        let report = without(kind, State::Started);
+        let [finding @ Finding::NoGroup { .. }] = &report.findings[..] else { panic!("{report}") };
+        let expected = format!(
+            "old: ranks 0, 1 wait in {kind} 0 (at train.rs:10) since 999.000 s; rank 2 has no such group: it left it, or never had it"
+        );
+        assert_eq!((finding.to_string(), finding.culprits()), (expected, vec![]));
+        // The error says why it ended.
+        let report = without(kind, State::Failed("peer".to_owned()));
+        assert!(matches!(report.findings[..], [Finding::Failed { .. }]), "{report}");
+    }
+}
+
 #[test]
 fn a_disagreement_of_before_excuses_nobody() {
     let dumps = world(2, |number, mut rank| {

@@ -19,6 +19,8 @@ pub(super) struct Wait<'d> {
     pub(super) on: BTreeSet<usize>,
     /// The ranks of which nobody can say whether they have come, although they have a dump.
     pub(super) unknown: BTreeSet<usize>,
+    /// The ranks that have a dump in which there is no such group.
+    pub(super) without: BTreeSet<usize>,
 }
 
 /// Everything that has waited for long.
@@ -38,9 +40,11 @@ pub(super) fn waits<'d>(roster: &Roster<'d>, patience: Duration) -> Vec<Wait<'d>
                 } else {
                     absentees(roster, company, entry)
                 };
+                let (without, missing): (_, BTreeSet<_>) =
+                    missing.into_iter().partition(|rank| company.is_without(*rank));
                 let is_unknown = |rank: &usize| !entry.is_message && company.is_overwritten(*rank);
                 let (unknown, on) = missing.into_iter().partition(is_unknown);
-                found.push(Wait { rank, company: at, entry, place, on, unknown });
+                found.push(Wait { rank, company: at, entry, place, on, unknown, without });
             }
         }
     }
@@ -78,20 +82,39 @@ fn absentee(company: &Company<'_>, here: &[&Wait<'_>], waits: &[Wait<'_>], rank:
     }
 }
 
-/// The first collective of each group of which it is not known who has come to it.
-pub(super) fn unknown(roster: &Roster<'_>, waits: &[Wait<'_>]) -> Vec<Finding> {
+/// The first operation of each group of which it is not known who has come to it, and the first that waits for ranks that do not have the group.
+pub(super) fn unsure(roster: &Roster<'_>, waits: &[Wait<'_>]) -> Vec<Finding> {
     let mut found = Vec::new();
     for (at, company) in roster.companies.iter().enumerate() {
-        let here = || waits.iter().filter(|wait| wait.company == at && !wait.unknown.is_empty());
-        let Some(first) = here().min_by_key(|wait| wait.entry.sequence) else { continue };
-        let waiting = here().filter(|wait| wait.entry.sequence == first.entry.sequence);
-        found.push(Finding::Unknown {
-            group: company.label(),
-            ranks: first.unknown.iter().copied().collect(),
-            waiting: waiting.map(|wait| wait.place.clone()).collect(),
-        });
+        let here: Vec<&Wait<'_>> = waits.iter().filter(|wait| wait.company == at).collect();
+        let group = || company.label();
+        found.extend(first(&here, |wait| &wait.unknown).map(|(ranks, waiting)| Finding::Unknown {
+            group: group(),
+            ranks,
+            waiting,
+        }));
+        // What ended in another's failure says itself why.
+        let open: Vec<&Wait<'_>> = here.into_iter().filter(|wait| is_open(wait.entry)).collect();
+        found.extend(first(&open, |wait| &wait.without).map(|(ranks, waiting)| Finding::NoGroup {
+            group: group(),
+            ranks,
+            waiting,
+        }));
     }
     found
+}
+
+/// The first operation that waits for some ranks: these, and all who wait in it for them.
+fn first<'w>(
+    waits: &[&'w Wait<'_>],
+    on: impl Fn(&'w Wait<'_>) -> &'w BTreeSet<usize>,
+) -> Option<(Vec<usize>, Vec<Place>)> {
+    let mut waiting = waits.iter().filter(|wait| !on(wait).is_empty());
+    let first = waiting.clone().min_by_key(|wait| (wait.entry.is_message, wait.entry.sequence))?;
+    let is_it =
+        |wait: &&&Wait<'_>| (&wait.entry.kind, wait.entry.sequence) == (&first.entry.kind, first.entry.sequence);
+    let places = waiting.by_ref().filter(is_it).map(|wait| wait.place.clone()).collect();
+    Some((on(first).iter().copied().collect(), places))
 }
 
 /// Messages whose peer waits for nobody, and yet does nothing about them.
@@ -117,7 +140,7 @@ pub(super) fn unfinished(
     let mut found = Vec::new();
     for (at, company) in roster.companies.iter().enumerate().filter(|(_, company)| !diverged(company)) {
         let pending = |wait: &&Wait<'_>| {
-            let is_awaited = !wait.on.is_empty() || !wait.unknown.is_empty();
+            let is_awaited = [&wait.on, &wait.unknown, &wait.without].iter().any(|ranks| !ranks.is_empty());
             wait.company == at && !wait.entry.is_message && !is_awaited && wait.entry.is_pending()
         };
         let Some(sequence) = waits.iter().filter(pending).map(|wait| wait.entry.sequence).min() else { continue };
@@ -137,6 +160,11 @@ pub(super) fn unfinished(
 fn is_waiting(entry: &Entry) -> bool {
     let is_ended_waiting = |error: &str| ["timeout", "peer", "aborted"].contains(&error);
     entry.is_pending() || matches!(&entry.state, State::Failed(error) if is_ended_waiting(error))
+}
+
+/// Whether nothing but time can have ended it.
+fn is_open(entry: &Entry) -> bool {
+    entry.is_pending() || matches!(&entry.state, State::Failed(error) if error == "timeout")
 }
 
 fn is_long(seat: &Seat<'_>, entry: &Entry, patience: Duration) -> bool {
