@@ -26,6 +26,7 @@ fn dump() -> Dump {
         format: FORMAT,
         rank: 0,
         world_size: Some(2),
+        met_ns: Some(1_700_000_000_000_000_000),
         host_name: Some("host".to_owned()),
         pid: Some(7),
         taken_ns: Some(1_700_000_100_000_000_000),

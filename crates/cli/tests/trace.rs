@@ -123,6 +123,29 @@ fn what_is_no_dump_is_named() {
     assert!(String::from_utf8_lossy(&gone.stderr).contains("/gone: No such file"), "{gone:?}");
 }
 
+/// Rank 2 has written a dump in the start before, which had three ranks, and none in this one.
+#[test]
+fn dumps_of_an_earlier_start_are_passed_over() {
+    let scratch = Scratch::new("trace-earlier");
+    let dump = |rank, world_size, met_ns| {
+        let identity = Identity { rank, world_size, host_name: "host".to_owned(), pid: 7 };
+        let mut dump = Dump::new(identity, SystemTime::UNIX_EPOCH);
+        dump.met_ns = met_ns;
+        files::write(&scratch.0, &dump).expect("written");
+    };
+    for (rank, world_size, met_ns) in [(0, 2, 60), (1, 2, 60), (2, 3, 40)] {
+        dump(rank, world_size, Some(met_ns));
+    }
+    let output = trace(&["analyze", scratch.path()]);
+    assert!(stdout(&output).starts_with("2 dumps of a world of 2\n"), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr).replace(scratch.path(), "DIR");
+    assert_eq!(told, "phalanx: DIR: passed over 1 dump of an earlier start of the job, or of an earlier world\n");
+    // Where nothing says of which start a dump is, it is taken along.
+    dump(2, 3, None);
+    let output = trace(&["analyze", scratch.path()]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
 #[test]
 fn dumps_of_two_jobs_are_not_mixed() {
     let scratch = Scratch::new("trace-mixed");

@@ -63,6 +63,12 @@ impl Presence {
         Arc::clone(&self.black_box) as _
     }
 
+    /// Says that the job's ranks have met in this world, by which their dumps are known to be of one start. One of fewer ranks is not meant, and the
+    /// first counts for as long as groups are shown that live.
+    pub fn met(&self, world: &World) {
+        self.registry.adopt(world.registry());
+    }
+
     /// Shows a group for as long as it lives; `members` are the job's ranks that are its ranks, in their order.
     pub fn show(&self, group: &Group, members: Vec<usize>, transport: Transport) {
         self.registry.show(group, members, transport);

@@ -110,7 +110,7 @@ impl Meeting {
         group.at(self.site).within(self.left()).barrier()?;
         if let Some(shown) = self.shown {
             let formed = world.groups().pop();
-            shown.show(&group, formed.map_or(transport, |formed| formed.transport));
+            shown.show(&world, &group, formed.map_or(transport, |formed| formed.transport));
         }
         Ok(group)
     }

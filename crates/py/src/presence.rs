@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use phalanx::{Alarm, Group, JobName, Transport};
+use phalanx::{Alarm, Group, JobName, Transport, World};
 use pyo3::{Py, PyResult, Python, pyclass, pymethods};
 
 use crate::failure::raised;
@@ -38,7 +38,8 @@ impl Shown {
         self.presence.get().0.alarm()
     }
 
-    pub(crate) fn show(self, group: &Group, transport: Transport) {
+    pub(crate) fn show(self, world: &World, group: &Group, transport: Transport) {
+        self.presence.get().0.met(world);
         self.presence.get().0.show(group, self.members, transport);
     }
 }

@@ -10,13 +10,23 @@ use crate::error::{Broken, Error};
 use crate::pickle::Limits;
 use crate::torch::{self, Messages};
 
+/// The dumps of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Found {
+    /// Those of the newest world, in the order of ranks, and those that do not say of which world they are.
+    pub dumps: Vec<Dump>,
+    /// The files with those of earlier starts of the job, or of its world before it changed: they tell nothing of what happened now.
+    pub earlier: Vec<PathBuf>,
+}
+
 /// Reads all dumps of a directory, ours and PyTorch's: files named `<prefix><rank>` or `<prefix><rank>.json`, in any mix. Other
-/// files are passed over.
+/// files are passed over, and so are dumps of worlds before the newest.
 ///
 /// # Errors
 ///
 /// Names the directory or the file, and what is wrong with it and where.
-pub fn read_directory(directory: &Path) -> Result<Vec<Dump>, Error> {
+pub fn read_directory(directory: &Path) -> Result<Found, Error> {
     let files = files(directory)?;
     if files.is_empty() {
         return Err(Error::NoDumps(directory.to_owned()));
@@ -24,13 +34,18 @@ pub fn read_directory(directory: &Path) -> Result<Vec<Dump>, Error> {
     if files.len() > MOST_FILES {
         return Err(Error::TooMany { path: directory.to_owned(), count: files.len(), limit: MOST_FILES });
     }
-    let mut dumps: BTreeMap<usize, (PathBuf, Dump)> = BTreeMap::new();
-    for path in files {
-        let dump = read(&path)?;
+    let all = files.into_iter().map(|path| Ok((read(&path)?, path))).collect::<Result<Vec<_>, Error>>()?;
+    let newest = all.iter().filter_map(|(dump, _)| dump.met_ns).max();
+    let (mut dumps, mut earlier): (BTreeMap<usize, (PathBuf, Dump)>, _) = (BTreeMap::new(), Vec::new());
+    for (dump, path) in all {
+        if dump.met_ns.is_some() && dump.met_ns != newest {
+            earlier.push(path);
+            continue;
+        }
         agree(&dumps, &path, &dump)?;
         dumps.insert(dump.rank, (path, dump));
     }
-    Ok(dumps.into_values().map(|(_, dump)| dump).collect())
+    Ok(Found { dumps: dumps.into_values().map(|(_, dump)| dump).collect(), earlier })
 }
 
 /// Whether there is a file in a directory that is named like a dump.

@@ -11,6 +11,7 @@ use clap::{Args, Subcommand};
 use phalanx_trace::torch::Messages;
 use phalanx_trace::{Dump, Report, analyse, files, page, perfetto};
 
+use crate::counted::counted;
 use crate::failure::{Failure, tell};
 
 /// Collect, analyse and draw the flight-recorder dumps of a job's ranks, ours and PyTorch's
@@ -116,9 +117,21 @@ impl Analyze {
 }
 
 fn read(directory: &Path) -> Result<(Vec<Dump>, Report), Failure> {
-    let dumps = files::read_directory(directory)?;
+    let dumps = read_newest(directory)?;
     let report = analyse(&dumps);
     Ok((dumps, report))
+}
+
+fn read_newest(directory: &Path) -> Result<Vec<Dump>, Failure> {
+    let found = files::read_directory(directory)?;
+    if !found.earlier.is_empty() {
+        let count = counted(found.earlier.len(), "dump");
+        tell(&format!(
+            "{}: passed over {count} of an earlier start of the job, or of an earlier world",
+            directory.display()
+        ));
+    }
+    Ok(found.dumps)
 }
 
 fn write(output: &Path, text: &str) -> Result<(), Failure> {
@@ -127,7 +140,7 @@ fn write(output: &Path, text: &str) -> Result<(), Failure> {
 }
 
 fn convert(directory: &Path, out: &Path) -> Result<(), Failure> {
-    let dumps = files::read_directory(directory)?;
+    let dumps = read_newest(directory)?;
     let messages = Messages::of(&dumps);
     if messages == Messages::Leave {
         tell("messages are left out: not every rank remembers all of them and whom they were from");

@@ -25,7 +25,7 @@ fn errors(output: &Output) -> String {
 
 /// The ranks that have a dump in a directory, and how many there are in their world.
 fn dumped(directory: &Path) -> Vec<(usize, Option<usize>)> {
-    let dumps = files::read_directory(directory).expect("dumps");
+    let dumps = files::read_directory(directory).expect("dumps").dumps;
     dumps.iter().map(|dump| (dump.rank, dump.world_size)).collect()
 }
 
@@ -48,7 +48,7 @@ fn look(job: &Ranks, address: &[&str]) {
     assert!(errors(&output).contains("no answer within 5 s from rank 1\n"), "{}", errors(&output));
     assert_eq!(dumped(&rest), [0, 2, 3].map(|rank| (rank, Some(4))));
     // They hang in an operation that rank 1 has not come to.
-    let dumps = files::read_directory(&rest).expect("dumps");
+    let dumps = files::read_directory(&rest).expect("dumps").dumps;
     let waits = |dump: &Dump| dump.entries.last().is_some_and(|entry| entry.ended_ns.is_none());
     assert!(dumps.iter().all(waits), "{dumps:?}");
 }

@@ -36,9 +36,16 @@ pub(crate) struct Ledger {
 /// The groups that a rank is in, over all changes of its world. A clone is the same.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
-    /// This rank and the size of its world.
-    seat: Arc<Mutex<(usize, usize)>>,
+    place: Arc<Mutex<Place>>,
     formed: Arc<Mutex<Entries>>,
+}
+
+/// Where a rank is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place {
+    pub(crate) rank: usize,
+    pub(crate) size: usize,
+    pub(crate) met_ns: Option<u64>,
 }
 
 /// The groups that live, and how many there were.
@@ -85,7 +92,7 @@ impl Registry {
     /// That of a rank whose groups do not come from a world.
     pub fn of(rank: usize, size: usize) -> Registry {
         let registry = Registry::default();
-        registry.sit(rank, size);
+        registry.sit(Place { rank, size, met_ns: None });
         registry
     }
 
@@ -102,13 +109,33 @@ impl Registry {
     }
 
     /// Says where this rank is now.
-    pub(crate) fn sit(&self, rank: usize, size: usize) {
-        *locked(&self.seat) = (rank, size);
+    pub(crate) fn sit(&self, place: Place) {
+        *locked(&self.place) = place;
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        *locked(&self.place)
     }
 
     /// This rank's number in its world as it is now, and how many ranks that has.
     pub fn seat(&self) -> (usize, usize) {
-        *locked(&self.seat)
+        let Place { rank, size, .. } = self.place();
+        (rank, size)
+    }
+
+    /// When the last rank came to this world, in nanoseconds since 1970 by its clock: all ranks know the same, so it tells the world from those
+    /// of other jobs, of earlier starts, and from what it was before it changed. None where the groups do not come from a world.
+    pub fn met_ns(&self) -> Option<u64> {
+        self.place().met_ns
+    }
+
+    /// Takes over when the ranks have met from the world where they did; one of fewer ranks is another. It stays for as long as groups live.
+    pub fn adopt(&self, world: &Registry) {
+        let (there, is_empty) = (world.place(), self.groups().is_empty());
+        let mut place = locked(&self.place);
+        if there.size == place.size && (is_empty || place.met_ns.is_none()) {
+            place.met_ns = there.met_ns;
+        }
     }
 
     /// Remembers a group of these ranks for as long as it lives.

@@ -8,6 +8,6 @@ mod parts;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use ledger::Ledger;
 pub use ledger::{Formed, Registry};
+pub(crate) use ledger::{Ledger, Place};
 pub use mesh::Mesh;

@@ -309,6 +309,45 @@ fn a_world_knows_its_groups_until_they_are_dropped() {
 }
 
 #[test]
+fn all_ranks_know_alike_when_they_met() {
+    let start = || {
+        let seen = Mutex::new(vec![]);
+        worlds(2, |world| {
+            let met = world.registry().met_ns();
+            seen.lock().expect("no panic").push(met);
+            let (shown, smaller) = (Registry::of(world.rank(), 2), Registry::of(0, 1));
+            [&shown, &smaller].into_iter().for_each(|registry| registry.adopt(world.registry()));
+            assert_eq!((shown.met_ns(), smaller.met_ns()), (met, None));
+        });
+        seen.into_inner().expect("no panic")
+    };
+    let [first, second] = [start(), start()];
+    assert!(first[0].is_some() && first[0] == first[1] && second[0] == second[1] && first < second);
+}
+
+#[test]
+fn what_a_registry_shows_is_of_one_start_for_as_long_as_it_lives() {
+    let (shown, seen_of) = (Registry::of(0, 1), Mutex::new(vec![]));
+    let start = |group: &Mutex<Option<Group>>| {
+        worlds(1, |world| {
+            shown.adopt(world.registry());
+            let formed = world.group().expect("alone");
+            shown.show(&formed, vec![0], Transport::Automatic);
+            *group.lock().expect("no panic") = Some(formed);
+            seen_of.lock().expect("no panic").push((world.registry().met_ns(), shown.met_ns()));
+        });
+    };
+    let [kept, other] = [Mutex::new(None), Mutex::new(None)];
+    start(&kept);
+    start(&other);
+    drop((kept.into_inner(), other.into_inner()));
+    start(&Mutex::default());
+    let seen = seen_of.into_inner().expect("no panic");
+    let is_adopted: Vec<bool> = seen.iter().map(|(world, shown)| world == shown).collect();
+    assert_eq!((is_adopted, &seen[0].1), (vec![true, false, true], &seen[1].1));
+}
+
+#[test]
 fn ranks_tell_groups_of_one_name_apart_whichever_they_have_dropped() {
     worlds(2, |world| {
         let form = || world.subgroup(&[0, 1], &Wiring::default().named("again")).expect("both").expect("a member");

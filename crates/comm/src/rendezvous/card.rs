@@ -1,6 +1,7 @@
 //! What a rank says of itself when it joins: where it runs, how it is reached, what it speaks.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
@@ -14,6 +15,8 @@ pub(super) struct Card {
     pub(super) host: HostId,
     pub(super) host_name: String,
     pub(super) pid: u32,
+    /// When it was made, in nanoseconds since 1970 by the clock of its host.
+    pub(super) made_ns: u64,
     /// Of the interfaces that are up, as far as other hosts could use them.
     pub(super) addresses: Vec<IpAddr>,
     /// What the launcher says.
@@ -31,6 +34,7 @@ impl Card {
             host: HostId::of_this_process(&host_name),
             host_name,
             pid: std::process::id(),
+            made_ns: now_ns(),
             addresses: addresses(),
             local_rank,
             hosts_store,
@@ -41,6 +45,7 @@ impl Card {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = vec![CARD_VERSION, u8::from(self.hosts_store)];
         out.extend(self.pid.to_le_bytes());
+        out.extend(self.made_ns.to_le_bytes());
         out.extend(self.local_rank.unwrap_or(NO_RANK).to_le_bytes());
         [self.host.as_str(), &self.host_name, &self.version]
             .iter()
@@ -56,7 +61,7 @@ impl Card {
             return None;
         }
         let hosts_store = flag(reader.u8()?)?;
-        let (pid, local_rank) = (reader.u32()?, reader.u32()?);
+        let (pid, made_ns, local_rank) = (reader.u32()?, reader.u64()?, reader.u32()?);
         let host = HostId::from_card(reader.text()?)?;
         let (host_name, version) = (short(reader.text()?)?, short(reader.text()?)?);
         let mut addresses = Vec::new();
@@ -65,7 +70,7 @@ impl Card {
         }
         let local_rank = (local_rank != NO_RANK).then_some(local_rank);
         let known = addresses.len() <= MAX_ADDRESSES;
-        known.then_some(Card { host, host_name, pid, addresses, local_rank, hosts_store, version })
+        known.then_some(Card { host, host_name, pid, made_ns, addresses, local_rank, hosts_store, version })
     }
 
     /// Who bears the card in `bytes`, for messages.
@@ -73,6 +78,11 @@ impl Card {
         let name = |card: Card| format!("{} pid {}", card.host_name, card.pid);
         Card::decode(bytes).map_or_else(|| "somebody whose card makes no sense".to_owned(), name)
     }
+}
+
+fn now_ns() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
 /// The addresses of the interfaces that are up. Loopback and link-local ones mean another thing on every host.
@@ -128,7 +138,7 @@ fn short(text: &str) -> Option<String> {
     (text.len() <= MAX_BYTE_LEN).then(|| text.to_owned())
 }
 
-const CARD_VERSION: u8 = 1;
+const CARD_VERSION: u8 = 2;
 const NO_RANK: u32 = u32::MAX;
 const MAX_ADDRESSES: usize = 32;
 
@@ -143,12 +153,13 @@ mod tests {
 
     #[test]
     fn a_card_travels_whole_or_not_at_all() {
-        let bytes = card().encode();
-        assert_eq!(Card::decode(&bytes), Some(card()));
+        let card = card();
+        let bytes = card.encode();
+        assert_eq!(Card::decode(&bytes), Some(card.clone()));
         let whole = |cut: &usize| Card::decode(&bytes[..*cut]).is_some();
         // Addresses stand last and end the card, so it is also one without the last, or without both.
         assert_eq!((0..bytes.len()).filter(whole).collect::<Vec<_>>(), [bytes.len() - 22, bytes.len() - 17]);
-        assert_eq!(Card::decode(&Card { local_rank: None, ..card() }.encode()).unwrap().local_rank, None);
+        assert_eq!(Card::decode(&Card { local_rank: None, ..card }.encode()).unwrap().local_rank, None);
     }
 
     #[test]
@@ -159,7 +170,7 @@ mod tests {
             changed[at] = byte;
             Card::decode(&changed)
         };
-        assert_eq!((with(0, 2), with(1, 7), with(13, 0xff)), (None, None, None));
+        assert_eq!((with(0, 3), with(1, 7), with(21, 0xff)), (None, None, None));
         assert_eq!(Card::decode(&[&bytes[..], &[5]].concat()), None);
         assert_eq!(Card::decode(&[&bytes[..], &[4, 1, 2, 3, 4].repeat(MAX_ADDRESSES)].concat()), None);
         assert_eq!(Card::decode(&Card { host_name: "x".repeat(MAX_BYTE_LEN + 1), ..card() }.encode()), None);

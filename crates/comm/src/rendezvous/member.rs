@@ -82,6 +82,7 @@ mod tests {
             host: HostId::from_card(host).unwrap(),
             host_name: format!("{host}.example"),
             pid: 7,
+            made_ns: 0,
             addresses: vec![],
             local_rank,
             hosts_store: false,

@@ -154,6 +154,7 @@ mod tests {
             }
             world.reconfigure(&[1], Duration::MAX)
         };
+        let before = worlds[0].registry().met_ns();
         let [first, lost, third]: [World; 3] = worlds.try_into().expect("three");
         let changed = side_by_side(vec![
             Box::new(move || change(third)) as Box<dyn FnOnce() -> _ + Send>,
@@ -165,7 +166,9 @@ mod tests {
         for (rank, world) in changed.iter().enumerate() {
             assert_eq!((world.rank(), world.size(), world.survivors(), world.epoch()), (rank, 3, 2, 1));
             assert_eq!(world.members()[2].pid(), std::process::id());
+            assert_eq!(world.registry().met_ns(), changed[0].registry().met_ns());
         }
+        assert_ne!(changed[0].registry().met_ns(), before);
         let error = lost.reconfigure(&[], Duration::from_millis(10)).expect_err("it was given up");
         let told = "reconfiguring the world: the world went on without rank 1: with ranks 0, 2";
         assert_eq!(error.to_string(), told);

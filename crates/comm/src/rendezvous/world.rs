@@ -15,7 +15,7 @@ use super::member::members;
 use super::{MeetError, Meeting, Member, WorldOptions};
 use crate::Backends;
 #[cfg(target_os = "linux")]
-use crate::groups::{Ledger, Registry};
+use crate::groups::{Ledger, Place, Registry};
 use crate::secure::{JobKey, JobName};
 #[cfg(target_os = "linux")]
 use crate::waits::Kin;
@@ -136,6 +136,8 @@ impl World {
         origin: Origin,
         options: &WorldOptions,
     ) -> Result<(World, usize)> {
+        #[cfg(target_os = "linux")]
+        let met_ns = cards.iter().map(|card| card.made_ns).max();
         let (members, counted): (Vec<Member>, Vec<usize>) = members(cards).into_iter().unzip();
         let nodes = members.iter().map(|member| u32::try_from(member.node()).unwrap_or(u32::MAX)).collect();
         let layout = Layout::new(rank, nodes)?;
@@ -167,7 +169,7 @@ impl World {
             companions: Vec::new(),
         };
         #[cfg(target_os = "linux")]
-        world.registry.sit(rank, world.size());
+        world.registry.sit(Place { rank, size: world.size(), met_ns });
         Ok((world, counted[rank]))
     }
 
@@ -202,7 +204,7 @@ impl World {
         world.companions = std::mem::take(&mut self.companions);
         #[cfg(target_os = "linux")]
         {
-            self.registry.sit(rank, world.size());
+            self.registry.sit(world.registry.place());
             world.registry = self.registry.clone();
         }
         world.look_around(&options, counted);

@@ -133,6 +133,7 @@ pub(super) fn take(seat: &Seat, verdict: impl Fn(&Group) -> Option<String>) -> D
     let (rank, world_size) = seat.registry.seat();
     let identity = Identity { rank, world_size, host_name: seat.host_name.clone(), pid: std::process::id() };
     let mut dump = Dump::new(identity, SystemTime::now());
+    dump.met_ns = seat.registry.met_ns();
     for (formed, group) in seat.registry.groups() {
         let description = format!("over {}", formed.transport);
         dump.add(&group, formed.members, &description, verdict(&group)).generation = Some(formed.generation);

@@ -15,6 +15,7 @@ impl Rank {
             format: FORMAT,
             rank,
             world_size: Some(size),
+            met_ns: None,
             host_name: Some("host".to_owned()),
             pid: Some(100 + rank as u32),
             taken_ns: Some(START + 1000 * SECOND),

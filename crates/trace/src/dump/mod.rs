@@ -22,6 +22,9 @@ pub struct Dump {
     pub rank: usize,
     /// How many ranks the world has; none where that was not written down.
     pub world_size: Option<usize>,
+    /// When the last rank came to the world, by that rank's clock: it tells the world from those of other jobs, of earlier starts, and from what it
+    /// was before it changed. None where that was not written down.
+    pub met_ns: Option<u64>,
     /// The name of its host.
     pub host_name: Option<String>,
     /// Its process.

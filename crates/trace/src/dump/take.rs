@@ -21,12 +21,13 @@ pub struct Identity {
 }
 
 impl Dump {
-    /// A dump without groups, taken `now`.
+    /// A dump without groups and of no known world, taken `now`.
     pub fn new(identity: Identity, now: SystemTime) -> Dump {
         Dump {
             format: FORMAT,
             rank: identity.rank,
             world_size: Some(identity.world_size),
+            met_ns: None,
             host_name: Some(identity.host_name),
             pid: Some(identity.pid),
             taken_ns: Some(nanoseconds(now.duration_since(UNIX_EPOCH).unwrap_or_default())),

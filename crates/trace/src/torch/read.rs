@@ -68,6 +68,7 @@ impl Reader {
             format: FORMAT,
             rank,
             world_size: world,
+            met_ns: None,
             host_name: None,
             pid: None,
             taken_ns: None,

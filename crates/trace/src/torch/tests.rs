@@ -35,6 +35,7 @@ fn dump(entries: Vec<Entry>) -> Dump {
         format: FORMAT,
         rank: 0,
         world_size: Some(2),
+        met_ns: None,
         host_name: Some("host".to_owned()),
         pid: Some(7),
         taken_ns: Some(1_700_000_001_000_000_000),

@@ -132,7 +132,7 @@ fn gloo(scenario: &str) -> Vec<Dump> {
     let ranks: Vec<Rank> = (0..2).map(|rank| Rank::start(rank, &directory, scenario)).collect();
     ranks.iter().for_each(Rank::wait);
     drop(ranks);
-    let dumps = files::read_directory(&directory).expect("Gloo's dumps");
+    let dumps = files::read_directory(&directory).expect("Gloo's dumps").dumps;
     fs::remove_dir_all(directory).expect("there");
     dumps
 }
