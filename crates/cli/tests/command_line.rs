@@ -105,7 +105,7 @@ fn flags_are_the_frozen_list() {
         "--max-value",
     ];
     let store_bench = ["--attack", "--beside-pytorch", "--clients", "--help", "--json", "--keyed", "--repeats"];
-    let collect = ["--epoch", "--help", "--insecure", "--job-id", "--key-file", "--output", "--timeout"];
+    let collect = ["--epoch", "--help", "--insecure", "--job-id", "--key-file", "--output", "--pid", "--timeout"];
     let frozen = [
         ("bench", &bench[..]),
         ("train", &train),

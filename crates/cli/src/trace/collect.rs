@@ -30,6 +30,10 @@ pub(super) struct Options {
     #[arg(long, value_name = "ID")]
     job_id: Option<String>,
 
+    /// Any process of the job, where this host has several of one name
+    #[arg(long, value_name = "PID", conflicts_with = "address")]
+    pid: Option<u32>,
+
     /// Which start of the job the store serves
     #[arg(long, value_name = "N", default_value_t = 0, requires = "address")]
     epoch: u32,
@@ -54,7 +58,7 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
     }
     let collected = match &options.address {
         Some(address) => ask(options, address)?,
-        None => collect_host(options.job_id.as_deref(), &options.output, options.timeout)?,
+        None => collect_host((options.job_id.as_deref(), options.pid), &options.output, options.timeout)?,
     };
     for (rank, why) in &collected.garbled {
         tell(&format!("rank {rank} answered what is no dump: {why}"));

@@ -64,6 +64,28 @@ fn ranks_of_this_host_are_asked_without_an_address() {
 }
 
 #[test]
+fn jobs_of_one_name_on_a_host_are_not_mixed() {
+    let scratch = Scratch::new("collect-twins");
+    let start = |which: &str| {
+        let place = format!("file://{}?timeout=300", scratch.0.join(which).display());
+        let mut job = Ranks::start_at("collect-twins", 2, &place, &[]);
+        job.wait_until_joined();
+        job
+    };
+    let jobs = [start("one"), start("other")];
+    let both = collect(scratch.0.join("both"), &["--job-id", &jobs[0].name]);
+    assert_eq!(both.status.code(), Some(1));
+    assert!(errors(&both).contains("they are of 2 jobs of the name"), "{}", errors(&both));
+    for (number, job) in jobs.iter().enumerate() {
+        let (into, pid) = (scratch.0.join(number.to_string()), job.pids()[1].to_string());
+        let output = collect(&into, &["--pid", &pid]);
+        assert!(output.status.success(), "{}", errors(&output));
+        let dumps = files::read_directory(&into).expect("dumps").dumps;
+        assert_eq!(dumps.iter().filter_map(|dump| dump.pid).collect::<Vec<_>>(), job.pids());
+    }
+}
+
+#[test]
 fn ranks_are_asked_over_their_store() {
     let name = Ranks::name("collect-store");
     let job = JobName::new(&name).expect("a name");

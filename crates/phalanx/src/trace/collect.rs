@@ -1,4 +1,4 @@
-//! The other side: whoever asks all ranks of a job for their dumps, or those of this host, and puts them into one directory.
+//! The other side: whoever asks all ranks of a job for their dumps, and puts them into one directory.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 use phalanx_comm::secure::JobName;
 use phalanx_core::store::{Store, StoreError};
 use phalanx_core::{Error, Result};
-use phalanx_trace::{Dump, files};
+use phalanx_trace::{Broken, Dump, files};
 
 use super::keys::{Keys, Request};
-use crate::inquiry::{TRACE_PATH, ask};
 
 /// The dumps of a job's ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,35 +66,6 @@ pub fn collect(
     Ok(collected)
 }
 
-/// Asks the ranks of this host that this user may ask, as [`neighbours`](crate::neighbours) does, for what they have recorded, and writes it into
-/// `directory`. They need neither an address nor a store that still answers. Where they are of several jobs, `job` says which is meant.
-///
-/// # Errors
-///
-/// [`Setup`](phalanx_core::ErrorKind::Setup), where there is no such rank, the job is not clear, or a file cannot be written.
-pub fn collect_host(job: Option<&str>, directory: &Path, patience: Duration) -> Result<Collected> {
-    let failed = |why: String| Error::setup("traces of this host's ranks", why);
-    let mut told = ask(TRACE_PATH, patience).map_err(|error| failed(error.to_string()))?;
-    told.retain(|(neighbour, _)| job.is_none_or(|job| neighbour.job == job));
-    let mut jobs: Vec<&str> = told.iter().map(|(neighbour, _)| neighbour.job.as_str()).collect();
-    jobs.dedup();
-    match jobs[..] {
-        [] => return Err(failed("there is no rank that this user may ask".to_owned())),
-        [_] => {}
-        _ => {
-            return Err(failed(format!("they are of several jobs, of which one has to be named: {}", jobs.join(", "))));
-        }
-    }
-    let mut collected = Collected::default();
-    for (neighbour, page) in told {
-        match page {
-            Some(page) => collected.write(neighbour.rank, &page, directory)?,
-            None => collected.silent.push(neighbour.rank),
-        }
-    }
-    Ok(collected)
-}
-
 impl Collected {
     fn hear(&mut self, keys: &Keys, rank: usize, request: &Request, directory: &Path) -> Result<()> {
         let said = match keys.take(rank, request) {
@@ -106,7 +76,7 @@ impl Collected {
             said => said?,
         };
         match said {
-            Some(said) => self.write(rank, &said, directory),
+            Some(said) => self.write(rank, Dump::from_json(&said), directory),
             None => {
                 self.garbled.push((rank, "its length is no dump's".to_owned()));
                 Ok(())
@@ -115,14 +85,11 @@ impl Collected {
     }
 
     /// Writes what a rank says to be its dump.
-    fn write(&mut self, rank: usize, said: &[u8], directory: &Path) -> Result<()> {
-        match Dump::from_json(said) {
+    pub(super) fn write(&mut self, rank: usize, said: Result<Dump, Broken>, directory: &Path) -> Result<()> {
+        match said {
             Ok(dump) => {
                 let file = files::write(directory, &dump).map_err(|error| Error::setup("trace", error))?;
-                // A process may be in one world after another: the later one's is kept.
-                if self.files.last() != Some(&file) {
-                    self.files.push(file);
-                }
+                self.files.push(file);
             }
             Err(broken) => self.garbled.push((rank, broken.to_string())),
         }

@@ -5,6 +5,7 @@
 
 mod black_box;
 mod collect;
+mod host;
 mod keys;
 mod listener;
 
@@ -17,7 +18,8 @@ use phalanx_trace::files;
 use crate::presence::Seat;
 
 pub(crate) use black_box::BlackBox;
-pub use collect::{Collected, collect, collect_host};
+pub use collect::{Collected, collect};
+pub use host::collect_host;
 pub(crate) use listener::Listener;
 
 /// Writes what the groups of this world have recorded on this rank into a directory, for `phalanx trace`; returns the file's path.

@@ -1,0 +1,156 @@
+//! Who asks the ranks of this host for their dumps, and which of them are meant: jobs may have one name.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use phalanx_core::{Error, Result};
+use phalanx_trace::{Broken, Dump};
+
+use super::collect::Collected;
+use crate::inquiry::{Neighbour, TRACE_PATH, ask};
+
+/// What one rank says; nothing where it is silent.
+struct Answer {
+    neighbour: Neighbour,
+    said: Option<Result<Dump, Broken>>,
+}
+
+/// Asks the ranks of this host that this user may ask, as [`neighbours`](crate::neighbours) does, for what they have recorded, and writes it into
+/// `directory`. They need neither an address nor a store that still answers. Where they are of several jobs, `job` says which is meant, and
+/// `pid`, any process of it, which of several of one name.
+///
+/// # Errors
+///
+/// [`Setup`](phalanx_core::ErrorKind::Setup), where there is no such rank, the job is not clear, or a file cannot be written.
+pub fn collect_host(
+    (job, pid): (Option<&str>, Option<u32>),
+    directory: &Path,
+    patience: Duration,
+) -> Result<Collected> {
+    let failed = |why: String| Error::setup("traces of this host's ranks", why);
+    let told = ask(TRACE_PATH, patience).map_err(|error| failed(error.to_string()))?.into_iter();
+    let answers = told.map(|(neighbour, page)| Answer { neighbour, said: page.map(|page| Dump::from_json(&page)) });
+    let mut collected = Collected::default();
+    for Answer { neighbour, said } in choose(answers.collect(), job, pid).map_err(failed)? {
+        match said {
+            Some(said) => collected.write(neighbour.rank, said, directory)?,
+            None => collected.silent.push(neighbour.rank),
+        }
+    }
+    Ok(collected)
+}
+
+/// The answers of one job.
+fn choose(mut answers: Vec<Answer>, job: Option<&str>, pid: Option<u32>) -> Result<Vec<Answer>, String> {
+    let of = |pid: u32| answers.iter().find(|answer| answer.neighbour.pid == pid);
+    let unknown = |pid| format!("process {pid} is no rank that this user may ask");
+    let own = pid.map(|pid| of(pid).ok_or_else(|| unknown(pid))).transpose()?;
+    let job = job.or(own.map(|answer| &*answer.neighbour.job)).map(str::to_owned);
+    answers.retain(|answer| job.as_ref().is_none_or(|job| answer.neighbour.job == *job));
+    let mut jobs: Vec<&str> = answers.iter().map(|answer| &*answer.neighbour.job).collect();
+    jobs.dedup();
+    match jobs[..] {
+        [] => return Err("there is no rank that this user may ask".to_owned()),
+        [_] => {}
+        _ => return Err(format!("they are of several jobs, of which one has to be named: {}", jobs.join(", "))),
+    }
+    // A process may be in one world after another: the later one is meant.
+    answers.dedup_by(|later, kept| {
+        let is_same = (later.neighbour.pid, later.neighbour.rank) == (kept.neighbour.pid, kept.neighbour.rank);
+        if is_same {
+            std::mem::swap(later, kept);
+        }
+        is_same
+    });
+    let worlds: BTreeSet<u64> = answers.iter().filter_map(Answer::met_ns).collect();
+    if worlds.len() < 2 {
+        return Ok(answers);
+    }
+    let Some(pid) = pid else { return Err(several(&answers, &worlds)) };
+    let own = answers.iter().filter(|answer| answer.neighbour.pid == pid).filter_map(Answer::met_ns).max();
+    let own = own.ok_or_else(|| format!("process {pid} does not say which of several jobs of one name is its own"))?;
+    Ok(only(own, answers))
+}
+
+/// The answers of the ranks that met then, and the ranks besides that do not say when they did.
+fn only(met_ns: u64, mut answers: Vec<Answer>) -> Vec<Answer> {
+    answers.retain(|answer| answer.met_ns().is_none_or(|theirs| theirs == met_ns));
+    let known: BTreeSet<usize> =
+        answers.iter().filter(|answer| answer.met_ns().is_some()).map(|answer| answer.neighbour.rank).collect();
+    answers.retain(|answer| answer.met_ns().is_some() || !known.contains(&answer.neighbour.rank));
+    answers
+}
+
+/// That there are several jobs of one name, and how one is chosen.
+fn several(answers: &[Answer], worlds: &BTreeSet<u64>) -> String {
+    let listed = |all: Vec<String>| all.join(", ");
+    let told = worlds.iter().map(|world| {
+        let own = || answers.iter().filter(|answer| answer.met_ns() == Some(*world)).map(|answer| &answer.neighbour);
+        let ranks = listed(own().map(|neighbour| neighbour.rank.to_string()).collect());
+        let pids = listed(own().map(|neighbour| neighbour.pid.to_string()).collect());
+        format!("ranks {ranks} in processes {pids}")
+    });
+    let (count, job, told) = (worlds.len(), &answers[0].neighbour.job, told.collect::<Vec<_>>().join("; "));
+    format!(
+        "they are of {count} jobs of the name {job}, of which any process of one says which is meant (--pid): {told}"
+    )
+}
+
+impl Answer {
+    fn met_ns(&self) -> Option<u64> {
+        self.said.as_ref()?.as_ref().ok()?.met_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use phalanx_trace::Identity;
+
+    use super::*;
+
+    fn answer(job: &str, rank: usize, (pid, world): (u32, u32), met_ns: Option<u64>) -> Answer {
+        let neighbour = Neighbour { pid, uid: 1, world, job: job.to_owned(), rank, world_size: 2, account: None };
+        let mut dump =
+            Dump::new(Identity { rank, world_size: 2, host_name: "host".to_owned(), pid }, SystemTime::UNIX_EPOCH);
+        dump.met_ns = met_ns;
+        Answer { neighbour, said: Some(Ok(dump)) }
+    }
+
+    /// The processes that are asked, or why nobody is; in the order of job, rank, process and world.
+    fn chosen(answers: Vec<Answer>, job: Option<&str>, pid: Option<u32>) -> Result<Vec<u32>, String> {
+        choose(answers, job, pid).map(|answers| answers.iter().map(|answer| answer.neighbour.pid).collect())
+    }
+
+    #[test]
+    fn two_jobs_of_one_name_are_kept_apart() {
+        let answers = || {
+            let mut silent = answer("a", 1, (22, 0), None);
+            silent.said = None;
+            let [first, second] = [(10, Some(7)), (20, Some(9))].map(|(pid, met)| answer("a", 0, (pid, 0), met));
+            vec![first, second, answer("a", 1, (11, 0), Some(7)), silent, answer("b", 0, (30, 0), Some(8))]
+        };
+        let told = "they are of 2 jobs of the name a, of which any process of one says which is meant (--pid): \
+                    ranks 0, 1 in processes 10, 11; ranks 0 in processes 20";
+        assert_eq!(chosen(answers(), Some("a"), None), Err(told.to_owned()));
+        assert_eq!(chosen(answers(), None, Some(11)), Ok(vec![10, 11]));
+        assert_eq!(chosen(answers(), Some("a"), Some(20)), Ok(vec![20, 22]));
+        assert_eq!(chosen(answers(), None, Some(30)), Ok(vec![30]));
+        assert!(chosen(answers(), None, Some(22)).is_err_and(|why| why.starts_with("process 22 does not say")));
+        assert!(chosen(answers(), None, Some(5)).is_err_and(|why| why.starts_with("process 5 is no rank")));
+        let several = "they are of several jobs, of which one has to be named: a, b";
+        assert_eq!(chosen(answers(), None, None), Err(several.to_owned()));
+    }
+
+    #[test]
+    fn of_one_world_after_another_the_later_is_meant() {
+        let answers = vec![answer("a", 0, (10, 0), Some(7)), answer("a", 0, (10, 1), Some(9))];
+        let [last] = &choose(answers, None, None).unwrap()[..] else { panic!("one answer") };
+        assert_eq!(last.met_ns(), Some(9));
+        // Ranks of an older version do not say it.
+        let older = vec![answer("a", 0, (10, 0), None), answer("a", 1, (11, 0), None)];
+        assert_eq!(chosen(older, Some("a"), None), Ok(vec![10, 11]));
+    }
+}
