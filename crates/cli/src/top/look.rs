@@ -124,7 +124,8 @@ fn pace(before: &GroupAccount, now: &GroupAccount, passed: Duration) -> Option<P
 fn within(group: &GroupAccount) -> u64 {
     let ended = group.kinds.iter().map(|kind| kind.busy_ns).fold(0, u64::saturating_add);
     let under_way = group.pending.as_ref().filter(|pending: &&Underway| pending.state == "started");
-    ended.saturating_add(under_way.map_or(0, |pending| pending.called_ns))
+    // A rank of an older version does not say when the turn came.
+    ended.saturating_add(under_way.map_or(0, |pending| pending.started_ns.unwrap_or(pending.called_ns)))
 }
 
 /// Process, world of it, and group of that.
@@ -147,6 +148,20 @@ mod tests {
         let pace = pace(&before, &now, Duration::ZERO).unwrap();
         assert_eq!((pace.operations, pace.bytes, pace.share), (10.0, 2000.0, 0.25));
         assert_eq!(super::pace(&now, &before, Duration::ZERO), None);
+    }
+
+    #[test]
+    fn what_waits_behind_others_is_not_in_an_operation_yet() {
+        let mut before = sample::group(10, 0, 0);
+        let mut queued = sample::pending(10, 1_000_000_000);
+        (queued.state, queued.started_ns) = ("queued".to_owned(), None);
+        before.pending = Some(queued);
+        let mut now = before.clone();
+        now.now_ns += 4_000_000_000;
+        let mut pending = sample::pending(10, 5_000_000_000);
+        pending.started_ns = Some(1_000_000_000);
+        now.pending = Some(pending);
+        assert_eq!(pace(&before, &now, Duration::ZERO).unwrap().share, 0.25);
     }
 
     #[test]

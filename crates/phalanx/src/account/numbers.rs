@@ -55,6 +55,8 @@ pub struct GroupAccount {
     pub upcoming: Option<u32>,
     /// The oldest operation that has not ended, a collective where there is one.
     pub pending: Option<Underway>,
+    /// The oldest message that has not ended.
+    pub pending_message: Option<Underway>,
 }
 
 /// All operations of one kind.
@@ -97,6 +99,8 @@ pub struct Underway {
     pub state: String,
     /// How long ago it was called.
     pub called_ns: u64,
+    /// How long ago its turn came, where it has.
+    pub started_ns: Option<u64>,
     /// Where in the program it was called.
     pub site: String,
 }
@@ -116,6 +120,12 @@ impl GroupAccount {
     /// How many have not ended.
     pub fn in_flight(&self) -> u64 {
         self.sum(KindAccount::in_flight)
+    }
+
+    /// How long ago the oldest operation was called that has not ended; 0 where all have.
+    pub fn oldest_ns(&self) -> u64 {
+        let pending = self.pending.iter().chain(&self.pending_message);
+        pending.map(|pending| pending.called_ns).max().unwrap_or(0)
     }
 
     /// How many have failed.

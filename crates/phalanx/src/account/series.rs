@@ -83,7 +83,7 @@ pub(crate) fn families(account: &Account) -> Vec<Family> {
         groups(
             OLDEST,
             "How long ago the oldest operation was called that has not ended; 0 where all have.",
-            &|group| Some(Value::Measure(seconds(group.pending.as_ref().map_or(0, |pending| pending.called_ns)))),
+            &|group| Some(Value::Measure(seconds(group.oldest_ns()))),
         ),
         groups(SEQUENCE, "The number of the collective that this rank called last.", &|group| {
             Some(Value::Count(group.last_sequence()?.into()))

@@ -78,6 +78,7 @@ fn of_group(formed: &Formed, group: &Group) -> GroupAccount {
         last_collective: glance.last_collective.map(underway),
         upcoming: Some(group.backend().upcoming()),
         pending: glance.pending_collective.or(glance.pending_message).map(underway),
+        pending_message: glance.pending_message.map(underway),
     }
 }
 
@@ -110,6 +111,7 @@ fn underway(record: &Record, now: Duration) -> Underway {
         peer: record.peer,
         state: state.to_owned(),
         called_ns: nanoseconds(now.saturating_sub(record.created)),
+        started_ns: record.started.map(|started| nanoseconds(now.saturating_sub(started))),
         site: record.site.to_string(),
     }
 }

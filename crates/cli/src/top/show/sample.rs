@@ -18,11 +18,11 @@ pub(crate) fn group(ended: u64, bytes: u64, failed: u64) -> GroupAccount {
     serde_json::from_value(group).expect("a group")
 }
 
-/// An all-reduce that was called so long ago.
+/// An all-reduce that was called so long ago, when its turn came too.
 pub(crate) fn pending(sequence: u32, called_ns: u64) -> Underway {
     let underway = json!({
         "kind": "all_reduce", "sequence": sequence, "is_message": false, "peer": null, "state": "started",
-        "called_ns": called_ns, "site": "train.rs:9",
+        "called_ns": called_ns, "started_ns": called_ns, "site": "train.rs:9",
     });
     serde_json::from_value(underway).expect("an operation")
 }
