@@ -87,7 +87,7 @@ impl Disk for SystemDisk {
     fn byte_len(&self, path: &Path) -> io::Result<u64> {
         let found = fs::metadata(path)?;
         let odd = || io::Error::new(ErrorKind::InvalidData, "it is no regular file");
-        found.is_file().then(|| found.len()).ok_or_else(odd)
+        found.is_file().then_some(found.len()).ok_or_else(odd)
     }
 
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
