@@ -4,6 +4,7 @@
 #   bench/compare.sh --prepare DIR [--python PATH]    builds and installs into DIR what there is to be had of the peers
 #   bench/compare.sh DIR [--repeats 5] [--np 2] [--sizes 8,64K,1M,16M] [--ops LIST] [--out FILE]
 #                        [--python PATH] [--phalanx PATH] [--gate SECONDS] [--flavours LIST] [--transport tcp]
+#                        [--patience 1800]
 #
 # Flavours: ours; buffers, which is ours in buffers that the group has made; gloo (PyTorch); the MPIs ompi4 and mpich4 (of the
 # system), ompi5, mpich5 and impi (from PyPI); proto, a C
@@ -14,12 +15,13 @@
 #
 # The peers' programs are those of ../shared/bench (SHARED=path to look elsewhere). They time batches of 30 ms after a barrier
 # and take the slowest rank; `phalanx bench --burst 30000` does the same. --gate is how long each case may wait for the
-# machine to become quiet. --python is an interpreter with PyTorch, --phalanx a binary other than the one built here.
+# machine to become quiet, --patience how long a flavour may take for a repeat before it is left out: some MPIs do not come to an
+# end where ranks are more than cores. --python is an interpreter with PyTorch, --phalanx a binary other than the one built here.
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 shared=$(realpath -- "${SHARED:-$here/../../shared/bench}")
-ops=all_reduce,reduce_scatter,all_gather,broadcast,all_to_all,ping_pong sizes=8,64K,1M,16M np=2 repeats=5 gate=2
+ops=all_reduce,reduce_scatter,all_gather,broadcast,all_to_all,ping_pong sizes=8,64K,1M,16M np=2 repeats=5 gate=2 patience=1800
 out='' python='' phalanx='' flavours='' transport=shm prepare=false work=''
 
 say() {
@@ -38,7 +40,7 @@ usage() {
 while (($#)); do
   case $1 in
     --prepare) prepare=true; shift ;;
-    --repeats | --np | --sizes | --ops | --out | --python | --phalanx | --gate | --flavours | --transport)
+    --repeats | --np | --sizes | --ops | --out | --python | --phalanx | --gate | --flavours | --transport | --patience)
       (($# > 1)) || fail "$1 needs a value"
       declare "${1#--}=$2"; shift 2 ;;
     -h | --help) usage; exit 0 ;;
@@ -51,6 +53,7 @@ done
 [[ $repeats =~ ^[1-9][0-9]*$ ]] || fail "--repeats $repeats is no number of repeats"
 [[ $np =~ ^[1-9][0-9]*$ ]] || fail "--np $np is no number of ranks"
 [[ $gate =~ ^[0-9]+$ ]] || fail "--gate $gate is no whole number of seconds"
+[[ $patience =~ ^[1-9][0-9]*$ ]] || fail "--patience $patience is no number of seconds"
 case $transport in
   shm) : "${flavours:=ours,buffers,gloo,ompi4,mpich4,ompi5,mpich5,impi,proto}" ;;
   tcp) : "${flavours:=ours,authenticated,encrypted,gloo,ompi4,mpich4,ompi5,mpich5,impi}" ;;
@@ -170,14 +173,15 @@ compare() {
     say "repeat $repeat of $repeats: ${order[*]}"
     local next=()
     for flavour in "${order[@]}"; do
-      if timeout --foreground 3600 bash -c "$(declare -f run ours mpi free_port); run $flavour" >"$told" 2>"$work/logs/$flavour.log" </dev/null; then
+      local began=$SECONDS
+      if timeout --foreground "$patience" bash -c "$(declare -f run ours mpi free_port); run $flavour" >"$told" 2>"$work/logs/$flavour.log" </dev/null; then
         python3 "$here/compare.py" collect "$flavour" "$repeat" "$sizes" "$transport" <"$told" >>"$raw"
         next=("$flavour" "${next[@]}")
       elif [[ $flavour == ours ]]; then
         say "ours failed: $(tail -n 1 "$work/logs/ours.log")"
         return 1
       else
-        say "$flavour: left out, it failed, see $work/logs/$flavour.log"
+        say "$flavour: left out, it failed after $((SECONDS - began)) s, see $work/logs/$flavour.log"
       fi
     done
     order=("${next[@]}")
