@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod companion;
 mod environment;
 mod inquiry;
 mod joining;

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use metrics::{Key, Label, Level, Metadata, Recorder, Unit, with_recorder};
 use phalanx_comm::rendezvous::World;
 
 use crate::account::{Accountant, Family, Sample, Shape, Value, families};
+use crate::companion::Companion;
 use crate::presence::Seat;
 
 /// Tells the recorder of the `metrics` crate how the groups of a world stand, as often as it is asked to.
@@ -33,8 +34,9 @@ pub struct Publisher {
 /// A thread that publishes until this is dropped.
 #[must_use]
 pub struct Publishing {
-    end: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// Dropped first, which the thread notices.
+    _end: Sender<()>,
+    _thread: Companion,
 }
 
 impl Publisher {
@@ -57,8 +59,8 @@ impl Publisher {
     pub fn every(self, period: Duration) -> io::Result<Publishing> {
         let (end, ended) = channel::<()>();
         let publish = move || repeat(&ended, period, || self.publish());
-        let thread = thread::Builder::new().name("phalanx-metrics".to_owned()).spawn(publish)?;
-        Ok(Publishing { end: Some(end), thread: Some(thread) })
+        let thread = thread::Builder::new().name("phalanx-metrics".to_owned());
+        Ok(Publishing { _end: end, _thread: Companion::start(thread, publish)? })
     }
 }
 
@@ -68,16 +70,6 @@ fn repeat(ended: &Receiver<()>, period: Duration, publish: impl Fn()) {
         publish();
     }
     publish();
-}
-
-impl Drop for Publishing {
-    fn drop(&mut self) {
-        self.end = None;
-        if let Some(thread) = self.thread.take() {
-            // A recorder that panics has said so already.
-            let _ = thread.join();
-        }
-    }
 }
 
 impl fmt::Debug for Publishing {

@@ -2,22 +2,21 @@
 
 use std::fmt;
 use std::io;
-use std::mem;
 use std::os::unix::net::UnixStream;
-use std::process;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use super::desk::Desk;
 use super::door::Door;
 use super::visitor::Pages;
+use crate::companion::Companion;
 
 /// A desk with a thread, which ends when this is dropped by the process that opened it.
 pub(crate) struct Office {
     /// Dropped first, which the desk notices.
-    end: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
-    process: u32,
+    _end: UnixStream,
+    /// It waits for nobody, so its end is soon.
+    _thread: Companion,
 }
 
 impl Office {
@@ -26,23 +25,7 @@ impl Office {
         let (end, ended) = UnixStream::pair()?;
         let desk = Desk::new(ended, doors, pages, patience);
         let thread = thread::Builder::new().name("phalanx-desk".to_owned()).stack_size(STACK);
-        let thread = thread.spawn(move || desk.serve())?;
-        Ok(Office { end: Some(end), thread: Some(thread), process: process::id() })
-    }
-}
-
-impl Drop for Office {
-    fn drop(&mut self) {
-        self.end = None;
-        let thread = self.thread.take();
-        if process::id() != self.process {
-            // A process that was forked has this memory, but not the thread.
-            return mem::forget(thread);
-        }
-        if let Some(thread) = thread {
-            // It waits for nobody, so this is soon. A panic in it is in the log already.
-            let _ = thread.join();
-        }
+        Ok(Office { _end: end, _thread: Companion::start(thread, move || desk.serve())? })
     }
 }
 
