@@ -30,7 +30,7 @@ from .arguments import (
 from .failures import translated
 from .identity import Identity
 from .reductions import reduction
-from .spelling import listed, options
+from .spelling import listed, options, paired
 from .tensors import DTYPES, apart, contiguous, copy_into, dtype_number, is_plain, joined, part_into, room_for
 from .works import ENDED, Work, milliseconds
 
@@ -57,10 +57,10 @@ class ProcessGroup(Identity):
             tensor = tensors[0]
             if not getattr(opts, "asyncOp", True) and is_plain(tensor) and not _profiler_enabled():
                 return self._all_reduce_at_once(tensor, opts)
-            if tensor.is_sparse:
-                sparse.all_reduce(self, tensor, options(c10d.AllreduceOptions, opts, timeout, reduceOp=op))
-                return Work([], list(tensors)) if getattr(opts, "asyncOp", True) else ENDED
         opts = options(c10d.AllreduceOptions, opts, timeout, reduceOp=op)
+        if len(tensors) == 1 and tensors[0].is_sparse:
+            sparse.all_reduce(self, tensors[0], opts)
+            return Work([], list(tensors)) if getattr(opts, "asyncOp", True) else ENDED
         reduce, factor = reduction(opts)
         works = []
         for tensor in tensors:
@@ -113,8 +113,7 @@ class ProcessGroup(Identity):
         opts: Any = None,
         timeout: timedelta | None = None,
     ) -> Work | None:
-        if isinstance(inputs, Tensor):
-            outputs, inputs = [outputs], [inputs]
+        outputs, inputs = paired(outputs, inputs)
         opts = options(c10d.AllgatherOptions, opts, timeout)
         if len(outputs) != len(inputs):
             raise ValueError(
@@ -160,8 +159,7 @@ class ProcessGroup(Identity):
         *,
         root: Any = None,
     ) -> Work | None:
-        if isinstance(inputs, Tensor):
-            outputs, inputs = [outputs], [inputs]
+        outputs, inputs = paired(outputs, inputs)
         opts = options(c10d.GatherOptions, opts, timeout, rootRank=root)
         tensor, root = single("gather", "inputs", inputs), opts.rootRank
         if self._group.rank == root:
@@ -193,8 +191,7 @@ class ProcessGroup(Identity):
         *,
         root: Any = None,
     ) -> Work | None:
-        if isinstance(outputs, Tensor):
-            outputs, inputs = [outputs], [inputs]
+        outputs, inputs = paired(outputs, inputs)
         opts = options(c10d.ScatterOptions, opts, timeout, rootRank=root)
         output, root = single("scatter", "outputs", outputs), opts.rootRank
         flat, source = contiguous("scatter", output), None
@@ -221,8 +218,7 @@ class ProcessGroup(Identity):
         *,
         op: Any = None,
     ) -> Work | None:
-        if isinstance(outputs, Tensor):
-            outputs, inputs = [outputs], [inputs]
+        outputs, inputs = paired(outputs, inputs)
         opts = options(c10d.ReduceScatterOptions, opts, timeout, reduceOp=op)
         if len(outputs) != len(inputs):
             raise ValueError(

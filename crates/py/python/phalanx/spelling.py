@@ -14,6 +14,12 @@ def listed(tensors: Any) -> Sequence[Any]:
     return [tensors] if isinstance(tensors, Tensor) else tensors
 
 
+def paired(outputs: Any, inputs: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Outputs and inputs of which one is a list for each tensor of the other: lists of both, also where that is a single one."""
+    is_single = isinstance(outputs, Tensor) or isinstance(inputs, Tensor)
+    return ([outputs], [inputs]) if is_single else (outputs, inputs)
+
+
 def options(kind: type, given: Any, timeout: timedelta | None = None, **parts: Any) -> Any:
     """The options that were given, else some of this kind with these parts, of which the first may stand in the place of options."""
     if hasattr(given, "timeout"):

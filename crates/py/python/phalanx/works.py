@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 import torch
@@ -100,10 +101,8 @@ class Work(dist.Work):
         if not all(part.is_done() for part in self._parts):
             return False
         if self._failure is None:
-            try:
+            with suppress(Exception):
                 self.wait()
-            except Exception as error:
-                self._failure = error
         return True
 
     def is_success(self) -> bool:
@@ -134,26 +133,19 @@ class Work(dist.Work):
 
     def _outcome(self, _ends: torch.futures.Future) -> list:
         """What the future ends with, on the thread that tells of ends."""
-        try:
-            if self._failure is None:
-                self._settle()
-        except Exception as error:
-            self._failure = error
-        if self._failure is not None:
-            _UNDER_WAY.discard(self)
-            raise self._failure
+        self._settle()
         return self._outputs
 
     def _settle(self) -> None:
-        """Does what is left to do, once, and tells everybody who comes where that failed."""
+        """Does what is left to do, once, where nothing has failed; tells everybody who comes what has, or does so itself."""
         _UNDER_WAY.discard(self)
         with self._lock:
             finish, self._finish = self._finish, None
-            try:
-                if finish is not None:
+            if finish is not None and self._failure is None:
+                try:
                     finish()
-            except Exception as error:
-                self._failure = error
+                except Exception as error:
+                    self._failure = error
         if self._failure is not None:
             raise self._failure
 
