@@ -188,23 +188,15 @@ fn gradients_of_a_backward_that_is_given_up_leave_nothing_behind() {
         ("as parts that replicas have not joined", |model, waits| model.set_all_reduce(!waits)),
         ("on their way", |model, waits| model.set_last_backward(!waits)),
     ];
-    for ((what, wait), company) in ways
-        .into_iter()
-        .flat_map(|way| [Company::of(1), Company::of(2), Company::of(2).replicas(2)].map(|company| (way, company)))
-    {
-        let got = company.run(|groups, rank| {
-            let mut model = Sharded::new(groups, vec![unit(DType::F32)], Policy::default()).expect("a model");
-            wait(&mut model, true);
-            (0..2).for_each(|bad| bring(&mut model, rank + 50 + bad));
-            model.zero_gradients();
-            assert_eq!(model.memory().of(Class::Accumulated).current, 0, "{what}");
-            assert_eq!(model.unused().len(), SHAPES.len());
-            wait(&mut model, false);
-            bring(&mut model, rank);
-            own(&model)
-        });
-        check(company, &got, |sum| sum / company.size() as f32, what);
-    }
+    held_back(&ways, 2, |model, rank, (what, wait), _| {
+        wait(model, true);
+        (0..2).for_each(|bad| bring(model, rank + 50 + bad));
+        model.zero_gradients();
+        assert_eq!(model.memory().of(Class::Accumulated).current, 0, "{what}");
+        assert_eq!(model.unused().len(), SHAPES.len());
+        wait(model, false);
+        bring(model, rank);
+    });
 }
 
 #[test]
@@ -213,26 +205,36 @@ fn gradients_of_a_unit_that_the_last_micro_batch_skips_are_reduced() {
         ("in full", |model, waits| model.set_sync(!waits)),
         ("as parts that replicas have not joined", |model, waits| model.set_all_reduce(!waits)),
     ];
-    for ((what, wait), company) in ways
-        .into_iter()
-        .flat_map(|way| [Company::of(1), Company::of(3), Company::of(2).replicas(2)].map(|company| (way, company)))
-    {
-        let got = company.run(|groups, rank| {
-            let mut model = Sharded::new(groups, vec![unit(DType::F32)], Policy::default()).expect("a model");
-            wait(&mut model, true);
-            bring(&mut model, rank);
-            wait(&mut model, false);
-            // One that is not the last may be followed by one that comes to the unit.
-            model.set_last_backward(false);
-            model.finish_backward().expect("the end");
-            let waits = model.memory().of(Class::Accumulated).current > 0;
-            assert_eq!(waits, what == "in full" || company.replicas > 1, "{what}, {company:?}");
-            model.set_last_backward(true);
-            model.finish_backward().expect("the end");
-            assert_eq!(model.memory().of(Class::Accumulated).current, 0, "{what}, {company:?}");
-            own(&model)
-        });
-        check(company, &got, |sum| sum / company.size() as f32, what);
+    held_back(&ways, 3, |model, rank, (what, wait), company| {
+        wait(model, true);
+        bring(model, rank);
+        wait(model, false);
+        // One that is not the last may be followed by one that comes to the unit.
+        model.set_last_backward(false);
+        model.finish_backward().expect("the end");
+        let waits = model.memory().of(Class::Accumulated).current > 0;
+        assert_eq!(waits, what == "in full" || company.replicas > 1, "{what}, {company:?}");
+        model.set_last_backward(true);
+        model.finish_backward().expect("the end");
+        assert_eq!(model.memory().of(Class::Accumulated).current, 0, "{what}, {company:?}");
+    });
+}
+
+/// Has ranks alone, so many together, and replicas hold gradients back in each of these ways. In the end each has brought its own once.
+fn held_back(
+    ways: &[(&'static str, Setting)],
+    shards: usize,
+    steps: impl Fn(&mut Sharded, usize, (&str, Setting), Company) + Sync,
+) {
+    for way in ways {
+        for company in [Company::of(1), Company::of(shards), Company::of(2).replicas(2)] {
+            let got = company.run(|groups, rank| {
+                let mut model = Sharded::new(groups, vec![unit(DType::F32)], Policy::default()).expect("a model");
+                steps(&mut model, rank, *way, company);
+                own(&model)
+            });
+            check(company, &got, |sum| sum / company.size() as f32, way.0);
+        }
     }
 }
 
