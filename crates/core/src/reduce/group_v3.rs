@@ -60,14 +60,9 @@ impl Group<f32> for Halves {
 
     #[inline(always)]
     fn narrow(self, wide: [f32; LANES]) -> Self::Bytes {
-        let [a, b, c, d]: [__m256; 4] = cast(wide);
         let Halves(v3, conversions) = self;
-        cast([
-            conversions.narrow(canonical(v3, a)),
-            conversions.narrow(canonical(v3, b)),
-            conversions.narrow(canonical(v3, c)),
-            conversions.narrow(canonical(v3, d)),
-        ])
+        let [a, b, c, d] = all_canonical(v3, cast(wide));
+        cast([conversions.narrow(a), conversions.narrow(b), conversions.narrow(c), conversions.narrow(d)])
     }
 }
 
@@ -88,8 +83,9 @@ impl Group<f32> for Brains {
 
     #[inline(always)]
     fn narrow(self, wide: [f32; LANES]) -> Self::Bytes {
-        let [first_lower, last_lower, first_upper, last_upper]: [__m256; 4] = cast(wide);
-        cast([merge(self.0, first_lower, first_upper), merge(self.0, last_lower, last_upper)])
+        let Brains(v3) = self;
+        let [first_lower, last_lower, first_upper, last_upper] = all_canonical(v3, cast(wide));
+        cast([merge(v3, cast(first_lower), cast(first_upper)), merge(v3, cast(last_lower), cast(last_upper))])
     }
 }
 
@@ -105,29 +101,42 @@ fn upper(v3: V3, words: __m256i) -> __m256i {
     v3.avx2._mm256_and_si256(words, v3.avx._mm256_set1_epi32(UPPER))
 }
 
-/// The words of these parts.
+/// The words of these parts, each rounded to its upper half, nearest even. Both are rounded at once, since what an instruction does
+/// with 32-bit words it does with twice as many of 16.
 #[inline(always)]
-fn merge(v3: V3, lower: __m256, upper: __m256) -> __m256i {
+fn merge(v3: V3, lower: __m256i, upper: __m256i) -> __m256i {
     const UPPER_PARTS: i32 = 0b1010_1010;
-    let lower = v3.avx2._mm256_srli_epi32::<16>(round_to_upper(v3, cast(canonical(v3, lower))));
-    let upper = round_to_upper(v3, cast(canonical(v3, upper)));
-    v3.avx2._mm256_blend_epi16::<UPPER_PARTS>(lower, upper)
+    let (avx, simd) = (v3.avx, v3.avx2);
+    let kept = simd._mm256_blend_epi16::<UPPER_PARTS>(simd._mm256_srli_epi32::<16>(lower), upper);
+    let dropped = simd._mm256_blend_epi16::<UPPER_PARTS>(lower, simd._mm256_slli_epi32::<16>(upper));
+    // Up goes what drops more than half, or half beside an odd part that is kept.
+    let odd = simd._mm256_and_si256(kept, avx._mm256_set1_epi16(1));
+    let over_half = simd._mm256_subs_epu16(simd._mm256_adds_epu16(dropped, odd), avx._mm256_set1_epi16(HALF));
+    let carried = simd._mm256_min_epu16(over_half, avx._mm256_set1_epi16(1));
+    simd._mm256_add_epi16(kept, carried)
 }
+
+/// Half of what the lowest kept bit is worth.
+const HALF: i16 = 0x8000_u16 as i16;
 
 /// The upper part of a word.
 const UPPER: i32 = 0xffff_0000_u32 as i32;
+
+/// Replaces NaNs, which are seldom there: one look at a whole group is less work than to replace what is none.
+#[inline(always)]
+fn all_canonical(v3: V3, wide: [__m256; 4]) -> [__m256; 4] {
+    let [a, b, c, d] = wide;
+    let is_nan =
+        v3.avx._mm256_or_ps(v3.avx._mm256_cmp_ps::<_CMP_UNORD_Q>(a, b), v3.avx._mm256_cmp_ps::<_CMP_UNORD_Q>(c, d));
+    if v3.avx._mm256_movemask_ps(is_nan) == 0 {
+        return wide;
+    }
+    [canonical(v3, a), canonical(v3, b), canonical(v3, c), canonical(v3, d)]
+}
 
 /// Replaces NaNs.
 #[inline(always)]
 fn canonical(v3: V3, wide: __m256) -> __m256 {
     let is_nan = v3.avx._mm256_cmp_ps::<_CMP_UNORD_Q>(wide, wide);
     v3.avx._mm256_blendv_ps(wide, v3.avx._mm256_set1_ps(f32::NAN), is_nan)
-}
-
-/// Rounds to nearest even so that the upper parts of the words are right.
-#[inline(always)]
-fn round_to_upper(v3: V3, words: __m256i) -> __m256i {
-    let simd = v3.avx2;
-    let odd = simd._mm256_and_si256(simd._mm256_srli_epi32::<16>(words), v3.avx._mm256_set1_epi32(1));
-    simd._mm256_add_epi32(simd._mm256_add_epi32(words, v3.avx._mm256_set1_epi32(0x7fff)), odd)
 }

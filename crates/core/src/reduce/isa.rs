@@ -46,10 +46,16 @@ pub(super) fn run_on(arch: Arch, kernel: impl FnOnce(Isa)) {
             || kernel(Isa::V4(v4)),
         ),
         #[cfg(target_arch = "x86_64")]
-        Arch::V3(v3) if let Some(halves) = Halves::detect() => halves.vectorize(
-            #[inline(always)]
-            || kernel(Isa::V3(v3, halves)),
-        ),
+        Arch::V3(v3) => match Halves::detect() {
+            Some(halves) => halves.vectorize(
+                #[inline(always)]
+                || kernel(Isa::V3(v3, halves)),
+            ),
+            None => v3.vectorize(
+                #[inline(always)]
+                || kernel(Isa::Portable),
+            ),
+        },
         arch => arch.dispatch(
             #[inline(always)]
             || kernel(Isa::Portable),
