@@ -5,13 +5,15 @@ use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use phalanx::reduce::Factor;
-use phalanx::{DType, Error, Group as Ranks, Op as Operation, OpKind, Result, Site};
+use phalanx::{DType, Error, Group as Ranks, Op as Operation, OpKind, Result, Site, Transport};
 use pyo3::{Bound, FromPyObject, Py, PyAny, PyResult, Python, pyclass, pymethods};
 
 use crate::callsite;
 use crate::failure::raised;
+use crate::joining::Door;
 use crate::memory::{Loan, Span};
 use crate::operation::{Op, known};
+use crate::served::Served;
 use crate::shared::Memory;
 use crate::work::Work;
 
@@ -30,6 +32,9 @@ pub(crate) struct Group {
     called: AtomicU64,
     /// How many milliseconds a call may take that does not say it, or 0 for as long as the group says.
     patience: AtomicU64,
+    transport: Option<Transport>,
+    /// Where its ranks have met, and meet again after a disagreement; served here on one of them. It ends after the group.
+    meeting_place: Served,
 }
 
 /// This rank's factor, for the reduction that has one.
@@ -42,6 +47,15 @@ enum Scale {
 
 impl Group {
     pub(crate) fn new(ranks: Ranks) -> Group {
+        Group::over(ranks, None)
+    }
+
+    /// A group whose ranks met at a [`Door`].
+    pub(crate) fn met(ranks: Ranks, transport: Transport) -> Group {
+        Group::over(ranks, Some(transport))
+    }
+
+    fn over(ranks: Ranks, transport: Option<Transport>) -> Group {
         let (rank, size, epoch) = (ranks.rank(), ranks.size(), ranks.epoch());
         Group {
             ranks: RwLock::new(Some(ranks)),
@@ -50,6 +64,8 @@ impl Group {
             epoch,
             called: AtomicU64::new(0),
             patience: AtomicU64::new(0),
+            transport,
+            meeting_place: Served::nothing(),
         }
     }
 
@@ -176,6 +192,13 @@ impl Group {
         met.map_err(|error| raised(py, &error, self.epoch))
     }
 
+    /// Keeps the door open as long as the group lasts, where its ranks come back to it: those that share memory only do not.
+    fn keep(&self, door: &Door) {
+        if self.transport == Some(Transport::Tcp) {
+            self.meeting_place.take_over(&door.server);
+        }
+    }
+
     /// Has calls that do not say how long they may take, take so many milliseconds from now on.
     fn set_timeout(&self, millis: u64) {
         self.patience.store(millis.max(1), Ordering::Relaxed);
@@ -192,7 +215,10 @@ impl Group {
 
     /// Leaves the group. What is under way ends as it would have; calls after it fail.
     fn leave(&self, py: Python<'_>) {
-        py.detach(|| drop(self.ranks.write().unwrap_or_else(PoisonError::into_inner).take()));
+        py.detach(|| {
+            drop(self.ranks.write().unwrap_or_else(PoisonError::into_inner).take());
+            self.meeting_place.close();
+        });
     }
 
     /// How many collectives this rank has called.

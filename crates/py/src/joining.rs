@@ -18,10 +18,10 @@ use crate::presence::{Presence, Shown};
 use crate::served::Served;
 use crate::world::seconds;
 
-/// Where the ranks of one group meet. It is needed until all of them have.
+/// Where the ranks of one group meet. It is needed until all of them have, and after that by a group that [keeps](Group::keep) it.
 #[pyclass(frozen, module = "phalanx._native")]
 pub(crate) struct Door {
-    server: Served,
+    pub(crate) server: Served,
     port: u16,
     key: String,
 }
@@ -70,7 +70,7 @@ pub(crate) fn join(
     let (timeout, began, site) = (seconds(timeout), Instant::now(), callsite::of_caller(py, OpKind::Barrier));
     let group = Meeting { door, rank, size, name, shown, timeout, began, site };
     let group = py.detach(|| group.hold(way(transport)?, shield(protection)?));
-    group.map(Group::new).map_err(|error| raised(py, &error, 0))
+    group.map_err(|error| raised(py, &error, 0))
 }
 
 /// Which host this is: equal for two processes exactly where they can share memory.
@@ -92,7 +92,7 @@ struct Meeting {
 
 impl Meeting {
     /// The world is left again at once: a group does without it once it stands.
-    fn hold(self, transport: Transport, protection: Protection) -> Result<phalanx::Group> {
+    fn hold(self, transport: Transport, protection: Protection) -> Result<Group> {
         let options = WorldOptions::new(self.rank, self.size).timeout(self.timeout).began(self.began).job(job()?);
         let world = match &self.door {
             Some((host, port, digits)) => {
@@ -106,13 +106,13 @@ impl Meeting {
         let group = self.shown.iter().map(Shown::alarm).fold(group, GroupOptions::alarm);
         let wiring = Wiring::default().options(group).transport(transport).protection(protection);
         let group = world.wire(&wiring.timeout(self.left()))?;
-        // Whoever comes out of it knows that nobody needs the door any more.
+        // Whoever comes out of it knows that all have come in.
         group.at(self.site).within(self.left()).barrier()?;
+        let transport = world.groups().pop().map_or(transport, |formed| formed.transport);
         if let Some(shown) = self.shown {
-            let formed = world.groups().pop();
-            shown.show(&world, &group, formed.map_or(transport, |formed| formed.transport));
+            shown.show(&world, &group, transport);
         }
-        Ok(group)
+        Ok(Group::met(group, transport))
     }
 
     fn reach(&self, address: StoreAddress, key: JobKey) -> Result<Store> {

@@ -12,7 +12,21 @@ impl Served {
         Served(Mutex::new(Some(server)))
     }
 
+    /// Where there is none, or no more.
+    pub(crate) fn nothing() -> Served {
+        Served(Mutex::new(None))
+    }
+
     pub(crate) fn close(&self) {
-        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.take());
+    }
+
+    /// Serves what `other` served, which serves nothing then.
+    pub(crate) fn take_over(&self, other: &Served) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = other.take();
+    }
+
+    fn take(&self) -> Option<StoreServer> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }

@@ -1,6 +1,6 @@
 //! Worlds as Python sees them, for programs without PyTorch: joined as their launcher says, and divided into groups.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use phalanx::{Error, GroupOptions, Joining, Result, Wiring, World as Ranks};
@@ -14,7 +14,7 @@ use crate::store::Store;
 #[pyclass(frozen, module = "phalanx._native")]
 pub(crate) struct World {
     /// Absent once it was left.
-    ranks: Mutex<Option<Ranks>>,
+    ranks: RwLock<Option<Ranks>>,
     #[pyo3(get)]
     rank: usize,
     #[pyo3(get)]
@@ -36,18 +36,20 @@ pub(crate) fn init(py: Python<'_>, url: Option<&str>, timeout: Option<f64>) -> P
     let ranks = py.detach(join).map_err(|error| raised(py, &error, 0))?;
     let (rank, size) = (ranks.rank(), ranks.size());
     let (local_rank, local_size) = (ranks.local_rank(), ranks.local_size());
-    Ok(World { ranks: Mutex::new(Some(ranks)), rank, size, local_rank, local_size })
+    Ok(World { ranks: RwLock::new(Some(ranks)), rank, size, local_rank, local_size })
 }
 
 #[pymethods]
 impl World {
-    /// The group of all ranks. Every rank calls this, and as often as the others.
+    /// The group of all ranks. Every rank calls this, and as often as the others. `timeout` bounds the wait for them, and operations
+    /// that say no time of their own.
     #[pyo3(signature = (name=None, timeout=None))]
     fn group(&self, py: Python<'_>, name: Option<String>, timeout: Option<f64>) -> PyResult<Group> {
         let options = name.into_iter().fold(GroupOptions::default(), GroupOptions::name);
-        let options = timeout.map(seconds).into_iter().fold(options, GroupOptions::timeout);
-        let formed = self.of_ranks(py, |ranks| ranks.wire(&Wiring::default().options(options)));
-        formed.map(Group::new)
+        let timeout = timeout.map(seconds);
+        let options = timeout.into_iter().fold(options, GroupOptions::timeout);
+        let wiring = timeout.into_iter().fold(Wiring::default().options(options), Wiring::timeout);
+        self.of_ranks(py, |ranks| ranks.wire(&wiring)).map(Group::new)
     }
 
     /// The world's store, which ranks in any language share.
@@ -58,17 +60,28 @@ impl World {
     /// Leaves the world. Where its store lives in this process, waits until all have left, at most this long.
     fn leave(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
         let left = py.detach(|| {
-            let ranks = self.ranks.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let ranks = self.ranks.write().unwrap_or_else(PoisonError::into_inner).take();
             ranks.map_or(Ok(()), |ranks| ranks.leave(seconds(timeout)))
         });
         left.map_err(|error| raised(py, &error, 0))
     }
 }
 
+impl Drop for World {
+    /// Waits for the others where its store lives in this process, with which other threads of Python must not have to wait.
+    fn drop(&mut self) {
+        let ranks = self.ranks.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(ranks) = ranks {
+            Python::try_attach(|py| py.detach(|| drop(ranks)));
+        }
+    }
+}
+
 impl World {
+    /// Several threads ask at once: what one waits for may be what another one of another rank does first.
     fn of_ranks<T: Send>(&self, py: Python<'_>, ask: impl FnOnce(&Ranks) -> Result<T> + Send) -> PyResult<T> {
         let asked = py.detach(|| {
-            let ranks = self.ranks.lock().unwrap_or_else(PoisonError::into_inner);
+            let ranks = self.ranks.read().unwrap_or_else(PoisonError::into_inner);
             ranks.as_ref().ok_or_else(|| Error::aborted(format!("rank {} has left the world", self.rank))).and_then(ask)
         });
         asked.map_err(|error| raised(py, &error, 0))

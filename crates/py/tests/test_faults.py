@@ -67,8 +67,13 @@ class Mismatches(unittest.TestCase):
 
         self.disagree(call, "count")
 
-    def disagree(self, call, words: str | None):
-        told = on_ranks(SIZE, disagreement, call)
+    def test_count_over_tcp(self):
+        self.disagree(
+            lambda rank, odd: dist.all_reduce(torch.ones(11 if odd else 10)), "count", phalanx.Options(transport="tcp")
+        )
+
+    def disagree(self, call, words: str | None, options: phalanx.Options | None = None):
+        told = on_ranks(SIZE, disagreement, call, options=options)
         for rank, (kind, ranks, message) in enumerate(told):
             self.assertEqual(kind, "desync", message)
             self.assertIn("rank", message)

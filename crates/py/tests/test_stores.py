@@ -82,6 +82,14 @@ class Stores(unittest.TestCase):
         self.assertLess(time.monotonic() - began, 10)
         self.assertEqual(self.store.clone().timeout, timedelta(milliseconds=150))
 
+    def test_no_time_is_the_default_one(self):
+        store = phalanx.TCPStore("127.0.0.1", 0, 1, True, timedelta(0))
+        store.set_timeout(timedelta(0))
+        later = threading.Timer(0.2, store.clone().set, ("late", b"1"))
+        later.start()
+        self.assertEqual(store.get("late"), b"1")
+        later.join()
+
     def test_a_process_may_share_its_server(self):
         first = phalanx.TCPStore("127.0.0.1", 0, is_master=True, multi_tenant=True)
         second = phalanx.TCPStore("127.0.0.1", first.port, None, True, timedelta(seconds=20), False, True, None, False)

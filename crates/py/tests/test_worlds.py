@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import array
 import os
+import socket
 import tempfile
+import threading
+import time
 import unittest
 from collections.abc import Callable
 from datetime import timedelta
@@ -37,19 +40,33 @@ class Worlds(unittest.TestCase):
     def test_a_world_of_pytorch_has_groups_of_its_ranks_and_is_no_other_size(self):
         self.on_three_ranks(torch_live)
 
+    def test_the_wait_for_a_rank_that_does_not_come_is_bounded(self):
+        self.in_files(2, lonely, get_context("fork").Event())
+
+    def test_threads_form_groups_at_the_same_time(self):
+        self.in_files(2, crosswise)
+
+    def test_a_world_that_is_dropped_holds_up_no_thread(self):
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        self.on_ranks(2, f"tcp://127.0.0.1:{port}", dropped, get_context("fork").Event())
+
     def on_three_ranks(self, target: Callable[[str], None]) -> None:
-        size = 3
+        self.in_files(3, target)
+
+    def in_files(self, size: int, target: Callable[..., None], *arguments: object) -> None:
         with tempfile.TemporaryDirectory() as scratch:
-            url = f"file://{os.path.join(scratch, 'store')}"
-            context = get_context("fork")
-            ranks = [
-                context.Process(target=target, args=(f"{url}?rank={rank}&world_size={size}",)) for rank in range(size)
-            ]
-            for rank in ranks:
-                rank.start()
-            for rank in ranks:
-                rank.join(60)
-            self.assertEqual([rank.exitcode for rank in ranks], [0] * size)
+            self.on_ranks(size, f"file://{os.path.join(scratch, 'store')}", target, *arguments)
+
+    def on_ranks(self, size: int, url: str, target: Callable[..., None], *arguments: object) -> None:
+        urls = [f"{url}?rank={rank}&world_size={size}" for rank in range(size)]
+        ranks = [get_context("fork").Process(target=target, args=(url, *arguments)) for url in urls]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join(60)
+            rank.kill()
+        self.assertEqual([rank.exitcode for rank in ranks], [0] * size)
 
 
 def torch_live(url: str) -> None:
@@ -69,6 +86,62 @@ def torch_live(url: str) -> None:
         else:
             raise AssertionError("nothing was refused")
         dist.destroy_process_group()
+
+
+def lonely(url: str, is_told) -> None:
+    with phalanx.init(url, timeout=30.0) as world:
+        if world.rank == 1:
+            assert is_told.wait(40)
+            return
+        began = time.monotonic()
+        try:
+            world.group(timeout=1.0)
+        except phalanx.Error as error:
+            assert error.ranks == [1], error
+            assert time.monotonic() - began < 20.0
+        else:
+            raise AssertionError("a group of two formed of one")
+        is_told.set()
+
+
+def crosswise(url: str) -> None:
+    with phalanx.init(url, timeout=30.0) as world:
+        sums: dict[str, list[float]] = {}
+
+        def form(name: str) -> None:
+            data = numpy.ones(2)
+            world.group(name, timeout=20.0).all_reduce(data)
+            sums[name] = data.tolist()
+
+        names = ["a", "b"] if world.rank == 0 else ["b", "a"]
+        threads = [threading.Thread(target=form, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sums == {"a": [2, 2], "b": [2, 2]}, sums
+
+
+def dropped(url: str, is_dropped) -> None:
+    world = phalanx.init(url, timeout=30.0)
+    if world.rank == 1:
+        assert is_dropped.wait(40)
+        return
+    gaps = []
+
+    def tick() -> None:
+        before = time.monotonic()
+        while not is_dropped.wait(0.01):
+            gaps.append(time.monotonic() - before)
+            before += gaps[-1]
+
+    ticking = threading.Thread(target=tick)
+    ticking.start()
+    # The store lives here: the other rank is waited for, which does not leave until this has ended.
+    del world
+    is_dropped.set()
+    ticking.join()
+    assert max(gaps, default=0.0) < 2.5, gaps
 
 
 def live(url: str) -> None:

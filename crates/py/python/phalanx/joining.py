@@ -67,9 +67,11 @@ def meet(
     try:
         address = ("127.0.0.1" if len(hosts) == 1 else _own_address(), door.port, door.key)
         store.set("door", json.dumps(address))
-        return _native.join(("127.0.0.1", door.port, door.key), *arguments)
+        group = _native.join(("127.0.0.1", door.port, door.key), *arguments)
+        group.keep(door)
+        return group
     finally:
-        # All have come in, or nobody is to come any more; the key is of no more use to anybody.
+        # All have come in, or nobody is to come any more; the key is of no more use to anybody else.
         door.close()
         _forget(store, "door")
 

@@ -25,7 +25,7 @@ class ClientStore(dist.Store):
     @property
     def _millis(self) -> int:
         """PyTorch's half keeps the time, because that is where its prefixes put theirs."""
-        return milliseconds(self.timeout) or 0
+        return milliseconds(self.timeout) or _DEFAULT_MILLIS
 
     def set(self, key: str, value: str | bytes) -> None:
         _asked(self._client.set, key, _bytes(value), self._millis)
@@ -123,7 +123,7 @@ class TCPStore(ClientStore):
             )
             port = self._server.port
         self._port = port
-        super().__init__(_asked(_native.Store, host_name, port, milliseconds(timeout) or 0, key), timeout)
+        super().__init__(_asked(_native.Store, host_name, port, milliseconds(timeout) or _DEFAULT_MILLIS, key), timeout)
         if wait_for_workers and world_size:
             self._await_workers(world_size)
 
@@ -176,5 +176,7 @@ def _bytes(value: str | bytes) -> bytes:
 _SERVERS: WeakValueDictionary[int, _native.StoreHost] = WeakValueDictionary()
 # Older versions of PyTorch have no word for it.
 _Empty = getattr(dist, "QueueEmptyError", StoreFailure)
+# For stores that are told to wait no time, as PyTorch says it.
+_DEFAULT_MILLIS = 300_000
 _WORKERS = "phalanx/workers"
 _ALL_WORKERS = "phalanx/workers/all"
