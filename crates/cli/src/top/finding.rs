@@ -1,13 +1,12 @@
 //! What the ranks of a host show together: who does not answer, who is waited for, who is slow.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+mod waiting;
 
-use phalanx::Underway;
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::look::{GroupView, RankView};
-use super::show;
 
 /// One thing to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +32,7 @@ impl Finding {
 pub(super) fn find(ranks: &[RankView]) -> Vec<Finding> {
     let silent = ranks.iter().filter(|rank| !rank.answers()).map(silent);
     let circles = circles(ranks);
-    let waited_for = circles.iter().filter_map(|circle| waited_for(circle, ranks));
+    let waited_for = waiting::find(&circles, ranks);
     let slow = circles.iter().filter_map(slow);
     silent.chain(waited_for).chain(slow).collect()
 }
@@ -60,44 +59,13 @@ fn circles(ranks: &[RankView]) -> Vec<Circle<'_>> {
         for group in &rank.groups {
             let (job, name, members) = (rank.job(), &*group.account.name, &*group.account.members);
             let new = || (Circle { job, name, members, says: BTreeMap::new() }, true);
-            let key = (job, name, group.account.epoch, members);
+            let key = (job, name, group.account.epoch, group.account.generation, members);
             let (circle, is_one) = circles.entry(key).or_insert_with(new);
-            // Where a rank is there twice, there are two jobs of a name, or two such groups: nobody can tell them apart.
+            // Where a rank is there twice, there are two jobs of a name, which nobody can tell apart.
             *is_one &= circle.says.insert(rank.rank(), group).is_none();
         }
     }
     circles.into_values().filter(|(_, is_one)| *is_one).map(|(circle, _)| circle).collect()
-}
-
-/// Who has not called what others have waited in for long.
-fn waited_for(circle: &Circle<'_>, ranks: &[RankView]) -> Option<Finding> {
-    let waits = |group: &GroupView| -> Option<Underway> {
-        let pending = group.account.pending.clone().filter(|pending| !pending.is_message)?;
-        (pending.called_ns >= LONG_NS).then_some(pending)
-    };
-    let waiting: Vec<(usize, Underway)> =
-        circle.says.iter().filter_map(|(rank, group)| Some((*rank, waits(group)?))).collect();
-    let (_, first) = waiting.iter().min_by_key(|(_, pending)| pending.sequence)?;
-    let waiting: Vec<usize> =
-        waiting.iter().filter(|(_, pending)| pending.sequence == first.sequence).map(|(rank, _)| *rank).collect();
-    let has_called = |group: &GroupView| group.account.last_sequence().is_some_and(|last| last >= first.sequence);
-    let behind = circle.says.iter().filter(|(_, group)| !has_called(group)).map(|(rank, _)| *rank);
-    let is_silent =
-        |member: &usize| ranks.iter().any(|rank| !rank.answers() && rank.job() == circle.job && rank.rank() == *member);
-    let mut culprits: Vec<usize> = behind.chain(circle.members.iter().copied().filter(is_silent)).collect();
-    culprits.sort_unstable();
-    let Underway { kind, sequence, called_ns, site, .. } = first;
-    let (job, name) = (circle.job, circle.name);
-    let whom = if culprits.is_empty() { elsewhere(circle)? } else { show::ranks(&culprits) };
-    let (time, waiting) = (show::time(Duration::from_nanos(*called_ns)), show::ranks(&waiting));
-    let verdict = format!("job {job}, {name}: {waiting} in {kind} {sequence} for {time} at {site}: waiting for {whom}");
-    Some(Finding { kind: "waited_for", job: job.to_owned(), group: Some(name.to_owned()), culprits, verdict })
-}
-
-/// Members that are not seen here, where all that are have come. Nobody, where all are here: then bytes are on their way.
-fn elsewhere(circle: &Circle<'_>) -> Option<String> {
-    let absent: Vec<usize> = circle.members.iter().copied().filter(|rank| !circle.says.contains_key(rank)).collect();
-    (!absent.is_empty()).then(|| format!("{}, not seen on this host", show::ranks(&absent)))
 }
 
 /// The one rank that spends far less time in operations than all others, who wait for it there.
@@ -122,8 +90,6 @@ fn slow(circle: &Circle<'_>) -> Option<Finding> {
     Some(Finding { kind: "slow", job: job.to_owned(), group: Some(name.to_owned()), culprits: vec![culprit], verdict })
 }
 
-/// Less than this is no wait: ranks do not answer at the same moment.
-const LONG_NS: u64 = 1_000_000_000;
 /// Where the others spend less of their time in operations, nobody is waited for much.
 const MUCH: f64 = 0.2;
 

@@ -39,6 +39,9 @@ pub struct GroupAccount {
     pub number: u64,
     /// Which life of the group this is.
     pub epoch: u32,
+    /// Tells groups of one name and the same members apart; all its ranks have the same. Ranks of older versions do not say it.
+    #[serde(default)]
+    pub generation: Option<u64>,
     /// Its ranks in the world, in the order of their ranks in the group.
     pub members: Vec<usize>,
     /// Which way its bytes go.

@@ -70,6 +70,7 @@ fn of_group(formed: &Formed, group: &Group) -> GroupAccount {
         name: formed.name.clone(),
         number: formed.number,
         epoch: group.epoch(),
+        generation: Some(formed.generation),
         members: formed.members.clone(),
         transport: formed.transport.to_string(),
         now_ns: nanoseconds(now),

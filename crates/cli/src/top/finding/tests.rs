@@ -68,6 +68,54 @@ fn two_jobs_of_one_name_are_not_compared() {
 }
 
 #[test]
+fn two_groups_of_one_name_are_told_apart() {
+    let mut ranks = [rank(0, 2, 7, Some(4)), rank(1, 2, 6, None)];
+    for (rank, second) in ranks.iter_mut().zip([rank(0, 2, 2, None), rank(1, 2, 2, None)]) {
+        rank.groups.extend(second.groups);
+        for (generation, group) in (0..).zip(&mut rank.groups) {
+            group.account.generation = Some(generation);
+        }
+    }
+    assert_eq!(verdicts(&ranks), [("waited_for", vec![1])]);
+}
+
+/// Two groups of tensor parallelism and two of data parallelism: rank 3 hangs in code of its own.
+#[test]
+fn who_waits_itself_comes_after_the_cause() {
+    let mut groups: Vec<Vec<GroupView>> = (0..4).map(|_| Vec::new()).collect();
+    let mut add = |name: &str, members: [usize; 2], waits: [bool; 2]| {
+        for (member, waits) in members.into_iter().zip(waits) {
+            let mut account = sample::group(1, 0, 0);
+            (account.name, account.members) = (name.to_owned(), members.to_vec());
+            account.last_collective = Some(sample::pending(if waits { 4 } else { 3 }, 0));
+            account.pending = waits.then(|| sample::pending(4, 3_000_000_000));
+            groups[member].push(GroupView { account, pace: None });
+        }
+    };
+    add("data", [0, 2], [true, false]);
+    add("data", [1, 3], [false, false]);
+    add("tensor", [0, 1], [false, false]);
+    add("tensor", [2, 3], [true, false]);
+    let ranks: Vec<RankView> =
+        groups.into_iter().enumerate().map(|(number, groups)| sample::rank(number, 4, Some(groups))).collect();
+    let found = find(&ranks);
+    assert_eq!(verdicts(&ranks), [("waited_for", vec![3]), ("waited_for", vec![])]);
+    let effect = "rank 0 in all_reduce 4 for 3.0 s at train.rs:9: waiting for rank 2, but rank 2 waits itself, in all_reduce 4 of tensor";
+    assert!(found[0].verdict.contains("rank 2 in all_reduce 4") && found[1].verdict.ends_with(effect), "{found:?}");
+}
+
+/// Each has come to the group of the other: nobody else is to blame.
+#[test]
+fn ranks_that_wait_for_each_other_are_both_named() {
+    let mut ranks = [rank(0, 2, 7, Some(4)), rank(1, 2, 6, None)];
+    for (rank, mut other) in ranks.iter_mut().zip([rank(0, 2, 2, None), rank(1, 2, 3, Some(4))]) {
+        other.groups[0].account.name = "other".to_owned();
+        rank.groups.extend(other.groups);
+    }
+    assert_eq!(verdicts(&ranks), [("waited_for", vec![0]), ("waited_for", vec![1])]);
+}
+
+#[test]
 fn the_one_who_is_in_operations_least_is_slow() {
     let with = |shares: [f64; 3]| {
         let mut ranks: Vec<RankView> = (0..3).map(|number| rank(number, 3, 7, None)).collect();
