@@ -37,13 +37,15 @@ pub(super) fn arrivals(roster: &Roster<'_>, clocks: &Clocks) -> Vec<Arrival> {
     arrivals.into_values().collect()
 }
 
-/// The one rank that the others wait for, where that costs more than a little.
+/// The one rank that the others wait for, where it costs more than a little beyond what all others together do.
 pub(super) fn late(arrivals: &[Arrival], span_ns: u64) -> Option<Finding> {
     let total: u64 = arrivals.iter().map(|arrival| arrival.caused_ns).fold(0, u64::saturating_add);
     let worst = arrivals.iter().max_by_key(|arrival| arrival.caused_ns)?;
     let Arrival { rank, operations, last: times, caused_ns, .. } = *worst;
     let is_often = operations >= FEW && times > operations / 2;
-    let costs = caused_ns >= LITTLE_NS && caused_ns >= span_ns / 100 * PERCENT && caused_ns > total / 2;
+    // Ranks of which now one and now another comes last lose the same, whoever is a little more often that one.
+    let more_ns = caused_ns.saturating_sub(total.saturating_sub(caused_ns));
+    let costs = more_ns >= LITTLE_NS && more_ns >= span_ns / 100 * PERCENT;
     (is_often && costs).then_some(Finding::Late { rank, times, operations, caused_ns, span_ns })
 }
 

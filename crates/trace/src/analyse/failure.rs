@@ -45,14 +45,7 @@ pub(super) fn no_dump(roster: &Roster<'_>, waits: &[Wait<'_>]) -> Option<Finding
     ranks.sort_unstable();
     ranks.dedup();
     ranks.retain(|rank| !roster.dumps.contains_key(rank));
-    let concerns = |wait: &&Wait<'_>| {
-        let members = &roster.companies[wait.company].members;
-        let is_silent = |rank: &usize| ranks.binary_search(rank).is_ok();
-        match wait.entry.is_message {
-            true => wait.entry.peer.and_then(|peer| members.get(peer)).is_some_and(is_silent),
-            false => wait.on.is_empty() && members.iter().any(is_silent),
-        }
-    };
+    let concerns = |wait: &&Wait<'_>| !wait.silent.is_empty() && wait.on.is_empty();
     let waiting = waits.iter().filter(concerns).map(|wait| wait.place.clone()).collect();
     (!ranks.is_empty()).then_some(Finding::NoDump { ranks, waiting })
 }

@@ -234,6 +234,37 @@ fn who_waits_for_a_rank_without_a_dump_is_no_cause() {
     }
 }
 
+/// Rank 2 of a pipeline is gone, rank 1 waits for what it sends, and rank 0 for what rank 1 makes of it.
+#[test]
+fn who_waits_for_a_rank_that_is_gone_is_not_blamed_before_it() {
+    let mut dumps = world(3, |number, mut rank| {
+        if number < 2 {
+            rank.call(0, "recv", SECOND, State::Started).peer = Some(number + 1);
+        }
+        rank
+    });
+    dumps.pop();
+    let report = analyse(&dumps);
+    let [finding] = &report.findings[..] else { panic!("{report}") };
+    let expected = "rank 2 has no dump, and recv 0 (at train.rs:10) of world waits for all";
+    assert_eq!((finding.culprits(), finding.to_string()), (vec![2], expected.to_owned()));
+}
+
+/// The same, where rank 2 has left the group or says nothing of its collectives.
+#[test]
+fn who_waits_for_a_rank_of_which_nothing_is_known_is_not_blamed() {
+    let dumps = world(3, |number, mut rank| {
+        if number < 2 {
+            rank = rank.group("old", vec![0, 1, 2]);
+            rank.call(1, "recv", SECOND, State::Started).peer = Some(number + 1);
+        }
+        rank
+    });
+    let report = analyse(&dumps);
+    let [Finding::NoGroup { ranks, .. }] = &report.findings[..] else { panic!("{report}") };
+    assert_eq!(ranks, &[2]);
+}
+
 /// Rank 2 has let go of the group, or came to the job when the group's other ranks were in it already.
 #[test]
 fn who_does_not_have_the_group_is_not_blamed() {
@@ -417,6 +448,27 @@ fn the_straggler_is_found_although_the_clocks_of_hosts_differ() {
         let [Finding::Late { rank, times: 20, operations: 20, .. }] = found[..] else { panic!("{found:?}") };
         assert_eq!(rank, number);
     }
+}
+
+/// Ranks that come in turns, as two that are alike do, are not late, whoever is last once more often than the other.
+#[test]
+fn who_is_last_by_chance_is_not_late() {
+    let late = |often: usize| {
+        let dumps = world(2, |number, mut rank| {
+            for turn in 0..100 {
+                // 37 has no part with 100, so that the turns are spread.
+                let last = if turn * 37 % 100 < often { 1 } else { 0 };
+                let delay = if number == last { SECOND / 4 } else { 0 };
+                rank.call(0, "all_reduce", turn as u64 * SECOND + delay, State::Done).ended_ns =
+                    Some(START + turn as u64 * SECOND + SECOND / 2);
+            }
+            rank
+        });
+        analyse(&dumps).findings
+    };
+    assert_eq!(late(53), []);
+    let found = late(90);
+    assert!(matches!(found[..], [Finding::Late { rank: 1, times: 90, operations: 100, .. }]), "{found:?}");
 }
 
 #[test]

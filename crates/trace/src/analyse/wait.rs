@@ -21,6 +21,15 @@ pub(super) struct Wait<'d> {
     pub(super) unknown: BTreeSet<usize>,
     /// The ranks that have a dump in which there is no such group.
     pub(super) without: BTreeSet<usize>,
+    /// The ranks that have no dump, and whose part in it nobody knows.
+    pub(super) silent: BTreeSet<usize>,
+}
+
+impl Wait<'_> {
+    /// Whether it needs a rank that has not come to it, as far as anybody says.
+    fn is_for_others(&self) -> bool {
+        [&self.on, &self.unknown, &self.without, &self.silent].iter().any(|ranks| !ranks.is_empty())
+    }
 }
 
 /// Everything that has waited for long.
@@ -44,7 +53,8 @@ pub(super) fn waits<'d>(roster: &Roster<'d>, patience: Duration) -> Vec<Wait<'d>
                     missing.into_iter().partition(|rank| company.is_without(*rank));
                 let is_unknown = |rank: &usize| !entry.is_message && company.is_overwritten(*rank);
                 let (unknown, on) = missing.into_iter().partition(is_unknown);
-                found.push(Wait { rank, company: at, entry, place, on, unknown, without });
+                let silent = silent(roster, company, seat, entry);
+                found.push(Wait { rank, company: at, entry, place, on, unknown, without, silent });
             }
         }
     }
@@ -119,7 +129,7 @@ fn first<'w>(
 
 /// Messages whose peer waits for nobody, and yet does nothing about them.
 pub(super) fn unanswered(roster: &Roster<'_>, waits: &[Wait<'_>]) -> Vec<Finding> {
-    let waiting: BTreeSet<usize> = waits.iter().filter(|wait| !wait.on.is_empty()).map(|wait| wait.rank).collect();
+    let waiting: BTreeSet<usize> = waits.iter().filter(|wait| wait.is_for_others()).map(|wait| wait.rank).collect();
     let messages = waits.iter().filter(|wait| wait.entry.is_message);
     let idle = messages.filter_map(|wait| Some((wait, *wait.on.first().filter(|peer| !waiting.contains(peer))?)));
     idle.map(|(wait, peer)| Finding::Unanswered {
@@ -140,8 +150,7 @@ pub(super) fn unfinished(
     let mut found = Vec::new();
     for (at, company) in roster.companies.iter().enumerate().filter(|(_, company)| !diverged(company)) {
         let pending = |wait: &&Wait<'_>| {
-            let is_awaited = [&wait.on, &wait.unknown, &wait.without].iter().any(|ranks| !ranks.is_empty());
-            wait.company == at && !wait.entry.is_message && !is_awaited && wait.entry.is_pending()
+            wait.company == at && !wait.entry.is_message && !wait.is_for_others() && wait.entry.is_pending()
         };
         let Some(sequence) = waits.iter().filter(pending).map(|wait| wait.entry.sequence).min() else { continue };
         if company.members.iter().any(|rank| !company.seats.contains_key(rank)) {
@@ -177,6 +186,13 @@ fn absentees(roster: &Roster<'_>, company: &Company<'_>, entry: &Entry) -> BTree
     let is_excused = |seat: &Seat<'_>| seat.has_called(entry.sequence) || seat.is_over();
     let told = company.members.iter().filter(|rank| roster.dumps.contains_key(rank));
     told.filter(|rank| !company.seats.get(rank).is_some_and(is_excused)).copied().collect()
+}
+
+/// The ranks of an operation that have no dump.
+fn silent(roster: &Roster<'_>, company: &Company<'_>, seat: &Seat<'_>, entry: &Entry) -> BTreeSet<usize> {
+    let peer = entry.peer.and_then(|peer| seat.group.world_rank(peer)).filter(|_| entry.is_message);
+    let all = if entry.is_message { &[] } else { &company.members[..] };
+    all.iter().copied().chain(peer).filter(|rank| !roster.dumps.contains_key(rank)).collect()
 }
 
 /// The peer of a message, unless it waits at the other end of it.
