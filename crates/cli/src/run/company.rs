@@ -65,10 +65,13 @@ impl Company {
         Ok((Company::Nodes(agent), place))
     }
 
-    /// Tells the others that there is trouble here.
-    pub(super) fn cry(&self, node: usize) {
-        if let Company::Nodes(agent) = self {
-            agent.cry(Cry { why: format!("there was trouble on node {node} (host {})", host()), is_final: false });
+    /// Tells the others that there is trouble here, which may be a signal that asks for the end. Where this node leaves for
+    /// good, they know it before its ranks end, of which theirs fail.
+    pub(super) fn cry(&self, node: usize, interrupt: Option<i32>, events: &Events) {
+        let Company::Nodes(agent) = self else { return };
+        match farewell(node, (None, interrupt), events) {
+            Some(cry) => agent.cry(cry).wait(),
+            None => drop(agent.cry(Cry::new(format!("there was trouble on node {node} (host {})", host()), false))),
         }
     }
 
@@ -77,7 +80,7 @@ impl Company {
         let Company::Nodes(agent) = self else {
             return alone(options, epoch, outcome);
         };
-        farewell(options.node(), outcome, events).into_iter().for_each(|cry| agent.cry(cry));
+        part(&agent, options, outcome, events);
         agent.hand_in(&Account { facts: outcome.facts.clone() });
         let judged = outcome.judged.take().or_else(|| await_judgement(&agent, options, outcome, events));
         match judged {
@@ -91,16 +94,24 @@ impl Company {
     }
 }
 
-/// What a node says that leaves for good.
-fn farewell(node: usize, outcome: &Outcome, events: &Events) -> Option<Cry> {
+/// Tells the others that this node leaves for good, if it does.
+fn part(agent: &Agent, options: &Options, outcome: &Outcome, events: &Events) {
+    let unable = outcome.unable.as_deref();
+    if let Some(cry) = farewell(options.node(), (unable, outcome.interrupt), events) {
+        agent.cry(cry);
+    }
+}
+
+/// What a node says that leaves for good: because of what it could not do, its guard, or a signal.
+fn farewell(node: usize, (unable, interrupt): (Option<&str>, Option<i32>), events: &Events) -> Option<Cry> {
     let place = format!("node {node} (host {})", host());
     let orphaned = || events.is_orphaned().then_some(ORPHANED);
-    let why = match (outcome.unable.as_deref().or_else(orphaned), outcome.interrupt) {
+    let why = match (unable.or_else(orphaned), interrupt) {
         (Some(why), _) => format!("{place}: {why}"),
         (None, Some(signal)) => format!("{place} was ended by {}", signals::name(signal)),
         (None, None) => return None,
     };
-    Some(Cry { why, is_final: true })
+    Some(Cry::new(why, true))
 }
 
 /// Waits for the others. A first signal that asks for the end ends their ranks, a second this wait. An orphan stays only
@@ -125,7 +136,7 @@ fn await_judgement(
             }
             _ => continue,
         }
-        farewell(options.node(), outcome, events).into_iter().for_each(|cry| agent.cry(cry));
+        part(agent, options, outcome, events);
     }
 }
 

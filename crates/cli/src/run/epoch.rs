@@ -35,8 +35,15 @@ pub(super) struct Outcome {
     pub(super) judged: Option<Result<Judgement, String>>,
 }
 
-/// Runs one epoch to its end. No process of it is left when this returns. `alarm` is called once there is trouble here.
-pub(super) fn run(plan: &Plan, recipe: &Recipe, events: &Events, grace: Duration, alarm: &dyn Fn()) -> Outcome {
+/// Runs one epoch to its end. No process of it is left when this returns. `alarm` is called once there is trouble here, with
+/// the signal that asked for the end, if one did.
+pub(super) fn run(
+    plan: &Plan,
+    recipe: &Recipe,
+    events: &Events,
+    grace: Duration,
+    alarm: &dyn Fn(Option<i32>),
+) -> Outcome {
     let mut epoch = Epoch::new(plan, grace);
     match epoch.start(plan, recipe, events) {
         Ok(()) => epoch.supervise(events, alarm),
@@ -95,7 +102,7 @@ impl Epoch {
     }
 
     /// Passes time and signals on until all ranks have ended.
-    fn supervise(&mut self, events: &Events, alarm: &dyn Fn()) {
+    fn supervise(&mut self, events: &Events, alarm: &dyn Fn(Option<i32>)) {
         let mut was_troubled = false;
         while !self.watch.is_over() {
             let event = events.next(self.watch.deadline());
@@ -106,7 +113,7 @@ impl Epoch {
                 let is_halted =
                     |pid: Pid| condition::state(pid.as_raw_pid().unsigned_abs()) == Some(condition::STOPPED);
                 self.halted = self.running().filter(|rank| is_halted(self.pids[*rank])).collect();
-                alarm();
+                alarm(self.watch.interrupt());
             }
             if let Some(Order(signal)) = order {
                 self.send(signal);

@@ -64,7 +64,7 @@ impl Launcher<'_> {
         let master = stores.begin(epoch)?;
         let (company, place) = Company::gather(self.options, stores, epoch, master, &self.events)?;
         let plan = self.plan(epoch, stores, place);
-        let alarm = || company.cry(plan.node);
+        let alarm = |interrupt| company.cry(plan.node, interrupt, &self.events);
         let mut outcome = epoch::run(&plan, recipe, &self.events, self.options.grace, &alarm);
         let judgement = company.judge(self.options, epoch, &mut outcome, &self.events);
         // Nothing starts again without the guard.

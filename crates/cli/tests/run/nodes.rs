@@ -160,6 +160,33 @@ fn a_node_whose_guard_is_killed_ends_all() {
     assert!(first.verdict().ends_with("): the process that was started is gone"), "{}", first.stderr);
 }
 
+/// Rank 0 fails at once when rank 1 ends, as ranks that work together do.
+#[test]
+fn who_fails_because_a_node_left_is_not_the_cause() {
+    for (signal, why) in
+        [(Signal::KILL, "): the process that was started is gone"), (Signal::TERM, ") was ended by SIGTERM")]
+    {
+        let cluster = Cluster::new();
+        let fifo = cluster.key.with_extension("fifo");
+        let fifo = fifo.to_str().unwrap();
+        let script = format!(
+            "mkfifo {fifo} 2> /dev/null; [ $RANK = 0 ] || {{ exec 3> {fifo}; echo ready; exec sleep 1000; }}
+            exec 3< {fifo}; echo ready; read line <&3; exit 1"
+        );
+        let mut first = cluster.node(0, 2, 1, &["--max-restarts", "5"], &script);
+        let mut second = cluster.node(1, 2, 1, &["--max-restarts", "5"], &script);
+        first.lines(1);
+        second.lines(1);
+        kill(second.guard(), signal);
+        let first = end(first);
+        second.child.wait().unwrap();
+        second.job.assert_nothing_left();
+        fs::remove_file(fifo).unwrap();
+        assert!(first.verdict().starts_with("phalanx: node 1 (host "), "{}", first.stderr);
+        assert!(first.verdict().ends_with(why), "{}", first.stderr);
+    }
+}
+
 #[test]
 fn a_node_that_cannot_start_its_ranks_tells_all_why() {
     let cluster = Cluster::new();

@@ -19,10 +19,21 @@ pub(crate) struct Agent {
     threads: [JoinHandle<()>; 2],
 }
 
+/// What was said, on its way to the store.
+#[derive(Debug)]
+pub(crate) struct Said(Receiver<()>);
+
+impl Said {
+    /// Waits until it stands there, but not for a store that is slow to answer.
+    pub(crate) fn wait(self) {
+        let _ = self.0.recv_timeout(HEARD);
+    }
+}
+
 #[derive(Debug)]
 enum Task {
-    /// Tells all nodes to stop, and why.
-    Cry(Cry),
+    /// Tells all nodes to stop, and why; whoever waits for that hears that it is done.
+    Cry(Cry, Sender<()>),
     HandIn(String),
 }
 
@@ -56,9 +67,11 @@ impl Agent {
     }
 
     /// Tells all nodes to stop.
-    pub(crate) fn cry(&self, cry: Cry) {
+    pub(crate) fn cry(&self, cry: Cry) -> Said {
+        let (done, said) = mpsc::channel();
         // An agent that has ended has told that the store is gone.
-        let _ = self.tasks.send(Task::Cry(cry));
+        let _ = self.tasks.send(Task::Cry(cry, done));
+        Said(said)
     }
 
     /// Hands in what is known of this node's ranks.
@@ -141,7 +154,12 @@ impl Task {
     /// Does it; doing it twice does no harm.
     fn perform(&self, store: &Store, node: usize) -> Result<(), StoreError> {
         match self {
-            Task::Cry(cry) => cry_out(store, cry),
+            Task::Cry(cry, done) => {
+                cry_out(store, cry)?;
+                // Mostly nobody waits for that.
+                let _ = done.send(());
+                Ok(())
+            }
             Task::HandIn(account) => store.set(&account_key(node), account),
         }
     }
@@ -149,10 +167,9 @@ impl Task {
 
 /// The first to cry is heard, except that what is final goes before what is not.
 pub(super) fn cry_out(store: &Store, cry: &Cry) -> Result<(), StoreError> {
-    let text = cry.to_text();
-    let there = store.compare_set(OVER, "", &text)?;
+    let there = store.compare_set(OVER, "", Cry { is_first: true, ..cry.clone() }.to_text())?;
     if cry.is_final && Cry::from_text(&there).is_some_and(|there| !there.is_final) {
-        store.compare_set(OVER, &there, &text)?;
+        store.compare_set(OVER, &there, Cry { is_first: false, ..cry.clone() }.to_text())?;
     }
     Ok(())
 }
@@ -217,6 +234,9 @@ const GIVEN_UP: Duration = Duration::from_secs(8);
 
 /// How long one sign of life may take.
 const SIGN: Duration = Duration::from_secs(2);
+
+/// How long ranks that are to end go on so that all hear why first.
+const HEARD: Duration = Duration::from_millis(500);
 
 const PAUSE: Duration = Duration::from_millis(50);
 const LISTEN: Duration = Duration::from_secs(10);

@@ -100,7 +100,7 @@ impl Court {
             *sign = Sign { count, seen: Instant::now() };
         } else if sign.seen.elapsed() > SILENCE {
             let why = self.last_words(node);
-            cry_out(&self.store, &Cry { why: format!("node {node} was lost"), is_final: true })?;
+            cry_out(&self.store, &Cry::new(format!("node {node} was lost"), true))?;
             self.lost.insert(node, why);
         }
         Ok(())

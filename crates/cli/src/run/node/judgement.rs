@@ -16,6 +16,15 @@ pub(crate) struct Cry {
     pub(crate) why: String,
     /// Whether the node leaves for good, so that there is no world to start again.
     pub(crate) is_final: bool,
+    /// Whether it was the first trouble that anybody spoke of.
+    pub(crate) is_first: bool,
+}
+
+impl Cry {
+    /// That there is trouble, which nobody may have spoken of before: whoever writes it down finds that out.
+    pub(crate) fn new(why: String, is_final: bool) -> Cry {
+        Cry { why, is_final, is_first: false }
+    }
 }
 
 /// What is decided for all nodes.
@@ -31,7 +40,8 @@ pub(crate) struct Judgement {
 ///
 /// A node that was lost explains the failures of ranks that talked to it, so it comes before them. Its launcher cannot come
 /// back, for a new one would begin at the first epoch: so nothing starts again without it. `cry` is what a node in trouble
-/// said: it tells what no account does.
+/// said: it tells what no account does, and where a node left for good before there was any other trouble, the failures of
+/// ranks follow from that.
 pub(crate) fn decide(
     accounts: &BTreeMap<usize, Account>,
     lost: &BTreeMap<usize, String>,
@@ -43,6 +53,8 @@ pub(crate) fn decide(
     let plain = |headline: String| Verdict { headline, details: vec![] };
     let verdict = if let Some((node, why)) = lost.first_key_value() {
         Some(plain(format!("node {node} was lost: {why} (epoch {epoch})")))
+    } else if let Some(cause) = cry.filter(|cry| cry.is_final && cry.is_first) {
+        Some(plain(cause.why.clone()))
     } else {
         judge(&facts, epoch).or_else(|| cry.map(|cry| plain(cry.why.clone())))
     };
@@ -71,7 +83,7 @@ mod tests {
     }
 
     fn cry(is_final: bool) -> Cry {
-        Cry { why: "why".to_owned(), is_final }
+        Cry::new("why".to_owned(), is_final)
     }
 
     const WELL: State = State::Ended(Exit::Code(0));
@@ -101,6 +113,14 @@ mod tests {
         let judgement = decide(&accounts([ILL, ILL]), &lost, None, 0, 1);
         assert!(!judgement.again);
         assert_eq!(headline(&judgement), "node 2 was lost: no sign of life (epoch 0)");
+    }
+
+    #[test]
+    fn a_node_that_left_before_there_was_trouble_is_the_cause() {
+        let failed = accounts([ILL, ILL]);
+        let judge = |is_final| decide(&failed, &BTreeMap::new(), Some(&Cry { is_first: true, ..cry(is_final) }), 0, 1);
+        assert_eq!((headline(&judge(true)), judge(true).again), ("why", false));
+        assert!(headline(&judge(false)).starts_with("rank 0 failed: exit code 3"));
     }
 
     #[test]

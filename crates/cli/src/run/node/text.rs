@@ -24,12 +24,13 @@ impl Account {
 
 impl Cry {
     pub(crate) fn to_text(&self) -> String {
-        json!({"why": self.why, "final": self.is_final}).to_string()
+        json!({"why": self.why, "final": self.is_final, "first": self.is_first}).to_string()
     }
 
     pub(crate) fn from_text(text: &[u8]) -> Option<Cry> {
         let value: Value = serde_json::from_slice(text).ok()?;
-        Some(Cry { why: value["why"].as_str()?.to_owned(), is_final: value["final"].as_bool()? })
+        let (is_final, is_first) = (value["final"].as_bool()?, value["first"] == true);
+        Some(Cry { why: value["why"].as_str()?.to_owned(), is_final, is_first })
     }
 }
 
@@ -143,8 +144,8 @@ mod tests {
 
     #[test]
     fn cries_come_back_as_they_were() {
-        for is_final in [false, true] {
-            let cry = Cry { why: "\"no\"".to_owned(), is_final };
+        for (is_final, is_first) in [(false, true), (true, false)] {
+            let cry = Cry { why: "\"no\"".to_owned(), is_final, is_first };
             assert_eq!(Cry::from_text(cry.to_text().as_bytes()), Some(cry));
         }
     }
