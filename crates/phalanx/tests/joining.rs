@@ -4,9 +4,10 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use phalanx::store::{ServerOptions, StoreServer};
 use phalanx::{Error, JobKey, Joining, Launcher, Placement, ReduceOp, Result, Wiring, World};
@@ -266,6 +267,32 @@ fn a_rank_that_is_lost_while_a_group_is_formed_is_left_behind() {
         let (world, mut sum) = (world.reconfigure(&error.culprits(), LONG).unwrap(), [1.0_f32]);
         world.group().unwrap().all_reduce(&mut sum, ReduceOp::Sum).unwrap();
         assert_eq!((world.size(), sum), (2, [2.0]));
+    });
+}
+
+/// A rank that is stopped says nothing: it is known by what stands on its door, which is to be its number of now.
+#[test]
+fn a_rank_is_seen_under_its_number_after_a_change() {
+    let (directory, job) = (Directory::new(), unique("renamed"));
+    let place = format!("file://{}?world_size=3&job={job}", directory.0.join("store").display());
+    let seen = Barrier::new(2);
+    ranks(3, |rank| {
+        let world = phalanx::join(&format!("{place}&rank={rank}")).unwrap();
+        if rank == 0 {
+            return;
+        }
+        let world = world.reconfigure(&[0], LONG).unwrap();
+        let is_one_of_two = |expected: usize| {
+            let all = phalanx::neighbours(LONG).unwrap();
+            let own: Vec<_> = all.iter().filter(|neighbour| neighbour.job == job).collect();
+            own.len() == 2 && own.iter().any(|own| (own.rank, own.world_size) == (expected, 2))
+        };
+        let until = Instant::now() + LONG;
+        while !is_one_of_two(world.rank()) {
+            assert!(Instant::now() < until, "{:?}", phalanx::neighbours(LONG));
+            thread::yield_now();
+        }
+        seen.wait();
     });
 }
 

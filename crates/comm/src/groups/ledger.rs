@@ -2,9 +2,12 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use phalanx_core::{Error, Group, Result, WeakGroup};
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::backends::HOST;
 use crate::wiring::Transport;
@@ -37,6 +40,8 @@ pub(crate) struct Ledger {
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     place: Arc<Mutex<Place>>,
+    /// Rings when that has changed, where somebody waits for it.
+    moved: Arc<Mutex<Option<Arc<OwnedFd>>>>,
     formed: Arc<Mutex<Entries>>,
 }
 
@@ -111,6 +116,25 @@ impl Registry {
     /// Says where this rank is now.
     pub(crate) fn sit(&self, place: Place) {
         *locked(&self.place) = place;
+        if let Some(moved) = &*locked(&self.moved) {
+            // One that is full has rung already.
+            let _ = rustix::io::write(moved, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// What can be read, eight bytes, once the rank's place in its world has changed. All who ask get the same, so that one of them hears of it.
+    ///
+    /// # Errors
+    ///
+    /// When the process has no descriptor left.
+    pub fn moved(&self) -> io::Result<Arc<OwnedFd>> {
+        let mut moved = locked(&self.moved);
+        if let Some(moved) = &*moved {
+            return Ok(Arc::clone(moved));
+        }
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        *moved = Some(Arc::clone(&bell));
+        Ok(bell)
     }
 
     pub(crate) fn place(&self) -> Place {

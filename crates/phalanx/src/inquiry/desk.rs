@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::door::Door;
+use super::door::{Door, Renewal};
 use super::visitor::{Pages, Visitor};
 
 /// Who is served, and through which doors they come.
@@ -15,6 +15,7 @@ pub(super) struct Desk {
     /// Hangs up when the desk is to close.
     end: UnixStream,
     doors: Vec<Door>,
+    renewal: Option<Renewal>,
     visitors: VecDeque<Visitor>,
     /// Until when nobody is let in.
     shut_until: Option<Instant>,
@@ -24,8 +25,13 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new(end: UnixStream, doors: Vec<Door>, pages: Box<Pages>, patience: Duration) -> Desk {
-        Desk { end, doors, visitors: VecDeque::new(), shut_until: None, pages, patience }
+    pub(super) fn new(
+        end: UnixStream,
+        (doors, renewal): (Vec<Door>, Option<Renewal>),
+        pages: Box<Pages>,
+        patience: Duration,
+    ) -> Desk {
+        Desk { end, doors, renewal, visitors: VecDeque::new(), shut_until: None, pages, patience }
     }
 
     /// Serves until the end.
@@ -39,12 +45,13 @@ impl Desk {
         }
     }
 
-    /// Sleeps until something happens: whether to each door and then to each visitor; none at the end.
+    /// Sleeps until something happens: whether to the place of the rank, to each door and then to each visitor; none at the end.
     fn wait(&mut self) -> io::Result<Option<Vec<bool>>> {
         let now = Instant::now();
         self.shut_until = self.shut_until.filter(|until| *until > now);
         let wanted = if self.shut_until.is_some() { PollFlags::empty() } else { PollFlags::IN };
         let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(&self.end, PollFlags::IN)];
+        waited.extend(self.renewal.iter().map(|renewal| PollFd::new(renewal, PollFlags::IN)));
         waited.extend(self.doors.iter().map(|door| PollFd::new(door, wanted)));
         waited.extend(self.visitors.iter().map(|visitor| PollFd::new(visitor, visitor.awaits())));
         let next = self.visitors.iter().map(Visitor::deadline).chain(self.shut_until).min();
@@ -60,6 +67,7 @@ impl Desk {
     }
 
     fn turn(&mut self, ready: &[bool]) {
+        let (moved, ready) = ready.split_at(usize::from(self.renewal.is_some()));
         let (doors, visitors) = ready.split_at(self.doors.len());
         let now = Instant::now();
         let mut happened = visitors.iter();
@@ -70,6 +78,17 @@ impl Desk {
         });
         for at in (0..doors.len()).filter(|&at| doors[at]) {
             self.admit(at, now);
+        }
+        if moved.contains(&true) {
+            self.renew();
+        }
+    }
+
+    /// From now on neighbours come through a door with the rank's number of now on it.
+    fn renew(&mut self) {
+        if let Some(door) = self.renewal.as_mut().and_then(Renewal::take) {
+            self.doors.retain(|door| !matches!(door, Door::Host(_)));
+            self.doors.push(door);
         }
     }
 

@@ -6,9 +6,10 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{self as unix, UnixListener, UnixStream};
+use std::sync::Arc;
 
 use rustix::net::sockopt::socket_peercred;
 
@@ -17,6 +18,13 @@ use rustix::net::sockopt::socket_peercred;
 pub(crate) enum Door {
     Host(UnixListener),
     Network(TcpListener),
+}
+
+/// What opens the door of this host anew, under another name, once the rank's place in its world has changed.
+pub(crate) struct Renewal {
+    /// Can be read once that may be so.
+    moved: Arc<OwnedFd>,
+    door: Box<dyn FnMut() -> Option<Door> + Send>,
 }
 
 /// A connection.
@@ -70,6 +78,25 @@ impl Door {
                 Ok(Some((Box::new(stream), false)))
             }
         }
+    }
+}
+
+impl Renewal {
+    /// `door` is asked for the new one, if there is to be any.
+    pub(crate) fn new(moved: Arc<OwnedFd>, door: impl FnMut() -> Option<Door> + Send + 'static) -> Renewal {
+        Renewal { moved, door: Box::new(door) }
+    }
+
+    /// The new door. It may have been asked for several times.
+    pub(super) fn take(&mut self) -> Option<Door> {
+        let _ = rustix::io::read(&self.moved, &mut [0; 8]);
+        (self.door)()
+    }
+}
+
+impl AsFd for Renewal {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.moved.as_fd()
     }
 }
 

@@ -9,7 +9,7 @@ mod request;
 mod service;
 mod visitor;
 
-use door::Door;
+use door::{Door, Renewal};
 pub use neighbours::{Neighbour, neighbours};
 pub(crate) use neighbours::{TRACE_PATH, ask};
 pub(crate) use office::Office;

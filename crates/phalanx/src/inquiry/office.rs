@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::desk::Desk;
-use super::door::Door;
+use super::door::{Door, Renewal};
 use super::visitor::Pages;
 use crate::companion::Companion;
 
@@ -21,7 +21,11 @@ pub(crate) struct Office {
 
 impl Office {
     /// Opens for whoever comes through these doors. A visit ends after `patience`.
-    pub(crate) fn open(doors: Vec<Door>, pages: Box<Pages>, patience: Duration) -> io::Result<Office> {
+    pub(crate) fn open(
+        doors: (Vec<Door>, Option<Renewal>),
+        pages: Box<Pages>,
+        patience: Duration,
+    ) -> io::Result<Office> {
         let (end, ended) = UnixStream::pair()?;
         let desk = Desk::new(ended, doors, pages, patience);
         let thread = thread::Builder::new().name("phalanx-desk".to_owned()).stack_size(STACK);

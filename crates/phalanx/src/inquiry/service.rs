@@ -9,7 +9,7 @@ use phalanx_core::{Error, Result};
 
 use super::request::Page;
 use super::visitor::Pages;
-use super::{Door, Office, neighbours};
+use super::{Door, Office, Renewal, neighbours};
 use crate::account::{Accountant, exposition};
 use crate::environment::{Variables, wrong};
 use crate::presence::Seat;
@@ -69,12 +69,15 @@ impl Prepared {
         if let Some(address) = chosen {
             log::info!("rank {rank} answers Prometheus at http://{address}/metrics");
         }
+        // A change of the world in between is heard of.
+        let renewal = self.service.neighbours.then(|| renewal(seat)).flatten();
         let neighbours = if self.service.neighbours { host_door(seat) } else { None };
         let doors: Vec<Door> = metrics.into_iter().chain(neighbours).collect();
         if doors.is_empty() {
             return None;
         }
-        let office = Office::open(doors, pages(Accountant::of(seat.clone()).metrics(chosen), black_box), PATIENCE);
+        let office =
+            Office::open((doors, renewal), pages(Accountant::of(seat.clone()).metrics(chosen), black_box), PATIENCE);
         let seen_by = if chosen.is_some() { "Prometheus or `phalanx top`" } else { "`phalanx top`" };
         office.inspect_err(|error| log::warn!("rank {rank} is not seen by {seen_by}: {error}")).ok()
     }
@@ -102,6 +105,19 @@ fn host_door(seat: &Seat) -> Option<Door> {
     let name = neighbours::name(&seat.job, (rank, size), WORLDS.fetch_add(1, Ordering::Relaxed));
     let door = Door::host(&name);
     door.inspect_err(|error| log::debug!("rank {rank} is not seen by `phalanx top`: {error}")).ok()
+}
+
+/// The same after each change of the world, with the rank's new number, for a rank that is stopped tells no other than its door has.
+fn renewal(seat: &Seat) -> Option<Renewal> {
+    let moved = seat.registry.moved();
+    let moved = moved.inspect_err(|error| log::debug!("`phalanx top` may show an earlier rank: {error}")).ok()?;
+    let (seat, mut known) = (seat.clone(), seat.registry.seat());
+    Some(Renewal::new(moved, move || {
+        let now = seat.registry.seat();
+        let door = if now == known { None } else { host_door(&seat) };
+        known = if door.is_some() { now } else { known };
+        door
+    }))
 }
 
 /// The address in a text; this host's own where there is a port only.

@@ -25,7 +25,7 @@ impl House {
         let name = format!("office-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let doors = vec![Door::network("127.0.0.1:0".parse().unwrap()).unwrap(), Door::host(name.as_bytes()).unwrap()];
         let address = doors[0].address().unwrap();
-        let office = Office::open(doors, Box::new(page), patience).unwrap();
+        let office = Office::open((doors, None), Box::new(page), patience).unwrap();
         House { address, name: Name::from_abstract_name(name).unwrap(), _office: office }
     }
 
