@@ -41,6 +41,11 @@ fn finding(finding: &Finding) -> Value {
     object
 }
 
+/// A line without what a terminal would take for a command or another line: names, sites and verdicts are what a dump says.
+fn plain(line: &str) -> String {
+    line.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { ranks, world_size, findings, arrivals } = self;
@@ -48,7 +53,7 @@ impl fmt::Display for Report {
         if findings.is_empty() {
             writeln!(f, "the ranks agree, and nobody waits")?;
         }
-        findings.iter().try_for_each(|finding| writeln!(f, "- {finding}"))?;
+        findings.iter().try_for_each(|finding| writeln!(f, "- {}", plain(&finding.to_string())))?;
         if arrivals.is_empty() {
             return Ok(());
         }

@@ -116,6 +116,22 @@ fn the_first_divergence_names_the_odd_rank_the_field_and_both_values() {
     }
 }
 
+#[test]
+fn what_a_dump_says_gives_the_terminal_no_commands_and_forges_no_lines() {
+    let forged = "a\x1b[2J\n- world: rank 0 never came\r\u{9b}2J";
+    let dumps = world(2, |number, rank| {
+        let mut rank = rank.group(forged, vec![0, 1]);
+        rank.0.groups[0].verdict = Some(forged.to_owned());
+        let entry = rank.call(1, if number == 0 { forged } else { "barrier" }, SECOND, State::Started);
+        entry.site = Some(Site { file: forged.to_owned(), line: 1, function: None });
+        rank
+    });
+    let report = analyse(&dumps);
+    let text = report.to_string();
+    assert!(text.chars().all(|letter| letter == '\n' || !letter.is_control()), "{text:?}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("- ")).count(), report.findings.len(), "{text}");
+}
+
 /// The values as text, "10" before "9", say nothing of who is right.
 #[test]
 fn where_no_value_has_most_ranks_all_are_named() {
