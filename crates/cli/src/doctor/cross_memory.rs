@@ -1,4 +1,5 @@
-//! Whether a process may read the memory of another one beside it, and what forbids it. Nothing needs it today.
+//! Whether a process may read the memory of another one beside it, and what forbids it: how ranks of one host
+//! fetch what others have in ordinary memory.
 
 use std::fs;
 
@@ -30,7 +31,16 @@ pub(super) fn judge(reading: &Reading) -> Finding {
     let filter = reading.filtered.then(|| "system calls are filtered (seccomp)".to_owned());
     let reasons: Vec<String> = yama.into_iter().chain(filter).collect();
     let reasons = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join(", ")) };
-    Finding::ok(CHECK, format!("not permitted ({refused}{reasons}); nothing needs them yet"))
+    Finding::slow(CHECK, format!("not permitted ({refused}{reasons})"), WHY, how(reading))
+}
+
+/// What would permit it, as far as that is known.
+fn how(reading: &Reading) -> &'static str {
+    match (reading.yama, reading.filtered) {
+        (Some(1..), _) => "sysctl -w kernel.yama.ptrace_scope=0",
+        (_, true) => "allow process_vm_readv in the container's seccomp profile",
+        _ => "run the ranks as one user, in one namespace of processes",
+    }
 }
 
 fn is_filtered(status: &str) -> bool {
@@ -38,28 +48,29 @@ fn is_filtered(status: &str) -> bool {
 }
 
 const CHECK: &str = "cross-memory reads";
+const WHY: &str =
+    "ranks of one host copy large all-gathers and all-to-alls twice where the kernel's one copy may be faster";
 
 #[cfg(test)]
 mod tests {
+    use super::super::finding::Level;
     use super::*;
 
     #[test]
     fn what_forbids_them_is_named() {
         let refused = || Err("operation not permitted".to_owned());
-        let found = |reading: Reading| judge(&reading).found;
-        assert_eq!(
-            found(Reading { tried: Ok(()), yama: Some(1), filtered: true }),
-            "permitted between processes of one user"
-        );
-        assert_eq!(
-            found(Reading { tried: refused(), yama: Some(1), filtered: true }),
-            "not permitted (operation not permitted: kernel.yama.ptrace_scope is 1, system calls are filtered \
-             (seccomp)); nothing needs them yet"
-        );
-        assert_eq!(
-            found(Reading { tried: refused(), yama: Some(0), filtered: false }),
-            "not permitted (operation not permitted); nothing needs them yet"
-        );
+        let permitted = judge(&Reading { tried: Ok(()), yama: Some(1), filtered: true });
+        assert_eq!(permitted, Finding::ok(CHECK, "permitted between processes of one user"));
+        for (yama, filtered, reasons, how) in [
+            (1, true, ": kernel.yama.ptrace_scope is 1, system calls are filtered (seccomp)", "ptrace_scope=0"),
+            (0, true, ": system calls are filtered (seccomp)", "process_vm_readv"),
+            (0, false, "", "one user"),
+        ] {
+            let finding = judge(&Reading { tried: refused(), yama: Some(yama), filtered });
+            assert_eq!(finding.found, format!("not permitted (operation not permitted{reasons})"));
+            assert_eq!(finding.level, Level::Slow);
+            assert!(finding.advice.is_some_and(|advice| advice.how.contains(how)), "{how}");
+        }
     }
 
     #[test]
