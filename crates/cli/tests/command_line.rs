@@ -141,7 +141,7 @@ fn flags_are_the_frozen_list() {
 
 #[test]
 fn bad_arguments_are_named_and_exit_with_2() {
-    let cases: [(&[&str], &str); 17] = [
+    let cases: [(&[&str], &str); 19] = [
         (&["bench", "all_reduse"], "'all_reduse'"),
         (&["bench", "--sizes", "9..1"], "9..1"),
         (&["bench", "--dtype", "f31"], "'f31'"),
@@ -156,6 +156,8 @@ fn bad_arguments_are_named_and_exit_with_2() {
         (&["simulate", "--seeds", "0"], "'0' for '--seeds <N>': must be a whole number, at least 1"),
         (&["simulate", "--seed", "abc"], "'abc' for '--seed <SEED>': must be a whole number"),
         (&["simulate", "--first-seed", "-1"], "'-1' for '--first-seed <SEED>': must be a whole number"),
+        (&["simulate", "--seed", "5", "--mutate", "all"], "name it instead of 'all'"),
+        (&["run", "--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:99999", "--insecure", "prog"], "--rdzv-endpoint: "),
         (&["top", "--once", "--interval", "0"], "a number of seconds from 0.1 to 3600"),
         (&["top", "--once", "--interval", "x"], "'x'"),
         (&["top"], "use --once or --json"),
@@ -192,6 +194,10 @@ fn one_seed_tells_the_same_story_twice() {
     let [once, twice] = [(); 2].map(|()| stdout(&phalanx(&["simulate", "--seed", "7"])));
     assert_eq!(once, twice);
     assert!(once.contains("seed 7"), "{once}");
+    let told: serde_json::Value =
+        serde_json::from_str(&stdout(&phalanx(&["simulate", "--seed", "7", "--json"]))).unwrap();
+    assert_eq!((&told["seed"], &told["violation"]), (&serde_json::json!(7), &serde_json::Value::Null));
+    assert!(told["endings"].as_array().is_some_and(|endings| !endings.is_empty()), "{told}");
 }
 
 #[test]

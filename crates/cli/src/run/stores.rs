@@ -115,7 +115,7 @@ fn key(options: &Options) -> Result<Option<JobKey>, Failure> {
 
 fn address(options: &Options) -> Result<StoreAddress, Failure> {
     match options.endpoint() {
-        Some(endpoint) => endpoint.parse().map_err(|error| Failure::Usage(format!("{error}"))),
+        Some(endpoint) => endpoint.parse().map_err(|error| Failure::Usage(format!("--rdzv-endpoint: {error}"))),
         None => Ok(StoreAddress::tcp(Ipv4Addr::LOCALHOST.to_string(), 0)),
     }
 }

@@ -45,10 +45,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mutations = options.mutate.as_deref().unwrap_or_default();
     if let Some(seed) = options.seed {
         if mutations.len() > 1 {
-            return Err(Failure::Stopped("--seed plays one planted bug: name it instead of 'all'".to_owned()));
+            return Err(Failure::Usage("--seed plays one planted bug: name it instead of 'all'".to_owned()));
         }
         let report = phalanx_sim::run(seed, mutations.first().copied());
-        report::story(&report)?;
+        report::story(&report, options.json)?;
         // A planted bug that shows is what was asked for.
         let is_found = report.violation().is_some() && mutations.is_empty();
         return if is_found { Err(Failure::Found) } else { Ok(()) };

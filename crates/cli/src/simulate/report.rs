@@ -40,8 +40,28 @@ pub(super) fn tally(outcome: &Outcome, as_json: bool) -> io::Result<()> {
 }
 
 /// One seed.
-pub(super) fn story(report: &Report) -> io::Result<()> {
-    writeln!(io::stdout().lock(), "{report}")
+pub(super) fn story(report: &Report, as_json: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if !as_json {
+        return writeln!(out, "{report}");
+    }
+    let endings: Vec<String> = report.endings().iter().map(ToString::to_string).collect();
+    let violation = report.violation().map(|violation| {
+        json!({ "kind": violation.kind().name(), "rank": violation.rank(), "verdict": violation.to_string() })
+    });
+    let object = json!({
+        "seed": report.seed(),
+        "mutation": report.mutation().map(Mutation::name),
+        "planted": report.planted(),
+        "fault": report.fault().map(|fault| fault.to_string()),
+        "endings": endings,
+        "violation": violation,
+        "answers": report.answers(),
+        "ticks": report.ticks(),
+        "bytes": report.bytes(),
+        "again": report.rerun(),
+    });
+    writeln!(out, "{object}")
 }
 
 /// One planted bug.

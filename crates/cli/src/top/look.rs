@@ -55,10 +55,7 @@ impl Look {
     pub(super) fn take(job: Option<&str>) -> Result<Look, Failure> {
         let ranks = phalanx::neighbours(PATIENCE);
         let mut ranks = ranks.map_err(|error| Failure::Stopped(format!("the ranks of this host: {error}")))?;
-        // The name of a rank that does not answer may be cut short.
-        ranks.retain(|rank| {
-            job.is_none_or(|job| rank.account.as_ref().map_or(job.starts_with(&rank.job), |account| account.job == job))
-        });
+        ranks.retain(|rank| job.is_none_or(|job| rank.is_of(job)));
         Ok(Look { at: Instant::now(), ranks })
     }
 }

@@ -26,7 +26,8 @@ pub(super) struct Options {
     #[arg(short, long, value_name = "DIR", default_value = "dumps")]
     output: PathBuf,
 
-    /// The job; needed with an address unless it has no name, and on this host where there are several
+    /// The job, as `phalanx top` shows it; needed with an address unless several nodes were given none, and on this host where
+    /// there are several
     #[arg(long, value_name = "ID")]
     job_id: Option<String>,
 

@@ -27,12 +27,25 @@ pub struct Neighbour {
     pub world: u32,
     /// The job's name, perhaps only its beginning.
     pub job: String,
-    /// Its number in the world when it joined.
+    /// Its number in the world, as of the last change before it was stopped.
     pub rank: usize,
-    /// How many ranks the world had then.
+    /// How many ranks the world has.
     pub world_size: usize,
     /// What it answers; none where it does not in time, or not in words that this version understands.
     pub account: Option<Account>,
+    /// Whether the job's name may go on.
+    #[serde(default)]
+    pub job_is_cut: bool,
+}
+
+impl Neighbour {
+    /// Whether it is a rank of this job, as far as anybody can say: of one that does not answer the name may be known in part.
+    pub fn is_of(&self, job: &str) -> bool {
+        match &self.account {
+            Some(account) => account.job == job,
+            None => self.job == job || self.job_is_cut && job.starts_with(&self.job),
+        }
+    }
 }
 
 /// Asks all ranks of this user on this host how they stand; those of all users, where this user is root. They have this long to answer.
@@ -92,7 +105,8 @@ fn parse(name: &str) -> Option<Neighbour> {
     let mut number = || words.next()?.parse().ok();
     let (uid, pid, world) = (number()?, number()?, number()?);
     let (rank, world_size) = (number()? as usize, number()? as usize);
-    Some(Neighbour { pid, uid, world, rank, world_size, job: words.next()?.to_owned(), account: None })
+    let (job, job_is_cut) = (words.next()?.to_owned(), name.len() >= LONGEST_NAME);
+    Some(Neighbour { pid, uid, world, rank, world_size, job, account: None, job_is_cut })
 }
 
 /// Whether one more rank is visited. Anybody can have any number of them: no user's may crowd out those of others.
@@ -252,6 +266,16 @@ garbage
         let neighbour = parse("phalanx-1000-42-0-3-8-my-job").unwrap();
         assert_eq!((neighbour.uid, neighbour.pid, neighbour.rank, neighbour.world_size), (1000, 42, 3, 8));
         assert_eq!(neighbour.job, "my-job");
+    }
+
+    #[test]
+    fn a_job_is_known_by_all_of_its_name_unless_that_is_cut() {
+        let night = parse("phalanx-1000-42-0-3-8-night").unwrap();
+        assert!(night.is_of("night") && !night.is_of("nightly") && !night.is_of("nigh"));
+        let long = "n".repeat(LONGEST_NAME);
+        let name = String::from_utf8(name(&long, (3, 8), 0)).unwrap();
+        let cut = parse(&name).unwrap();
+        assert!(cut.job.len() < long.len() && cut.is_of(&long) && !cut.is_of("night"));
     }
 
     fn visit(uid: u32, stream: Option<UnixStream>) -> Visit {

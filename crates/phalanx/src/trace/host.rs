@@ -47,11 +47,14 @@ fn choose(mut answers: Vec<Answer>, job: Option<&str>, pid: Option<u32>) -> Resu
     let unknown = |pid| format!("process {pid} is no rank that this user may ask");
     let own = pid.map(|pid| of(pid).ok_or_else(|| unknown(pid))).transpose()?;
     let job = job.or(own.map(|answer| &*answer.neighbour.job)).map(str::to_owned);
-    answers.retain(|answer| job.as_ref().is_none_or(|job| answer.neighbour.job == *job));
+    answers.retain(|answer| job.as_ref().is_none_or(|job| answer.neighbour.is_of(job)));
     let mut jobs: Vec<&str> = answers.iter().map(|answer| &*answer.neighbour.job).collect();
     jobs.dedup();
     match jobs[..] {
-        [] => return Err("there is no rank that this user may ask".to_owned()),
+        [] => {
+            let of = job.map(|job| format!(" of a job {job}")).unwrap_or_default();
+            return Err(format!("there is no rank{of} that this user may ask"));
+        }
         [_] => {}
         _ => return Err(format!("they are of several jobs, of which one has to be named: {}", jobs.join(", "))),
     }
@@ -112,7 +115,16 @@ mod tests {
     use super::*;
 
     fn answer(job: &str, rank: usize, (pid, world): (u32, u32), met_ns: Option<u64>) -> Answer {
-        let neighbour = Neighbour { pid, uid: 1, world, job: job.to_owned(), rank, world_size: 2, account: None };
+        let neighbour = Neighbour {
+            pid,
+            uid: 1,
+            world,
+            job: job.to_owned(),
+            rank,
+            world_size: 2,
+            account: None,
+            job_is_cut: false,
+        };
         let mut dump =
             Dump::new(Identity { rank, world_size: 2, host_name: "host".to_owned(), pid }, SystemTime::UNIX_EPOCH);
         dump.met_ns = met_ns;
@@ -140,6 +152,8 @@ mod tests {
         assert_eq!(chosen(answers(), None, Some(30)), Ok(vec![30]));
         assert!(chosen(answers(), None, Some(22)).is_err_and(|why| why.starts_with("process 22 does not say")));
         assert!(chosen(answers(), None, Some(5)).is_err_and(|why| why.starts_with("process 5 is no rank")));
+        let nobody = "there is no rank of a job c that this user may ask";
+        assert_eq!(chosen(answers(), Some("c"), None), Err(nobody.to_owned()));
         let several = "they are of several jobs, of which one has to be named: a, b";
         assert_eq!(chosen(answers(), None, None), Err(several.to_owned()));
     }
