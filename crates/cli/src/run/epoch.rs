@@ -1,6 +1,7 @@
 //! One epoch of a world on this node: its ranks are started, watched, stopped, swept up after, and what is known of them
 //! afterwards is put together.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
@@ -187,7 +188,7 @@ impl Epoch {
     }
 
     fn sweep(&self) {
-        match descendants::sweep() {
+        match descendants::sweep(HashSet::new()) {
             Ok(0) => {}
             Ok(ended) => log::info!("{ended} processes that the ranks had left were ended"),
             Err(left) => log::error!("{} processes could not be ended: {left:?}", left.len()),

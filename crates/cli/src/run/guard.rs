@@ -1,7 +1,8 @@
 //! The guard: the process that the user started. It starts the launcher, passes signals on to it and its exit code back,
-//! and once the launcher has ended, however it did, ends everything that is left. It does nothing else, so that nothing
+//! and once the launcher has ended, however it did, ends everything that is left of it. It does nothing else, so that nothing
 //! else can bring it down.
 
+use std::collections::HashSet;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -19,14 +20,16 @@ use crate::failure::{Failure, tell};
 /// Runs the launcher and returns as it did.
 pub(crate) fn guard(options: &Options) -> Result<(), Failure> {
     options.check()?;
+    // A script that ends in `exec phalanx run` leaves us its children.
+    let mut others = descendants::children();
     descendants::adopt().map_err(|error| Failure::Stopped(format!("child subreaper: {error}")))?;
     // Made by the launcher, which notices when this process ends; there must be no moment in which nobody removes it.
     let scratch = Scratch::share(scratch::name());
     let mut signals =
         Signals::new(signals::watched()).map_err(|error| Failure::Stopped(format!("signal handlers: {error}")))?;
     let launcher = start(&scratch)?;
-    let exit = watch(launcher, &mut signals);
-    let swept = descendants::sweep();
+    let exit = watch(launcher, &mut signals, &mut others);
+    let swept = descendants::sweep(others);
     tell_of(exit, &swept);
     match exit.code() {
         0 => Ok(()),
@@ -49,8 +52,8 @@ fn start(scratch: &Scratch) -> Result<Pid, Failure> {
     pid.ok_or_else(|| Failure::Stopped(format!("the launcher has an odd process number: {}", child.id())))
 }
 
-/// Passes signals on until the launcher has ended.
-fn watch(launcher: Pid, signals: &mut Signals) -> Exit {
+/// Passes signals on until the launcher has ended. Of the `others` those are left that have not.
+fn watch(launcher: Pid, signals: &mut Signals, others: &mut HashSet<Pid>) -> Exit {
     loop {
         for signal in signals.wait() {
             if signal != SIGCHLD {
@@ -61,6 +64,7 @@ fn watch(launcher: Pid, signals: &mut Signals) -> Exit {
                 if pid == launcher {
                     return exit;
                 }
+                others.remove(&pid);
             }
         }
     }

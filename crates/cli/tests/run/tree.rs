@@ -29,6 +29,21 @@ fn killing_the_guard_ends_everything() {
 }
 
 #[test]
+fn what_a_script_started_before_it_became_the_guard_is_spared() {
+    let job = Job::new();
+    let run = "sh -c 'sleep 1000 & exec sleep 1000' > /dev/null 2>&1 & echo $!
+        exec \"$PHALANX\" run --nproc-per-node 1 sh -c 'setsid sleep 2000 > /dev/null 2>&1 & exit 0'";
+    let output = job.marked("sh").args(["-c", run]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let left = job.census();
+    assert!(left.iter().any(|(pid, _)| output.stdout == format!("{pid}\n").into_bytes()), "{left:?}");
+    let commands: Vec<&str> = left.iter().map(|(_, command)| command.trim_end()).collect();
+    assert_eq!(commands, ["sleep 1000"; 2]);
+    left.iter().for_each(|(pid, _)| kill(*pid, Signal::KILL));
+    job.assert_nothing_left();
+}
+
+#[test]
 fn nothing_starts_again_once_the_guard_is_killed() {
     // The guard is killed while a rank takes its time to end because another has failed.
     let script = "mkfifo $TMPDIR/ready 2> $TMPDIR/twice || true

@@ -1,7 +1,8 @@
 //! Everything that descends from this process, and its end.
 //!
 //! This process is a subreaper: what its descendants leave behind becomes its child. So a sweep needs no list of what was
-//! started, only to kill what it sees and to reap until no child is left.
+//! started, only to kill what it sees and to reap until no child is left. Children may have been there before, of a script
+//! that this process took the place of: they and what they started are spared.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -35,13 +36,22 @@ pub(crate) fn reap() -> Option<(Pid, Exit)> {
     }
 }
 
-/// Kills and reaps every descendant, and returns how many there were, or those that would not end.
-pub(crate) fn sweep() -> Result<usize, Vec<Pid>> {
+/// The children that there are.
+pub(crate) fn children() -> HashSet<Pid> {
+    Tree::read().children(getpid()).into_iter().collect()
+}
+
+/// Kills and reaps every descendant but the children that are `spared`, and returns how many there were, or those that would
+/// not end.
+pub(crate) fn sweep(mut spared: HashSet<Pid>) -> Result<usize, Vec<Pid>> {
     let deadline = Instant::now() + PATIENCE;
     let (mut killed, mut dead) = (HashSet::new(), vec![]);
     loop {
-        while reap().is_some() {}
-        let tree = Tree::read();
+        while let Some((pid, _)) = reap() {
+            // Its number may be another's from now on.
+            spared.remove(&pid);
+        }
+        let tree = Tree::read().without(&spared);
         let (alive, children) = (tree.descendants(getpid()), tree.children(getpid()));
         if alive.is_empty() && is_swept(&children, &dead) {
             return Ok(killed.len());
@@ -92,6 +102,12 @@ impl Tree {
             }
         }
         Tree { children }
+    }
+
+    /// The same without these and what descends from them.
+    fn without(mut self, spared: &HashSet<Pid>) -> Tree {
+        self.children.values_mut().for_each(|children| children.retain(|(pid, _)| !spared.contains(pid)));
+        self
     }
 
     /// The direct children, dead ones that await their reaping among them.
@@ -166,5 +182,7 @@ mod tests {
         let mut found = tree.descendants(pid(1));
         found.sort_by_key(|pid| pid.as_raw_pid());
         assert_eq!(found, [pid(3), pid(4)]);
+        let tree = tree.without(&HashSet::from([pid(2)]));
+        assert_eq!((tree.descendants(pid(1)), tree.children(pid(1))), (vec![pid(3)], vec![pid(3)]));
     }
 }
