@@ -9,7 +9,7 @@ use std::process::Command;
 use clap::Args;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use super::process::cores;
+use super::process::{cores, signals};
 use crate::failure::{Failure, tell};
 
 /// What the launcher tells a rank's first moment.
@@ -36,6 +36,7 @@ pub(crate) fn become_program(step: &RankStep) -> Result<(), Failure> {
     if getppid().map(|pid| pid.as_raw_pid()) != Some(step.launcher) {
         return Err(Failure::Code(UNABLE));
     }
+    signals::write_as_usual().map_err(|error| stopped("signal mask", error.into()))?;
     if !step.cores.is_empty()
         && let Err(error) = cores::pin(&step.cores)
     {

@@ -34,6 +34,8 @@ pub(crate) struct LaunchStep {
 
 /// Runs the job. Nothing of it is left when this returns.
 pub(crate) fn launch(step: &LaunchStep) -> Result<(), Failure> {
+    // Before there are threads, which do as this one.
+    signals::write_from_behind().map_err(|error| Failure::Stopped(format!("signal mask: {error}")))?;
     let events = Events::listen(step.guard)?;
     // The guard removes it too, should this process not come to it.
     let scratch = Scratch::make(&step.scratch)?;

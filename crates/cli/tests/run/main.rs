@@ -6,4 +6,5 @@ mod job;
 mod memory;
 mod nodes;
 mod output;
+mod terminal;
 mod tree;

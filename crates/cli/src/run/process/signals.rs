@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use nix::sys::signal::{SIGTTOU, SigSet};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -12,6 +13,17 @@ pub(crate) fn watched() -> Vec<i32> {
     let ignored = mask(&fs::read_to_string("/proc/self/status").unwrap_or_default(), "SigIgn:");
     let all = ENDING.into_iter().chain([SIGUSR1, SIGUSR2]);
     all.filter(|signal| ignored & (1 << (signal - 1)) == 0).chain([SIGCHLD]).collect()
+}
+
+/// From now on this thread, and those that it starts, may write to a terminal whose foreground they are not in. One that is set
+/// to stop such writers (`stty tostop`) would stop the launcher, which hears of nothing then.
+pub(crate) fn write_from_behind() -> nix::Result<()> {
+    SigSet::from(SIGTTOU).thread_block()
+}
+
+/// Takes that back, for a program that is to find things as usual.
+pub(crate) fn write_as_usual() -> nix::Result<()> {
+    SigSet::from(SIGTTOU).thread_unblock()
 }
 
 /// Whether a signal asks for the end.
