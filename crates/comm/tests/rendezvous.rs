@@ -278,3 +278,37 @@ fn all_hear_who_is_missing_though_the_store_ends_with_the_first_that_fails() {
     });
     assert!(ends.iter().all(|end| missing(end) == [3] && *end == ends[0]), "{ends:?}");
 }
+
+/// Rank 0 serves the store and is killed: nobody waits for that longer than it has said.
+#[test]
+fn changes_over_a_store_that_is_gone_end_in_time() {
+    let server = StoreServer::start(ServerOptions::new("127.0.0.1:0".parse().unwrap()).world(2)).unwrap();
+    let reach = || Store::new(TcpStore::connect(ClientOptions::new(server.address().clone())).unwrap());
+    let [first, other] = <[World; 2]>::try_from(ranks(2, |rank| match rank {
+        0 => World::host(reach(), &options(0, 2), ()).unwrap(),
+        _ => World::join(reach(), &options(1, 2)).unwrap(),
+    }))
+    .unwrap();
+    let newcomers = reach();
+    drop(server);
+    let short = Duration::from_millis(500);
+    let timed = |act: &mut dyn FnMut()| {
+        let began = Instant::now();
+        act();
+        began.elapsed()
+    };
+    thread::scope(|scope| {
+        let enlisted =
+            scope.spawn(|| timed(&mut || drop(World::enlist(&newcomers, &options(0, 1).timeout(short)).unwrap_err())));
+        let asked = scope.spawn(|| timed(&mut || drop(first.waiting().unwrap_err())));
+        let mut other = Some(other);
+        let reconfigured = timed(&mut || drop(other.take().unwrap().reconfigure(&[0], short).unwrap_err()));
+        assert!(reconfigured < Duration::from_millis(1500), "{reconfigured:?}");
+        let enlisted = enlisted.join().unwrap();
+        assert!(enlisted < Duration::from_millis(1500), "{enlisted:?}");
+        let asked = asked.join().unwrap();
+        assert!(asked < Duration::from_secs(4), "{asked:?}");
+    });
+    // Its process would be dead: it waits for nobody.
+    std::mem::forget(first);
+}

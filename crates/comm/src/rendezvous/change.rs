@@ -4,16 +4,20 @@
 //! world but the lost ones are there decides, or whichever runs out of patience first, from what is written then. The decision is put in
 //! place by comparing with nothing, so the first is everybody's: of two parts of a world that lost each other only one goes on.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use phalanx_core::store::{Store, StoreError};
 
 use super::bytes::{Reader, put_bytes};
+use crate::moment;
 
 /// The keys of the changes of one job and epoch.
 #[derive(Clone, Debug)]
 pub(super) struct Changes {
     base: Store,
+    /// Until when the store is asked.
+    until: Instant,
 }
 
 /// Somebody who wants to be in the next world.
@@ -37,13 +41,14 @@ pub(super) struct Elector<'a> {
 }
 
 impl Changes {
-    pub(super) fn new(base: &Store) -> Changes {
-        Changes { base: base.scope("change") }
+    /// Those on `base`, which may be gone: it is asked until then, and for no longer than it says at once.
+    pub(super) fn new(base: &Store, until: Instant) -> Changes {
+        Changes { base: base.scope("change"), until }
     }
 
     /// The number of the last change.
     pub(super) fn current(&self) -> Result<u32, StoreError> {
-        let text = self.base.find(CURRENT)?.unwrap_or_default();
+        let text = self.in_time(&self.base).find(CURRENT)?.unwrap_or_default();
         Ok(std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()).unwrap_or(0))
     }
 
@@ -54,22 +59,21 @@ impl Changes {
 
     /// How many newcomers wait for this change.
     pub(super) fn waiting(&self, number: u32) -> Result<usize, StoreError> {
-        Ok(usize::try_from(self.scope(number).add(WAITING, 0)?).unwrap_or_default())
+        Ok(usize::try_from(self.asked(number).add(WAITING, 0)?).unwrap_or_default())
     }
 
     /// Writes down that somebody wants to be in the world that this change makes.
     pub(super) fn enter(&self, number: u32, entry: &Entry) -> Result<(), StoreError> {
-        let scope = self.scope(number);
-        scope.append(ENTRIES, entry.encode())?;
+        self.asked(number).append(ENTRIES, entry.encode())?;
         match entry.seat {
             Some(_) => Ok(()),
-            None => scope.add(WAITING, 1).map(drop),
+            None => self.asked(number).add(WAITING, 1).map(drop),
         }
     }
 
     /// Takes back that a newcomer wants to be in the world that this change makes.
     pub(super) fn withdraw(&self, number: u32, entry: &Entry) -> Result<(), StoreError> {
-        let scope = self.scope(number);
+        let scope = self.asked(number);
         scope.append(ENTRIES, Entry { seat: Some(WITHDRAWN), card: vec![], ..entry.clone() }.encode())?;
         scope.add(WAITING, -1).map(drop)
     }
@@ -106,21 +110,37 @@ impl Changes {
     }
 
     fn entries(&self, number: u32) -> Result<Vec<Entry>, StoreError> {
-        Ok(Entry::decode_list(&self.scope(number).find(ENTRIES)?.unwrap_or_default()))
+        Ok(Entry::decode_list(&self.asked(number).find(ENTRIES)?.unwrap_or_default()))
     }
 
     fn decide(&self, number: u32, elected: &[Entry]) -> Result<Vec<Entry>, StoreError> {
         let ours: Vec<u8> = elected.iter().flat_map(Entry::encode).collect();
-        let outcome = self.scope(number).compare_set(OUTCOME, "", ours)?;
+        let outcome = self.put_down(number, &ours)?;
         if self.is_forgotten(number)? {
             return Ok(vec![]);
         }
-        self.raise(number)?;
+        // It is decided: the others go on with this rank, whatever becomes of the rest.
+        if let Err(error) = self.raise(number) {
+            log::warn!("change {number} of the world is not told to newcomers: {error}");
+        }
         // Who is in this change has left the world before the last for good.
         if let Some(old) = number.checked_sub(2).filter(|old| *old > 0) {
-            self.forget(old)?;
+            self.forget(old);
         }
         Ok(Entry::decode_list(&outcome))
+    }
+
+    /// Puts a decision in place and returns the one that is everybody's. Where the answer is lost with the connection, asking again
+    /// tells it.
+    fn put_down(&self, number: u32, ours: &[u8]) -> Result<Vec<u8>, StoreError> {
+        loop {
+            match self.asked(number).compare_set(OUTCOME, "", ours) {
+                Err(StoreError::Lost { .. } | StoreError::Timeout { .. }) if !moment::left(self.until).is_zero() => {
+                    thread::sleep(PAUSE);
+                }
+                answer => return answer,
+            }
+        }
     }
 
     /// Whether this change is so long past that its keys are gone, but for what somebody has written since who slept all the time. Nobody
@@ -128,14 +148,18 @@ impl Changes {
     fn is_forgotten(&self, number: u32) -> Result<bool, StoreError> {
         let is_forgotten = self.current()? >= number.saturating_add(2);
         if is_forgotten {
-            self.forget(number)?;
+            self.forget(number);
         }
         Ok(is_forgotten)
     }
 
-    fn forget(&self, number: u32) -> Result<(), StoreError> {
-        let scope = self.scope(number);
-        scope.list_keys()?.iter().try_for_each(|key| scope.delete(key).map(drop))
+    /// Deletes the keys of this change. Where they stay, nobody looks at them any more; not every store can list them.
+    fn forget(&self, number: u32) {
+        let scope = self.asked(number);
+        let keys = scope.list_keys().and_then(|keys| keys.iter().try_for_each(|key| scope.delete(key).map(drop)));
+        if let Err(error) = keys {
+            log::debug!("what was stored for change {number} of the world stays: {error}");
+        }
     }
 
     /// Makes it known that this change has taken place, unless a later one has.
@@ -144,11 +168,20 @@ impl Changes {
             let current = self.current()?;
             let before = if current == 0 { String::new() } else { current.to_string() };
             if current >= number
-                || self.base.compare_set(CURRENT, before, number.to_string())? == number.to_string().as_bytes()
+                || self.in_time(&self.base).compare_set(CURRENT, before, number.to_string())?
+                    == number.to_string().as_bytes()
             {
                 return Ok(());
             }
         }
+    }
+
+    fn asked(&self, number: u32) -> Store {
+        self.in_time(&self.scope(number))
+    }
+
+    fn in_time(&self, store: &Store) -> Store {
+        store.with_timeout(moment::left(self.until).min(store.timeout()))
     }
 }
 
@@ -205,6 +238,8 @@ const NO_SEAT: u32 = u32::MAX;
 const WITHDRAWN: u32 = u32::MAX - 1;
 /// How often somebody who waits looks whether the change was forgotten.
 const LOOK: Duration = Duration::from_secs(5);
+/// How long to wait before a store that has lost an answer is asked again.
+const PAUSE: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
@@ -212,6 +247,10 @@ mod tests {
 
     use super::*;
     use crate::store::LocalStore;
+
+    fn changes() -> Changes {
+        Changes::new(&Store::new(LocalStore::new(Limits::default())), moment::after(Duration::MAX))
+    }
 
     fn entry(token: u8, seat: Option<u32>) -> Entry {
         Entry { token: [token; 16], seat, card: vec![token; 3] }
@@ -241,7 +280,7 @@ mod tests {
 
     #[test]
     fn the_first_decision_is_everybodys() {
-        let changes = Changes::new(&Store::new(LocalStore::new(Limits::default())));
+        let changes = changes();
         let (one, other) = ([entry(0, Some(0))], [entry(1, Some(1)), entry(4, None)]);
         assert_eq!(changes.decide(1, &one), Ok(one.to_vec()));
         assert_eq!(changes.decide(1, &other), Ok(one.to_vec()));
@@ -252,7 +291,7 @@ mod tests {
 
     #[test]
     fn who_slept_through_several_changes_makes_none_of_its_own() {
-        let changes = Changes::new(&Store::new(LocalStore::new(Limits::default())));
+        let changes = changes();
         (1..=3).for_each(|number| drop(changes.decide(number, &[entry(0, Some(0))]).expect("room")));
         changes.enter(1, &entry(2, Some(2))).expect("room");
         let alone = Elector { size: 3, lost: &[0, 1], patience: Duration::ZERO };
@@ -266,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_newcomer_that_has_gone_is_not_elected() {
-        let changes = Changes::new(&Store::new(LocalStore::new(Limits::default())));
+        let changes = changes();
         for newcomer in [entry(5, None), entry(6, None)] {
             changes.enter(1, &newcomer).expect("room");
         }
@@ -278,7 +317,7 @@ mod tests {
 
     #[test]
     fn whoever_waits_is_counted_and_waits_no_longer_than_it_may() {
-        let changes = Changes::new(&Store::new(LocalStore::new(Limits::default())));
+        let changes = changes();
         changes.enter(1, &entry(5, None)).expect("room");
         changes.enter(1, &entry(0, Some(0))).expect("room");
         assert_eq!((changes.waiting(1), changes.waiting(2)), (Ok(1), Ok(0)));

@@ -32,16 +32,18 @@ impl World {
     ///
     /// # Errors
     ///
-    /// [`Setup`](phalanx_core::ErrorKind::Setup) where the world went on without this rank, or the store cannot be reached.
-    pub fn reconfigure(self, lost: &[usize], patience: Duration) -> Result<World> {
-        let (changes, number) = (Changes::new(self.base()), self.change() + 1);
+    /// [`Setup`](phalanx_core::ErrorKind::Setup) where the world went on without this rank, or the store cannot be reached; that within a second of
+    /// the end of `patience`.
+    pub fn reconfigure(mut self, lost: &[usize], patience: Duration) -> Result<World> {
+        let until = moment::after(patience.saturating_add(LAST_WORDS));
+        let (changes, number) = (Changes::new(self.base(), until), self.change() + 1);
         let own = &self.members()[self.rank()];
         let card = Card::of_this_process(u32::try_from(own.local_rank()).ok(), self.hosts_store()).encode();
         let entry = Entry { token: token()?, seat: u32::try_from(self.rank()).ok(), card };
-        changes.enter(number, &entry)?;
         let elector = Elector { size: self.size(), lost, patience };
-        let deadline = moment::after(patience.saturating_add(LAST_WORDS));
-        let elected = changes.outcome(number, Some(&elector), deadline)?.unwrap_or_default();
+        let outcome = changes.enter(number, &entry).and_then(|()| changes.outcome(number, Some(&elector), until));
+        // Who cannot reach the store cannot say farewell there either.
+        let elected = outcome.inspect_err(|_| self.owe_no_farewell())?.unwrap_or_default();
         let Some(rank) = elected.iter().position(|elected| elected.token == entry.token) else {
             let others: Vec<usize> = elected.iter().filter_map(|entry| entry.seat).map(|seat| seat as usize).collect();
             let with = if others.is_empty() {
@@ -65,7 +67,7 @@ impl World {
     pub fn enlist(store: &Store, options: &WorldOptions) -> Result<World> {
         let deadline = moment::after(options.timeout);
         let base = World::keys(store, options);
-        let changes = Changes::new(&base);
+        let changes = Changes::new(&base, moment::after(options.timeout.saturating_add(LAST_WORDS)));
         let local_rank = options.local_rank.and_then(|rank| u32::try_from(rank).ok());
         let card = Card::of_this_process(local_rank, false).encode();
         let entry = Entry { token: token()?, seat: None, card };
@@ -97,9 +99,9 @@ impl World {
     ///
     /// # Errors
     ///
-    /// When the store cannot be reached.
+    /// When the store cannot be reached within three seconds.
     pub fn waiting(&self) -> Result<usize> {
-        Ok(Changes::new(self.base()).waiting(self.change() + 1)?)
+        Ok(Changes::new(self.base(), moment::after(ANSWER)).waiting(self.change() + 1)?)
     }
 }
 
@@ -119,14 +121,17 @@ fn token() -> Result<[u8; 16]> {
 }
 
 const RECONFIGURING: &str = "reconfiguring the world";
-/// How long after the end of its patience a rank may still hear what was decided.
-const LAST_WORDS: Duration = Duration::from_millis(250);
+/// How long after the end of its patience a rank may still say what it decides, and hear what was decided.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How long the store may take to say who waits.
+const ANSWER: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
-    use phalanx_core::store::Limits;
+    use phalanx_core::store::{Doubt, Home, Limits, Refusal, Reply, Request, StoreError, Verb};
 
     use super::*;
     use crate::store::LocalStore;
@@ -193,6 +198,42 @@ mod tests {
             error.to_string(),
             "joining a world that works: the world of job default did not change within 30ms"
         );
+    }
+
+    /// A store that cannot list its keys, and loses the answer to every other decision with the connection.
+    struct Odd {
+        home: LocalStore,
+        has_lost: AtomicBool,
+    }
+
+    impl Home for Odd {
+        fn ask(&self, request: Request, timeout: Duration) -> std::result::Result<Reply, StoreError> {
+            let verb = request.verb();
+            if verb == Verb::ListKeys {
+                return Err(StoreError::Refused { verb, refusal: Refusal::Unsupported { store: self.describe() } });
+            }
+            let decides = matches!(&request, Request::CompareSet { key, .. } if key.as_bytes().ends_with(b"outcome"));
+            let reply = self.home.ask(request, timeout)?;
+            if decides && !self.has_lost.fetch_xor(true, Ordering::Relaxed) {
+                return Err(StoreError::Lost { verb, detail: "it broke".to_owned(), doubt: Doubt::Unknown });
+            }
+            Ok(reply)
+        }
+
+        fn describe(&self) -> String {
+            "an odd store".to_owned()
+        }
+    }
+
+    #[test]
+    fn what_fails_once_it_is_decided_makes_nobody_leave() {
+        let home = LocalStore::new(Limits::default());
+        let store = Store::new(Odd { home, has_lost: AtomicBool::new(false) });
+        let mut world = World::join(store, &WorldOptions::new(0, 1)).expect("all come");
+        for epoch in 1..=4 {
+            world = world.reconfigure(&[], PATIENCE).expect("it is decided");
+            assert_eq!((world.size(), world.epoch(), world.waiting().expect("a store")), (1, epoch, 0));
+        }
     }
 
     const PATIENCE: Duration = Duration::from_secs(60);

@@ -219,6 +219,13 @@ impl World {
         self.change
     }
 
+    /// Nobody is told that this rank leaves, unless the store lives here.
+    pub(super) fn owe_no_farewell(&mut self) {
+        if self.parting == Parting::Tell {
+            self.parting = Parting::Nothing;
+        }
+    }
+
     /// Whether the world's store lives in this process.
     pub(super) fn hosts_store(&self) -> bool {
         self.server.is_some()
