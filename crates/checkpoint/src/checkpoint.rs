@@ -41,7 +41,7 @@ impl Checkpoint {
     ///
     /// As [`open`](Checkpoint::open).
     pub fn open_on(disk: Arc<dyn Disk>, path: &Path) -> Result<Checkpoint> {
-        if disk.has(path) {
+        if disk.has(path).map_err(Error::disk(path))? {
             return Checkpoint::open_whole(disk, path);
         }
         let file = path.join(names::INDEX);

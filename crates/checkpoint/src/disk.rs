@@ -47,8 +47,9 @@ pub trait Disk: Send + Sync {
     /// The names of what is in a directory.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
 
-    /// Whether there is a file of this name.
-    fn has(&self, path: &Path) -> bool;
+    /// Whether there is a file of this name. What cannot be found out is an error: whoever takes it for no would pass over what is there, or
+    /// remove it.
+    fn has(&self, path: &Path) -> io::Result<bool>;
 }
 
 /// The file system.
@@ -105,7 +106,11 @@ impl Disk for SystemDisk {
         names.collect()
     }
 
-    fn has(&self, path: &Path) -> bool {
-        path.is_file()
+    fn has(&self, path: &Path) -> io::Result<bool> {
+        match fs::metadata(path) {
+            Ok(found) => Ok(found.is_file()),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }

@@ -61,11 +61,15 @@ fn newest(disk: Arc<dyn Disk>, root: &Path) -> Result<Option<(u64, Checkpoint)>>
         listed => listed.map_err(Error::disk(root))?,
     };
     let mut steps: Vec<u64> = names.iter().filter_map(|name| names::step(name)).collect();
-    steps.retain(|step| disk.has(&names::directory(root, *step).join(names::INDEX)));
     steps.sort_unstable();
     let mut damaged = vec![];
     for step in steps.into_iter().rev() {
-        let opened = Checkpoint::open_on(disk.clone(), &names::directory(root, step));
+        let directory = names::directory(root, step);
+        let index = directory.join(names::INDEX);
+        if !disk.has(&index).map_err(Error::disk(&index))? {
+            continue;
+        }
+        let opened = Checkpoint::open_on(disk.clone(), &directory);
         match opened.and_then(|checkpoint| checkpoint.check_files().map(|()| checkpoint)) {
             Ok(checkpoint) => return Ok(Some((step, checkpoint.pass_over(damaged)))),
             Err(error) if error.is_damage() => damaged.push(error),

@@ -23,10 +23,10 @@ pub(crate) fn older(disk: &dyn Disk, root: &Path, step: u64, keep: usize) {
     let mut whole = 1;
     for old in tell(steps(disk, root)).unwrap_or_default().into_iter().filter(|old| *old < step) {
         let directory = names::directory(root, old);
-        let is_whole = disk.has(&directory.join(names::INDEX));
+        let Some([is_whole, is_file]) = tell(look(disk, &directory)) else { continue };
         whole += usize::from(is_whole);
         // A file that is called so is somebody else's.
-        if (!is_whole || whole > keep) && !disk.has(&directory) {
+        if (!is_whole || whole > keep) && !is_file {
             tell(remove(disk, &directory));
         }
     }
@@ -40,10 +40,16 @@ fn steps(disk: &dyn Disk, root: &Path) -> Result<Vec<u64>> {
     Ok(steps)
 }
 
+/// Whether it is the directory of a checkpoint that is whole, and whether it is a file.
+fn look(disk: &dyn Disk, directory: &Path) -> Result<[bool; 2]> {
+    let has = |path: &Path| disk.has(path).map_err(Error::disk(path));
+    Ok([has(&directory.join(names::INDEX))?, has(directory)?])
+}
+
 /// Removes a directory, the index before all else: half a checkpoint is none.
 fn remove(disk: &dyn Disk, directory: &Path) -> Result<()> {
     let index = directory.join(names::INDEX);
-    if disk.has(&index) {
+    if disk.has(&index).map_err(Error::disk(&index))? {
         disk.remove_file(&index).map_err(Error::disk(&index))?;
         disk.sync(directory).map_err(Error::disk(directory))?;
     }

@@ -79,7 +79,8 @@ impl<F: Fn(&str, &Path) -> io::Result<()> + Send + Sync> Disk for Asking<F> {
         self.0.list(path)
     }
 
-    fn has(&self, path: &Path) -> bool {
+    fn has(&self, path: &Path) -> io::Result<bool> {
+        self.1("has", path)?;
         self.0.has(path)
     }
 }

@@ -166,16 +166,28 @@ fn what_others_have_put_beside_is_left_alone() {
 #[test]
 fn what_cannot_be_removed_makes_no_save_fail() {
     let place = Place::new();
-    let is_spared = |path: &Path| path.ends_with("step-000000000001");
-    let disk = Asking::new(Arc::new(SystemDisk), move |act, path| match act {
-        "remove_directory" if is_spared(path) => Err(io::Error::other("refused")),
-        _ => Ok(()),
+    assert_spares_the_first(&place.0, |act, path| act == "remove_directory" && path.ends_with("step-000000000001"));
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_not_removed() {
+    let place = Place::new();
+    assert_spares_the_first(&place.0, |act, path| act == "has" && path.ends_with("step-000000000001/index.json"));
+    let mut first = Checkpoint::open(&place.0.join("step-000000000001")).expect("a checkpoint");
+    assert_holds(&mut first, 1, 2);
+}
+
+/// That of four steps the first stays beside the last two, on a disk that refuses this.
+fn assert_spares_the_first(root: &Path, refuses: impl Fn(&str, &Path) -> bool + Send + Sync + 'static) {
+    let disk = Asking::new(Arc::new(SystemDisk), move |act, path| match refuses(act, path) {
+        true => Err(io::Error::other("refused")),
+        false => Ok(()),
     });
-    save_on(&disk, &place.0, 2, 2, &[(1, 1), (2, 2), (3, 3), (4, 4)]).expect("saved");
-    let mut names = SystemDisk.list(&place.0).expect("names");
+    save_on(&disk, root, 2, 2, &[(1, 1), (2, 2), (3, 3), (4, 4)]).expect("saved");
+    let mut names = SystemDisk.list(root).expect("names");
     names.sort();
     assert_eq!(names, ["step-000000000001", "step-000000000003", "step-000000000004"]);
-    assert_holds(&mut latest(&place.0).expect("a checkpoint"), 4, 2);
+    assert_holds(&mut latest(root).expect("a checkpoint"), 4, 2);
 }
 
 #[test]

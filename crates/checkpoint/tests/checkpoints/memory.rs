@@ -154,7 +154,7 @@ impl Disk for Memory {
         Ok(inside.map(|entry| entry.file_name().expect("a name").to_string_lossy().into_owned()).collect())
     }
 
-    fn has(&self, path: &Path) -> bool {
-        self.state().file(path).is_ok()
+    fn has(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.state().file(path).is_ok())
     }
 }

@@ -53,15 +53,15 @@ fn one_that_cannot_be_read_now_is_not_passed_over() {
     let place = Place::new();
     save(&place.0, 2, &[1, 2]);
     let index = file_of(&place.0, 2, "index.json");
-    let disk = {
-        let index = index.clone();
-        Asking::new(Arc::new(SystemDisk), move |act, path| match act {
-            "read" if path == index => Err(io::Error::other("the server does not answer")),
+    for act in ["has", "read"] {
+        let refused_index = index.clone();
+        let disk = Asking::new(Arc::new(SystemDisk), move |asked, path| match path == refused_index {
+            true if asked == act => Err(io::Error::other("the server does not answer")),
             _ => Ok(()),
-        })
-    };
-    let refused = Checkpoint::latest_on(disk, &place.0).expect_err("refused");
-    assert!(matches!(&refused, Error::Disk { file, .. } if *file == index), "{refused}");
+        });
+        let refused = Checkpoint::latest_on(disk, &place.0).expect_err("refused");
+        assert!(matches!(&refused, Error::Disk { file, .. } if *file == index), "{act}: {refused}");
+    }
     let text = fs::read_to_string(&index).expect("an index");
     let mut sealed: serde_json::Value = serde_json::from_str(&text).expect("an index");
     sealed["index"]["format"] = 2.into();

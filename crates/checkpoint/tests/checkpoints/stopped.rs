@@ -45,7 +45,7 @@ impl Scene {
         assert!(is_new || !is_saved, "step {step} is not what was saved");
         assert_eq!(Some(step), if is_new { Some(self.step) } else { self.steps.iter().copied().max() });
         for directory in disk.list(root).expect("names").iter().map(|name| root.join(name)) {
-            if disk.has(&directory.join("index.json")) {
+            if disk.has(&directory.join("index.json")).expect("an answer") {
                 let mut checkpoint = Checkpoint::open_on(disk.clone(), &directory).expect("a checkpoint");
                 let is_new = checkpoint.progress() == &progress(NEW);
                 let values = if is_new { NEW } else { checkpoint.step() };

@@ -45,6 +45,18 @@ fn what_is_no_regular_file_is_refused() {
     }
 }
 
+/// An older checkpoint is not taken for the newest because nobody could look at a newer one.
+#[test]
+fn an_index_that_cannot_be_looked_at_is_not_missing() {
+    let place = Place::new();
+    save(&place.0, 2, &[1, 2]);
+    let index = place.0.join("step-000000000002/index.json");
+    fs::remove_file(&index).expect("a file");
+    symlink(&index, &index).expect("a link to itself");
+    let told = Checkpoint::latest(&place.0).expect_err("refused").to_string();
+    assert!(told.starts_with(&format!("{}: ", index.display())), "{told}");
+}
+
 #[test]
 fn a_file_of_another_length_is_refused_unread() {
     let place = Place::new();
