@@ -51,6 +51,14 @@ pub enum Error {
         /// What it says.
         why: String,
     },
+    /// A rank saves another step than the first, or says something else of the progress.
+    #[error("rank {rank} saves something else than rank 0: {why}")]
+    Apart {
+        /// The rank.
+        rank: usize,
+        /// What it saves, and what the first does.
+        why: String,
+    },
     /// The rank that looks for a checkpoint for all could not find one.
     #[error("rank {rank} found no checkpoint: {why}")]
     Unfound {

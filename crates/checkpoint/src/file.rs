@@ -50,7 +50,8 @@ pub(crate) struct Entry {
     pub(crate) shape: Vec<usize>,
 }
 
-/// Writes a file under another name, syncs it, and gives it its own. `bytes` are asked for one tensor after the other.
+/// Writes a file under another name, syncs it, and gives it its own. `bytes` are asked for one tensor after the other. What cannot be
+/// finished is removed, so that a disk which is full has that room again.
 pub(crate) fn write<'a>(
     disk: &dyn Disk,
     path: &Path,
@@ -60,19 +61,36 @@ pub(crate) fn write<'a>(
 ) -> Result<Seal> {
     let part = names::unfinished(path);
     let mut seal = Seal { bytes: 0, crc32c: 0 };
-    let mut append = |bytes: &[u8]| {
-        seal.bytes += bytes.len() as u64;
-        seal.crc32c = crc32c::crc32c_append(seal.crc32c, bytes);
-        disk.append(&part, bytes).map_err(Error::disk(&part))
-    };
-    disk.create(&part).map_err(Error::disk(&part))?;
-    append(&header(path, entries, metadata)?)?;
-    for at in 0..entries.len() {
-        append(&bytes(at)?)?;
-    }
-    disk.sync(&part).map_err(Error::disk(&part))?;
-    disk.rename(&part, path).map_err(Error::disk(path))?;
+    draft(disk, &part, |append| {
+        let mut append = |bytes: &[u8]| {
+            seal.bytes += bytes.len() as u64;
+            seal.crc32c = crc32c::crc32c_append(seal.crc32c, bytes);
+            append(bytes)
+        };
+        append(&header(path, entries, metadata)?)?;
+        (0..entries.len()).try_for_each(|at| append(&bytes(at)?))
+    })?;
+    disk.rename(&part, path).map_err(Error::disk(path)).inspect_err(|_| discard(disk, &part))?;
     Ok(seal)
+}
+
+/// Writes a file that has not its own name yet, and syncs it; removes it again where that fails.
+pub(crate) fn draft(
+    disk: &dyn Disk,
+    part: &Path,
+    write: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>,
+) -> Result<()> {
+    disk.create(part).map_err(Error::disk(part))?;
+    let written = write(&mut |bytes| disk.append(part, bytes).map_err(Error::disk(part)));
+    let synced = written.and_then(|()| disk.sync(part).map_err(Error::disk(part)));
+    synced.inspect_err(|_| discard(disk, part))
+}
+
+/// Removes a file that nobody asks for any more. Whether it can be changes nothing of what is told.
+pub(crate) fn discard(disk: &dyn Disk, path: &Path) {
+    if let Err(error) = disk.remove_file(path).map_err(Error::disk(path)) {
+        log::debug!("what was begun stays: {error}");
+    }
 }
 
 fn header(path: &Path, entries: &[Entry], metadata: Option<&Progress>) -> Result<Vec<u8>> {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use safetensors::Dtype;
 
-/// How far training has come, in words of the caller's: data position, random state, how many steps the optimizer has made.
+/// How far training has come, in words of the caller's: data position, how many steps the optimizer has made. A checkpoint has one for all
+/// ranks: what each has of its own, such as a random state, it saves as its elements of a tensor.
 pub type Progress = BTreeMap<String, String>;
 
 /// The elements of a tensor that one rank saves.

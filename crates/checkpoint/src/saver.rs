@@ -9,6 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use phalanx_core::Group;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::disk::{Disk, SystemDisk};
 use crate::error::{Error, Result};
@@ -37,6 +39,14 @@ struct Writer {
     keep: usize,
 }
 
+/// What a rank says of a save before any writes. The mark is that of the first.
+#[derive(Default, Serialize, Deserialize)]
+struct Begun {
+    mark: u64,
+    step: u64,
+    progress: Progress,
+}
+
 impl Saver {
     /// Saves into `root`, alone.
     pub fn new(root: impl Into<PathBuf>) -> Saver {
@@ -63,8 +73,8 @@ impl Saver {
         self
     }
 
-    /// Begins to save this rank's pieces of a step, and returns. All ranks call this for the same steps in the same order; the next save
-    /// and [`finish`](Saver::finish) wait for it.
+    /// Begins to save this rank's pieces of a step, and returns. All ranks call this for the same steps in the same order, with the same
+    /// progress or, but for the first, with none; the next save and [`finish`](Saver::finish) wait for it.
     ///
     /// # Errors
     ///
@@ -82,8 +92,9 @@ impl Saver {
     ///
     /// # Errors
     ///
-    /// Why it is none: pieces that are not elements of their tensors ([`Error::Tensor`]; then nothing was written), what the disk said, here
-    /// or [elsewhere](Error::Elsewhere), or that ranks are gone.
+    /// Why it is none: pieces that are not elements of their tensors ([`Error::Tensor`]) or ranks that save different things
+    /// ([`Error::Apart`]; in both cases nothing was written), what the disk said, here or [elsewhere](Error::Elsewhere), or that ranks are gone.
+    /// What was written is removed then, as far as the disk lets it, unless ranks are gone or the index may be in its place already.
     pub fn finish(&mut self) -> Result<()> {
         let Some(underway) = self.underway.take() else { return Ok(()) };
         self.outcome(underway.wait())
@@ -121,11 +132,29 @@ impl Writer {
     fn save(&self, step: u64, pieces: &[Piece], progress: Progress) -> Result<()> {
         let directory = names::directory(&self.root, step);
         let checked = check(&directory, pieces);
-        let begun = checked.and_then(|()| if self.rank() == 0 { self.begin(&directory) } else { Ok(0) });
-        let mark = self.together(begun)?.first().copied().unwrap_or_default();
-        let written = self.together(self.write(&directory, mark, pieces))?;
-        self.together(if self.rank() == 0 { self.commit(step, &directory, progress, written) } else { Ok(()) })?;
+        let marked = checked.and_then(|()| if self.rank() == 0 { self.begin(&directory) } else { Ok(0) });
+        let begun = agree(self.together(marked.map(|mark| Begun { mark, step, progress }))?)?;
+        let mark = begun.mark;
+        let index = self.prepare(&directory, begun, pieces).inspect_err(|error| {
+            // Where ranks are gone, the first may still list the file.
+            if !matches!(error, Error::Ranks(_)) {
+                file::discard(&*self.disk, &directory.join(names::file(self.rank(), self.world(), mark)));
+            }
+        })?;
+        self.together(index.map_or(Ok(()), |index| self.commit(&directory, &index)))?;
         Ok(())
+    }
+
+    /// Does all that may find no room on the disk: writes this rank's file and, on the first, which returns it, the index.
+    fn prepare(&self, directory: &Path, begun: Begun, pieces: &[Piece]) -> Result<Option<Index>> {
+        let written = self.together(self.write(directory, begun.mark, pieces))?;
+        let mut index = None;
+        let drafted = match self.rank() {
+            0 => self.draft(directory, begun, written).map(|drafted| index = Some(drafted)),
+            _ => Ok(()),
+        };
+        self.together(drafted)?;
+        Ok(index)
     }
 
     /// Makes the directory, where the step may have a checkpoint, and chooses what marks the files of this save: those that are there keep
@@ -155,24 +184,27 @@ impl Writer {
         Ok(Written { file, seal, tensors })
     }
 
-    /// Writes the index, in place of the one that the step had: with that this is its checkpoint. Then removes what is too old.
-    fn commit(&self, step: u64, directory: &Path, progress: Progress, written: Vec<Written>) -> Result<()> {
-        let (disk, path) = (&*self.disk, directory.join(names::INDEX));
-        let index = Index::of(step, progress, written, &path)?;
+    /// Writes the index under another name.
+    fn draft(&self, directory: &Path, begun: Begun, written: Vec<Written>) -> Result<Index> {
+        let path = directory.join(names::INDEX);
+        let index = Index::of(begun.step, begun.progress, written, &path)?;
         let text = index.to_text().map_err(|error| Error::damaged(&path, error.to_string()))?;
-        let part = names::unfinished(&path);
-        disk.create(&part).map_err(Error::disk(&part))?;
-        disk.append(&part, text.as_bytes()).map_err(Error::disk(&part))?;
-        disk.sync(&part).map_err(Error::disk(&part))?;
-        disk.rename(&part, &path).map_err(Error::disk(&path))?;
+        file::draft(&*self.disk, &names::unfinished(&path), |append| append(text.as_bytes()))?;
+        Ok(index)
+    }
+
+    /// Puts the index in place of the one that the step had: with that this is its checkpoint. Then removes what is too old.
+    fn commit(&self, directory: &Path, index: &Index) -> Result<()> {
+        let (disk, path) = (&*self.disk, directory.join(names::INDEX));
+        disk.rename(&names::unfinished(&path), &path).map_err(Error::disk(&path))?;
         disk.sync(directory).map_err(Error::disk(directory))?;
-        sweep::unlisted(disk, directory, &index);
-        sweep::older(disk, &self.root, step, self.keep);
+        sweep::unlisted(disk, directory, index);
+        sweep::older(disk, &self.root, index.step, self.keep);
         Ok(())
     }
 
     /// What all ranks did, once all have done it; the first failure where one could not.
-    fn together<T: serde::Serialize + serde::de::DeserializeOwned>(&self, own: Result<T>) -> Result<Vec<T>> {
+    fn together<T: Serialize + DeserializeOwned>(&self, own: Result<T>) -> Result<Vec<T>> {
         let Some(group) = &self.group else { return own.map(|own| vec![own]) };
         let told = own.as_ref().map_err(ToString::to_string);
         let told = serde_json::to_vec(&told).map_err(|error| Error::damaged(&self.root, error.to_string()))?;
@@ -204,6 +236,27 @@ fn check(directory: &Path, pieces: &[Piece]) -> Result<()> {
         checked.map_err(|why| Error::Tensor { file: directory.to_owned(), name: piece.name.clone(), why })?;
     }
     Ok(())
+}
+
+/// What the first rank says, where no other says anything else: one index would keep that alone.
+fn agree(all: Vec<Begun>) -> Result<Begun> {
+    let mut all = all.into_iter();
+    let first = all.next().unwrap_or_default();
+    let apart = all.zip(1..).find_map(|(other, rank)| Some(Error::Apart { rank, why: difference(&first, &other)? }));
+    apart.map_or(Ok(first), Err)
+}
+
+/// What another rank says otherwise than the first. One that says nothing of the progress leaves it to the first.
+fn difference(first: &Begun, other: &Begun) -> Option<String> {
+    if other.step != first.step {
+        return Some(format!("step {}, not {}", other.step, first.step));
+    }
+    let said = |begun: &Begun, name: &String| {
+        begun.progress.get(name).map_or("nothing".to_owned(), |said| format!("{said:?}"))
+    };
+    let mut names = first.progress.keys().chain(other.progress.keys()).filter(|_| !other.progress.is_empty());
+    let name = names.find(|name| first.progress.get(*name) != other.progress.get(*name))?;
+    Some(format!("{} as progress {name:?}, not {}", said(other, name), said(first, name)))
 }
 
 type Told<T> = std::result::Result<T, String>;

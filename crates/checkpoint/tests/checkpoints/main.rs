@@ -2,6 +2,7 @@
 
 mod crafted;
 mod disks;
+mod failed;
 mod memory;
 mod newest;
 mod stopped;
