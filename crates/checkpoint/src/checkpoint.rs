@@ -60,7 +60,9 @@ impl Checkpoint {
             tensors.insert(name.to_owned(), tensor);
         }
         let mut progress: Progress = contents.metadata.clone().into_iter().collect();
-        let step = progress.remove(STEP).and_then(|step| step.parse().ok()).unwrap_or_default();
+        // Files of before have it under a name that the caller may have used as well.
+        let step = progress.remove(STEP).or_else(|| progress.get(STEP_BEFORE).cloned());
+        let step = step.and_then(|step| step.parse().ok()).unwrap_or_default();
         let index = Index::of_whole(step, progress, tensors);
         let read = HashMap::from([(String::new(), contents)]);
         Ok(Checkpoint { disk, path: path.to_owned(), index, read, passed_over: vec![] })
@@ -205,4 +207,5 @@ impl std::fmt::Debug for Checkpoint {
 }
 
 /// The entry of a plain file's metadata that says after how many steps it was written.
-const STEP: &str = "step";
+const STEP: &str = "phalanx.step";
+const STEP_BEFORE: &str = "step";

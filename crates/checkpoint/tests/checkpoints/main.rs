@@ -139,6 +139,29 @@ fn one_plain_file_holds_the_same() {
 }
 
 #[test]
+fn progress_may_have_any_name_in_a_plain_file() {
+    let place = Place::new();
+    let said = Progress::from([("step".to_owned(), "warming up".to_owned())]);
+    let mut saver = Saver::new(&place.0);
+    saver.save(12, pieces(12, 0, 1), said.clone()).and_then(|()| saver.finish()).expect("saved");
+    let file = place.0.join("whole.safetensors");
+    latest(&place.0).expect("a checkpoint").write_whole(&file).expect("written");
+    let whole = Checkpoint::open(&file).expect("a file");
+    assert_eq!((whole.step(), whole.progress()), (12, &said));
+}
+
+/// Once the step stood under that name.
+#[test]
+fn a_plain_file_of_before_has_its_step() {
+    let place = Place::new();
+    let file = place.0.join("whole.safetensors");
+    let header = r#"{"__metadata__":{"step":"12"},"bias":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
+    let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &1.0_f32.to_le_bytes()].concat();
+    fs::write(&file, bytes).expect("a file");
+    assert_eq!(Checkpoint::open(&file).expect("a file").step(), 12);
+}
+
+#[test]
 fn the_last_two_are_kept() {
     let place = Place::new();
     save(&place.0, 2, &[10, 20, 30]);
