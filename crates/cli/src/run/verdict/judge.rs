@@ -80,18 +80,17 @@ impl Case<'_> {
         format!("rank {} {what} ({}){}{}", fact.rank, self.place(), self.leavers(), self.others())
     }
 
-    /// The words for ranks that had ended well before, where what failed may have followed from that: the others worked still.
+    /// The words for ranks that had ended well by then, where what failed may have followed from that: the others worked still.
+    /// One that leaves tells so before its process ends.
     fn leavers(&self) -> String {
-        let has_left = |fact: &&Fact| {
-            matches!(fact.state, State::Ended(exit) if exit.is_well()) && fact.after <= self.culprit.after
-        };
+        let until = self.culprit.after + AT_ONCE;
+        let has_left = |fact: &&Fact| matches!(fact.state, State::Ended(exit) if exit.is_well()) && fact.after <= until;
         let left: Vec<&Fact> = self.facts.iter().filter(has_left).collect();
         let first = left.iter().map(|fact| fact.after).min().filter(|_| consequence(self.culprit) > 0);
         let Some(first) = first.map(seconds) else { return String::new() };
         let numbers: Vec<usize> = left.iter().map(|fact| fact.rank).collect();
-        let when =
-            if left.len() == 1 { format!("after {first}") } else { format!("before it, the first after {first}") };
-        format!("; {} had ended with {} {when}", named(&numbers), Exit::Code(0))
+        let when = if left.len() == 1 { " after" } else { ", the first after" };
+        format!("; {} ended with {}{when} {first}", named(&numbers), Exit::Code(0))
     }
 
     /// The words for ranks that answered nobody, where what failed may have followed from that.
