@@ -52,8 +52,8 @@ fn choose(mut answers: Vec<Answer>, job: Option<&str>, pid: Option<u32>) -> Resu
     jobs.dedup();
     match jobs[..] {
         [] => {
-            let of = job.map(|job| format!(" of a job {job}")).unwrap_or_default();
-            return Err(format!("there is no rank{of} that this user may ask"));
+            let place = job.map(|job| format!(" in a job {job}")).unwrap_or_default();
+            return Err(format!("there is no rank that this user may ask{place}"));
         }
         [_] => {}
         _ => return Err(format!("they are of several jobs, of which one has to be named: {}", jobs.join(", "))),
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(chosen(answers(), None, Some(30)), Ok(vec![30]));
         assert!(chosen(answers(), None, Some(22)).is_err_and(|why| why.starts_with("process 22 does not say")));
         assert!(chosen(answers(), None, Some(5)).is_err_and(|why| why.starts_with("process 5 is no rank")));
-        let nobody = "there is no rank of a job c that this user may ask";
+        let nobody = "there is no rank that this user may ask in a job c";
         assert_eq!(chosen(answers(), Some("c"), None), Err(nobody.to_owned()));
         let several = "they are of several jobs, of which one has to be named: a, b";
         assert_eq!(chosen(answers(), None, None), Err(several.to_owned()));
