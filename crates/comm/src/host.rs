@@ -317,7 +317,7 @@ impl Inner {
                 Progress::Idle => {
                     self.check(call)?;
                     if !patience.is_fresh() {
-                        self.drive_post_in_passing();
+                        self.drive_post_in_passing(patience.is_tried());
                     }
                     if patience.is_tried() {
                         self.fate.call();

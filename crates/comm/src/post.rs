@@ -105,6 +105,11 @@ impl Post {
         moved
     }
 
+    /// Takes in what nobody has asked for yet, for a rank that has waited long; true when anything moved. A peer may wait for that.
+    pub(crate) fn take_in(&mut self) -> bool {
+        self.mail.take_in(&mut self.mesh)
+    }
+
     /// The asynchronous messages of which the group is to fail now, since this was asked last.
     pub(crate) fn take_failed(&mut self) -> Vec<Failed> {
         std::mem::take(&mut self.failed)

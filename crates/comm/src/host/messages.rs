@@ -21,7 +21,8 @@ impl Inner {
         let (mut vigil, mut pulse) = (self.kinship.vigil(), Pulse::default());
         let (mut disagreed, mut is_first) = (None, true);
         loop {
-            let moved = post.poll(|| self.now(), Some(Shown { ticket, data }));
+            let mut moved = post.poll(|| self.now(), Some(Shown { ticket, data }));
+            moved |= patience.is_tried() && post.take_in();
             let failed = post.take_failed();
             if !failed.is_empty() {
                 drop(post);
@@ -76,7 +77,8 @@ impl Inner {
     /// Moves asynchronous messages, with a wait when nothing moved; false when there are none.
     pub(super) fn drive_post(&self, patience: &mut Patience<'_>) -> bool {
         let mut post = self.post();
-        let moved = post.poll(|| self.now(), None);
+        let mut moved = post.poll(|| self.now(), None);
+        moved |= patience.is_tried() && post.take_in();
         let (is_busy, failed, overdue) = (post.is_busy(), post.take_failed(), post.take_overdue());
         self.wake_others(&mut post);
         drop(post);
@@ -93,13 +95,18 @@ impl Inner {
         is_busy
     }
 
-    /// Moves asynchronous messages while a collective waits, unless another thread does.
-    pub(super) fn drive_post_in_passing(&self) {
+    /// Moves asynchronous messages while a collective waits, unless another thread does. Once it `has_waited` for long, also
+    /// those that nobody has asked for: their sender may have to come to the collective yet.
+    pub(super) fn drive_post_in_passing(&self, has_waited: bool) {
         let Ok(mut post) = self.post.try_lock() else {
             return;
         };
-        if post.is_busy() {
-            post.poll(|| self.now(), None);
+        if has_waited || post.is_busy() {
+            let moved = post.poll(|| self.now(), None);
+            if has_waited && (post.take_in() | moved) {
+                // There may be more, which nobody rings for: this thread is not to sleep yet.
+                self.bell.ring();
+            }
             self.wake_others(&mut post);
         }
         let (failed, overdue) = (post.take_failed(), post.take_overdue());

@@ -84,6 +84,47 @@ pub(crate) fn long(setting: &Setting) {
     });
 }
 
+/// A shift around the circle by calls that block, of more than lies between two ranks: everybody sends, and then receives.
+pub(crate) fn around_the_circle(setting: &Setting) {
+    for size in [3, 5] {
+        setting.run(size, |group| {
+            let (next, before) = neighbours(group);
+            for tag in 0..3 {
+                let case = Case::new(u64::from(tag), size, MORE_THAN_A_LINK_HOLDS);
+                group.send(&case.given::<i64>(group.rank(), next, case.len), next, tag).unwrap();
+                let mut got = case.stale::<i64>(case.len);
+                group.recv(&mut got, before, tag).unwrap();
+                assert!(got == case.given::<i64>(before, group.rank(), case.len));
+            }
+        });
+    }
+}
+
+/// The receiver asks only after a collective that the sender comes to once its message has gone, which each of them may
+/// call or have played beside it.
+pub(crate) fn before_a_collective(setting: &Setting) {
+    for size in [2, 3, 5] {
+        setting.run(size, |group| {
+            let (me, case) = (group.rank(), Case::new(5, size, MORE_THAN_A_LINK_HOLDS));
+            for beside in [false, true] {
+                if me == 0 {
+                    group.send(&case.given::<i64>(0, 1, case.len), 1, 6).unwrap();
+                }
+                if beside {
+                    group.barrier_async().unwrap().wait().unwrap();
+                } else {
+                    group.barrier().unwrap();
+                }
+                if me == 1 {
+                    let mut got = case.stale::<i64>(case.len);
+                    group.recv(&mut got, 0, 6).unwrap();
+                    assert!(got == case.given::<i64>(0, 1, case.len));
+                }
+            }
+        });
+    }
+}
+
 /// Everybody to everybody at once, in an order that would block if the order mattered.
 pub(crate) fn batches(setting: &Setting) {
     for size in WORLDS {
@@ -165,6 +206,9 @@ pub(crate) fn from_several_threads(setting: &Setting) {
     }
     assert!(began.elapsed().as_secs() < 20, "took {:?}", began.elapsed());
 }
+
+/// How many elements of 8 bytes.
+const MORE_THAN_A_LINK_HOLDS: usize = 130_000;
 
 fn neighbours(group: &Group) -> (usize, usize) {
     let (rank, size) = (group.rank(), group.size());

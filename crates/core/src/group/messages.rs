@@ -42,6 +42,9 @@ pub struct Delivered<T> {
 
 impl Group {
     /// Sends `data` to a rank, which receives it under the same tag. Returns when `data` may be used again.
+    ///
+    /// A receiver that has not asked for it yet keeps it, up to 64 MiB from each rank, as soon as it waits for anything in this
+    /// group; beyond that, and while it does something else, a message longer than a link holds waits for it.
     #[track_caller]
     pub fn send<T: Element>(&self, data: &[T], to: usize, tag: u32) -> Result<()> {
         let op = Op::Send { count: data.len(), to, tag };

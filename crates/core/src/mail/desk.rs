@@ -182,8 +182,9 @@ impl Desk {
             || matches!(room, Some(Room::Posted { ticket, room }) if room.is_hidden(*ticket, shown))
     }
 
+    /// Whether nothing goes out, and nothing is half way in.
     pub(super) fn is_quiet(&self) -> bool {
-        self.out.is_empty() && self.arriving.is_none()
+        self.out.is_empty() && self.arriving.as_ref().is_none_or(|arriving| arriving.frame.came() == 0)
     }
 
     pub(super) fn holds(&self, ticket: Ticket) -> bool {

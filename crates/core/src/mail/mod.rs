@@ -1,7 +1,8 @@
 //! Mail: messages between two ranks, matched by sender and tag. Polled like the player, and as free of waiting.
 //!
 //! Messages between the same two ranks with the same tag arrive in the order they were sent. A message that nobody asked
-//! for yet is kept, up to a limit for each peer; beyond it the sender waits.
+//! for yet is kept, up to a limit for each peer; beyond it the sender waits. It is taken in once the rank waits for long,
+//! whatever for.
 
 mod body;
 mod desk;
@@ -45,6 +46,15 @@ pub struct Delivery {
     pub buffer: Option<Buffer>,
     /// The rank at the other end.
     pub peer: usize,
+}
+
+/// Which peers are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Looks {
+    /// Those that something goes to, that are half way through a message, or that somebody waits for.
+    Awaited,
+    /// The others, for all that they have sent.
+    Unasked,
 }
 
 /// A receive that waits for its message.
@@ -98,25 +108,17 @@ impl Mail {
     }
 
     /// Moves what can be moved; true when anything did. Of what is lent only what is `shown` moves.
-    pub fn poll(&mut self, mesh: &mut Mesh, mut shown: Option<Shown<'_, '_>>) -> bool {
-        let mut moved = false;
-        for peer in 0..self.desks.len() {
-            if peer == self.rank || self.desks[peer].lost.is_some() || self.is_quiet(peer) {
-                continue;
-            }
-            match self.poll_peer(peer, mesh, &mut shown) {
-                Ok(some) => moved |= some,
-                Err(error) => {
-                    self.desks[peer].lose(&error, &mut self.ended);
-                    moved = true;
-                }
-            }
-        }
-        mesh.announce();
-        if moved {
-            self.settle();
-        }
-        moved
+    ///
+    /// Peers that nothing goes to, and nobody waits for, are not asked: what they send is left where it is, for whoever asks
+    /// to take it without a copy between.
+    pub fn poll(&mut self, mesh: &mut Mesh, shown: Option<Shown<'_, '_>>) -> bool {
+        self.poll_peers(mesh, shown, Looks::Awaited)
+    }
+
+    /// Takes in what the other peers sent, as far as it may be kept; true when anything moved. For a rank that has waited
+    /// long: one of them may be why, which comes no further until its message is taken.
+    pub fn take_in(&mut self, mesh: &mut Mesh) -> bool {
+        self.poll_peers(mesh, None, Looks::Unasked)
     }
 
     /// The end of a message, once it has come. A ticket is good for one answer.
@@ -170,14 +172,48 @@ impl Mail {
         self.has_left || self.posted.iter().any(|posted| posted.from.is_none_or(|from| from == peer))
     }
 
-    fn poll_peer(&mut self, peer: usize, mesh: &mut Mesh, shown: &mut Option<Shown<'_, '_>>) -> Result<bool> {
-        let moved = self.move_with(peer, mesh, shown)?;
+    fn poll_peers(&mut self, mesh: &mut Mesh, mut shown: Option<Shown<'_, '_>>, looks: Looks) -> bool {
+        let mut moved = false;
+        for peer in 0..self.desks.len() {
+            let passes = || self.is_quiet(peer) != (looks == Looks::Unasked);
+            if peer == self.rank || self.desks[peer].lost.is_some() || passes() {
+                continue;
+            }
+            match self.poll_peer(peer, mesh, &mut shown, looks) {
+                Ok(some) => moved |= some,
+                Err(error) => {
+                    self.desks[peer].lose(&error, &mut self.ended);
+                    moved = true;
+                }
+            }
+        }
+        mesh.announce();
+        if moved {
+            self.settle();
+        }
+        moved
+    }
+
+    fn poll_peer(
+        &mut self,
+        peer: usize,
+        mesh: &mut Mesh,
+        shown: &mut Option<Shown<'_, '_>>,
+        looks: Looks,
+    ) -> Result<bool> {
+        let moved = self.move_with(peer, mesh, shown, looks)?;
         // Nobody else tells them: the link has news only when the peer moves something.
         self.is_passed_on |= moved && self.desks[peer].is_hidden(shown);
         Ok(moved)
     }
 
-    fn move_with(&mut self, peer: usize, mesh: &mut Mesh, shown: &mut Option<Shown<'_, '_>>) -> Result<bool> {
+    fn move_with(
+        &mut self,
+        peer: usize,
+        mesh: &mut Mesh,
+        shown: &mut Option<Shown<'_, '_>>,
+        looks: Looks,
+    ) -> Result<bool> {
         let checksum = mesh.checksum();
         let link = mesh.link(peer).map_err(|error| lost(peer, error))?;
         let mut moved = self.desks[peer].push(peer, link, shown, &mut self.ended);
@@ -196,8 +232,7 @@ impl Mail {
             moved = true;
             if let Some((print, room)) = arrived {
                 self.file(peer, print, room);
-                if !self.awaits(peer) {
-                    // What nobody asked for is left where it is, for whoever asks to take it without a copy between.
+                if looks == Looks::Awaited && !self.awaits(peer) {
                     return Ok(moved);
                 }
             }

@@ -302,3 +302,42 @@ fn a_message_that_came_before_its_room_was_lent_is_given_to_be_copied() {
     two.run();
     assert_eq!(two.mail[1].take(short).unwrap().unwrap_err().scope(), crate::Scope::Call);
 }
+
+/// Each of three sends to the next what no pipe holds, and asks for nothing before that has gone.
+#[test]
+fn a_circle_of_ranks_that_send_first_comes_round() {
+    let pipes: [[Arc<Mutex<Pipe>>; 3]; 3] = Default::default();
+    let mut ranks = [0, 1, 2].map(|rank| {
+        let end = |peer: usize| -> Box<dyn Link> {
+            Box::new(End { out: Arc::clone(&pipes[rank][peer]), into: Arc::clone(&pipes[peer][rank]), step: 64 })
+        };
+        let links = (0..3).map(|peer| (peer != rank).then(|| end(peer))).collect();
+        (Mail::new(rank, 3, 5), Mesh::new(links))
+    });
+    let text = |rank: usize| vec![rank as u8; 1000];
+    let sent = [0, 1, 2].map(|rank| {
+        let body = Body::Owned(Buffer::copied_from(&text(rank)));
+        ranks[rank].0.send((rank + 1) % 3, 8, DType::U8, body, false)
+    });
+    while ranks.iter_mut().fold(false, |moved, (mail, mesh)| mail.poll(mesh, None) | mail.take_in(mesh) | moved) {}
+    for (rank, (mail, _)) in ranks.iter_mut().enumerate() {
+        assert!(mail.take(sent[rank]).is_some_and(|end| end.is_ok()), "{rank} has sent");
+        let before = (rank + 2) % 3;
+        let came = mail.recv(Some(before), 8, DType::U8, Body::Owned(Buffer::zeroed(1000)));
+        let came = mail.take(came).expect("was kept").expect("is right");
+        assert_eq!(came.buffer.expect("owned").as_bytes(), text(before));
+    }
+}
+
+#[test]
+fn what_nobody_asks_for_is_left_where_it_is_until_a_rank_has_waited() {
+    let mut two = Two::new(64);
+    // A look at a peer that has sent nothing changes nothing.
+    assert!(!two.mail[1].take_in(&mut two.mesh[1]));
+    two.send(1, b"early");
+    two.run();
+    assert!(!two.pipes[0].lock().unwrap().bytes.is_empty());
+    assert!(two.mail[1].take_in(&mut two.mesh[1]));
+    let came = two.recv(Some(0), 1, 5);
+    assert_eq!(two.received(came), b"early");
+}

@@ -91,6 +91,11 @@ impl Incoming {
         }
     }
 
+    /// How many bytes of it have come.
+    pub(crate) fn came(&self) -> usize {
+        self.done
+    }
+
     /// Receives some of the head; true when any byte came.
     pub(crate) fn advance_head(&mut self, link: &mut dyn Link) -> Result<bool, LinkError> {
         let came = link.try_recv(&mut self.head[self.done..])?;
