@@ -1,6 +1,6 @@
 //! The traffic with one peer: messages going out in order, the one coming in, and those kept until somebody asks.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::{Body, Delivery, Shown, Ticket, fingerprint};
 use crate::fingerprint::Fingerprint;
@@ -16,7 +16,9 @@ pub(super) struct Desk {
     sent: u32,
     arriving: Option<Arriving>,
     received: u32,
-    kept: VecDeque<(Fingerprint, Vec<u8>)>,
+    /// By tag, in the order they came.
+    kept: BTreeMap<u32, VecDeque<(Fingerprint, Vec<u8>)>>,
+    /// What they take: each more than its bytes.
     kept_byte_len: usize,
     /// Why nothing can be sent any more: what the peer sent before may still come.
     pub(super) shut: Option<Error>,
@@ -55,7 +57,7 @@ pub(super) enum Room {
 
 impl Desk {
     pub(super) fn new(epoch: u16) -> Desk {
-        let (out, kept) = (VecDeque::new(), VecDeque::new());
+        let (out, kept) = (VecDeque::new(), BTreeMap::new());
         Desk { epoch, out, sent: 0, arriving: None, received: 0, kept, kept_byte_len: 0, shut: None, lost: None }
     }
 
@@ -100,32 +102,33 @@ impl Desk {
         self.shut = Some(error);
     }
 
-    /// Receives one part of the message that is coming in; true when any byte came.
+    /// Receives one part of the message that is coming in, and returns how many bytes came.
     pub(super) fn pull(
         &mut self,
         peer: usize,
         link: &mut dyn Link,
         checksum: bool,
         shown: &mut Option<Shown<'_, '_>>,
-    ) -> Result<bool> {
+    ) -> Result<usize> {
         let arriving = self.arriving.get_or_insert_with(|| Arriving {
             frame: Incoming::new(Fingerprint::BYTE_LEN, 0, checksum),
             print: None,
             room: None,
         });
-        let moved = match (arriving.frame.next(), &mut arriving.room) {
-            (Part::Head, _) => arriving.frame.advance_head(link).map_err(|error| lost(peer, error))?,
-            (Part::Tail, _) => arriving.frame.advance_tail(link).map_err(|error| lost(peer, error))?,
-            (Part::Body(left), Some(room)) => {
-                let frame = &mut arriving.frame;
-                room.fill(left, shown, |into| frame.advance_body(link, into)).map_err(|error| lost(peer, error))? > 0
-            }
-            (Part::Body(_) | Part::End, _) => false,
-        };
+        let before = arriving.frame.came();
+        let frame = &mut arriving.frame;
+        match (frame.next(), &mut arriving.room) {
+            (Part::Head, _) => frame.advance_head(link).map(drop),
+            (Part::Tail, _) => frame.advance_tail(link).map(drop),
+            (Part::Body(left), Some(room)) => room.fill(left, shown, |into| frame.advance_body(link, into)).map(drop),
+            (Part::Body(_) | Part::End, _) => Ok(()),
+        }
+        .map_err(|error| lost(peer, error))?;
+        let came = arriving.frame.came() - before;
         if arriving.print.is_none() && arriving.frame.next() != Part::Head {
             self.read_head(peer)?;
         }
-        Ok(moved)
+        Ok(came)
     }
 
     /// The fingerprint of a message whose room is not known yet.
@@ -147,22 +150,26 @@ impl Desk {
     }
 
     pub(super) fn keep(&mut self, print: Fingerprint, body: Vec<u8>) {
-        self.kept_byte_len += body.len();
-        self.kept.push_back((print, body));
+        self.kept_byte_len += body.len() + KEPT_OVERHEAD;
+        self.kept.entry(print.root).or_default().push_back((print, body));
     }
 
     /// The oldest kept message with this tag.
     pub(super) fn take_kept(&mut self, tag: u32) -> Option<(Fingerprint, Vec<u8>)> {
-        let at = self.kept.iter().position(|(print, _)| print.root == tag)?;
-        let (print, body) = self.kept.remove(at)?;
-        self.kept_byte_len -= body.len();
+        let queue = self.kept.get_mut(&tag)?;
+        let (print, body) = queue.pop_front()?;
+        if queue.is_empty() {
+            self.kept.remove(&tag);
+        }
+        self.kept_byte_len -= body.len() + KEPT_OVERHEAD;
         Some((print, body))
     }
 
     /// Memory for a message that nobody asked for yet, while the kept ones stay below `limit`.
     pub(super) fn room_to_keep(&self, print: &Fingerprint, limit: usize) -> Option<Room> {
         let byte_len = body_byte_len(print)?;
-        (byte_len <= limit.saturating_sub(self.kept_byte_len)).then(|| Room::Kept(vec![0; byte_len]))
+        let left = limit.checked_sub(self.kept_byte_len).filter(|&left| left > 0)?;
+        (byte_len <= left).then(|| Room::Kept(vec![0; byte_len]))
     }
 
     /// Ends all messages with this peer that are under way: it can no longer be reached.
@@ -242,3 +249,6 @@ impl Room {
 fn body_byte_len(print: &Fingerprint) -> Option<usize> {
     usize::try_from(print.count).ok()?.checked_mul(print.dtype.byte_len()).filter(|&len| len <= isize::MAX as usize)
 }
+
+/// What a kept message takes beside its bytes: its fingerprint, and its place among the others.
+const KEPT_OVERHEAD: usize = 256;

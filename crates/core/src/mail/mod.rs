@@ -83,7 +83,8 @@ impl Mail {
         }
     }
 
-    /// Sets how many bytes of messages that nobody asked for are kept for each peer; 64 MiB by default.
+    /// Sets how many bytes of messages that nobody asked for are kept for each peer, 64 MiB by default. Each counts for some
+    /// more than its own.
     pub fn with_kept_limit(mut self, byte_len: usize) -> Mail {
         self.kept_limit = byte_len;
         self
@@ -216,8 +217,8 @@ impl Mail {
     ) -> Result<bool> {
         let checksum = mesh.checksum();
         let link = mesh.link(peer).map_err(|error| lost(peer, error))?;
-        let mut moved = self.desks[peer].push(peer, link, shown, &mut self.ended);
-        loop {
+        let (mut moved, mut spent) = (self.desks[peer].push(peer, link, shown, &mut self.ended), 0);
+        while spent < AT_ONCE {
             if let Some(print) = self.desks[peer].undecided() {
                 match self.room_for(peer, print) {
                     Some(room) => self.desks[peer].decide(room),
@@ -226,10 +227,11 @@ impl Mail {
             }
             let came = self.desks[peer].pull(peer, link, checksum, shown)?;
             let arrived = self.desks[peer].arrived();
-            if !came && arrived.is_none() {
+            if came == 0 && arrived.is_none() {
                 return Ok(moved);
             }
             moved = true;
+            spent += came + EACH;
             if let Some((print, room)) = arrived {
                 self.file(peer, print, room);
                 if looks == Looks::Awaited && !self.awaits(peer) {
@@ -237,6 +239,7 @@ impl Mail {
                 }
             }
         }
+        Ok(moved)
     }
 
     /// Where a message goes: to a receive that asked for it, or among the kept ones while there is room.
@@ -335,3 +338,7 @@ fn fingerprint(epoch: u16, sequence: u32, tag: u32, dtype: DType, byte_len: usiz
 }
 
 const KEPT_LIMIT: usize = 64 << 20;
+/// How many bytes of one peer are received before others have their turn again, in which each part of a message counts
+/// for some: a peer that sends without an end holds nobody up.
+const AT_ONCE: usize = 1 << 20;
+const EACH: usize = 2 << 10;

@@ -341,3 +341,35 @@ fn what_nobody_asks_for_is_left_where_it_is_until_a_rank_has_waited() {
     let came = two.recv(Some(0), 1, 5);
     assert_eq!(two.received(came), b"early");
 }
+
+#[test]
+fn short_messages_that_nobody_asks_for_are_bounded_too() {
+    let mut two = Two::protected(64, false);
+    let [alice, bob] = two.mail;
+    two.mail = [alice, bob.with_kept_limit(4096)];
+    two.recv(Some(0), 9, 1);
+    let sent: Vec<_> = (0..10_000).map(|_| two.send(1, b"")).collect();
+    two.run();
+    let gone = sent.iter().filter(|&&sent| two.mail[0].take(sent).is_some()).count();
+    assert!((16..30).contains(&gone), "{gone} have gone");
+    // Whoever asks has them all, in their order.
+    for _ in 0..10_000 {
+        let came = two.recv(Some(0), 1, 0);
+        two.run();
+        assert_eq!(two.received(came), b"");
+    }
+}
+
+/// A link on which a peer has said everything before anybody looks.
+#[test]
+fn a_peer_with_much_to_say_does_not_hold_a_poll_up() {
+    let mut two = Two::protected(usize::MAX, false);
+    two.recv(Some(0), 9, 1);
+    let frames = (0..10_000).flat_map(|number| fingerprint(5, number, 1, DType::U8, 0).encode());
+    two.pipes[0].lock().unwrap().bytes.extend(frames);
+    let mut polls = 0;
+    while two.mail[1].poll(&mut two.mesh[1], None) {
+        polls += 1;
+    }
+    assert!((10..100).contains(&polls), "{polls} polls");
+}
