@@ -1,9 +1,10 @@
 //! Messages: by tag, from anybody, out of order, long, in batches, and from several threads of one rank.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use phalanx_core::{Delivered, Group, Message};
+use phalanx_core::{Delivered, Group, Message, Scope};
 
 use crate::asynchronous::block_on;
 use crate::case::{Case, hash};
@@ -152,6 +153,34 @@ pub(crate) fn batches(setting: &Setting) {
             assert_eq!(group.batch::<u8>(vec![]), Ok(vec![]));
         });
     }
+}
+
+/// A batch of which one message is refused ends once the others have come, and takes nothing that is sent later.
+pub(crate) fn batches_with_an_error(setting: &Setting) {
+    let has_sent = AtomicBool::new(false);
+    setting.run(3, |group| match group.rank() {
+        0 => {
+            group.send(&[1_u8; 2], 1, 1).unwrap();
+            group.send(&[0_u8; 0], 2, 3).unwrap();
+        }
+        1 => {
+            let recv = |from, tag| Message::Recv { data: vec![0_u8], from: Some(from), tag };
+            let error = group.batch(vec![recv(0, 1), recv(2, 2)]).unwrap_err();
+            assert_eq!(error.scope(), Scope::Call);
+            assert!(has_sent.load(Ordering::Acquire), "it did not wait for rank 2");
+            group.send(&[0_u8; 0], 2, 3).unwrap();
+            let mut got = [0_u8];
+            group.recv(&mut got, 2, 2).unwrap();
+            assert_eq!(got, [2]);
+        }
+        _ => {
+            group.recv(&mut [0_u8; 0], 0, 3).unwrap();
+            has_sent.store(true, Ordering::Release);
+            group.send(&[1_u8], 1, 2).unwrap();
+            group.recv(&mut [0_u8; 0], 1, 3).unwrap();
+            group.send(&[2_u8], 1, 2).unwrap();
+        }
+    });
 }
 
 /// Messages as futures, begun before what they wait for.

@@ -78,7 +78,8 @@ impl Group {
     }
 
     /// Begins all messages of a batch at once, so that their order does not matter, and waits for all. They come back in
-    /// the order given. When one of them cannot be accepted, none is sent.
+    /// the order given. When one of them cannot be accepted, none is sent; when some fail, the first of their errors comes back
+    /// once all have ended.
     #[track_caller]
     pub fn batch<T: Element>(&self, messages: Vec<Message<T>>) -> Result<Vec<Delivered<T>>> {
         let site = Site::caller();
@@ -107,7 +108,10 @@ impl Group {
                 let pending = Underway { pending: self.alarmed(pending), flight };
                 Work::new(kind, pending, move |finished| delivered(kind, finished, peer))
             });
-        posted.collect::<Vec<_>>().into_iter().map(Work::wait).collect()
+        let posted: Vec<_> = posted.collect();
+        // One that nobody waits for any more would take a later message in the place of whoever asks for that.
+        let ended: Vec<_> = posted.into_iter().map(Work::wait).collect();
+        ended.into_iter().collect()
     }
 
     fn post<T: Element>(&self, message: Message<T>, site: Site) -> Result<Work<Delivered<T>>> {

@@ -1,7 +1,7 @@
 //! Bad calls, by table: each is refused by an error that names the argument and its value, before the backend hears of
 //! it and before a number is used up.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 
 use num_complex::Complex;
@@ -11,14 +11,17 @@ use super::*;
 use crate::backend::{Finished, Numbers};
 use crate::{Bool, Counts, OpKind, ReduceOp, Reduction, Scope};
 
-/// A backend that writes down what reaches it and ends everything well. Each takes a second of its clock.
+/// A backend that writes down what reaches it and ends everything well but for what is received under the last tag. Each takes a
+/// second of its clock.
 #[derive(Default)]
 struct Fake {
     numbers: Numbers,
     reached: Mutex<Vec<Call>>,
+    /// How many works were waited for.
+    waited: Arc<AtomicUsize>,
 }
 
-struct Ended(Option<Finished>);
+struct Ended(Option<Result<Finished>>, Arc<AtomicUsize>);
 
 impl Backend for Fake {
     fn accepts(&self, op: &Op, dtype: DType, _: Option<Factor>) -> Result<()> {
@@ -37,8 +40,12 @@ impl Backend for Fake {
     }
 
     fn submit(&self, call: Call, buffers: Buffers) -> Box<dyn Pending> {
+        let end = match call.op {
+            Op::Recv { tag: u32::MAX, .. } => Err(Error::usage(OpKind::Recv, "tag", u32::MAX, "must be another")),
+            _ => Ok(Finished { buffers, source: None }),
+        };
         self.reached.lock().unwrap().push(call);
-        Box::new(Ended(Some(Finished { buffers, source: None })))
+        Box::new(Ended(Some(end), Arc::clone(&self.waited)))
     }
 
     fn run(&self, call: &Call, _: &mut Data<'_>) -> Result<Option<usize>> {
@@ -60,11 +67,12 @@ impl Pending for Ended {
     }
 
     fn poll(&mut self, _: &Waker) -> Option<Result<Finished>> {
-        self.0.take().map(Ok)
+        self.0.take()
     }
 
     fn wait(&mut self, _: Option<Duration>) -> Option<Result<Finished>> {
-        self.0.take().map(Ok)
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.take()
     }
 }
 
@@ -367,6 +375,15 @@ fn nobody_receives_in_a_group_of_one() {
     let expected = "recv: from is any, which needs another rank in the group";
     assert_refused(group.recv(&mut [0_u8], None, 0).map(drop), expected);
     assert_refused(group.recv_async(vec![0_u8], None, 0).map(drop), expected);
+}
+
+#[test]
+fn a_batch_waits_for_all_of_it_although_one_fails() {
+    let (group, fake) = group(0, 3);
+    let recv = |from, tag| Message::Recv { data: vec![0_u8], from: Some(from), tag };
+    let error = group.batch(vec![recv(1, u32::MAX), recv(2, 0), recv(1, 0)]).unwrap_err();
+    assert_eq!(error.to_string(), "recv: tag is 4294967295, must be another");
+    assert_eq!(fake.waited.load(Ordering::Relaxed), 3);
 }
 
 #[test]
