@@ -1,6 +1,7 @@
 //! Objects and blobs: every rank gets what was given, and when it cannot, every rank is told and the group goes on.
 
 use std::collections::BTreeMap;
+use std::thread;
 
 use phalanx_core::{Error, ErrorKind, Group, GroupOptions, Result, Scope};
 use serde::{Deserialize, Serialize};
@@ -104,6 +105,24 @@ pub(crate) fn in_messages(setting: &Setting) {
             assert_eq!(error.to_string(), format!("send: to is {me}, must be another rank than the caller's own"));
         });
     }
+}
+
+/// Two threads send under one tag what is as long as what goes before it; none takes a part of the other's.
+pub(crate) fn in_messages_of_two_threads(setting: &Setting) {
+    const EACH: usize = 200;
+    setting.run(2, |group| {
+        if group.rank() == 0 {
+            let send = |value: u8| (0..EACH).for_each(|_| group.send_bytes(&[value; 128], 1, 7).unwrap());
+            return thread::scope(|scope| [1, 2].into_iter().for_each(|value| drop(scope.spawn(move || send(value)))));
+        }
+        let mut came = [0; 3];
+        for _ in 0..2 * EACH {
+            let (bytes, _) = group.recv_bytes(0, 7).unwrap();
+            assert!(bytes.len() == 128 && bytes.iter().all(|byte| *byte == bytes[0]), "{bytes:?}");
+            came[usize::from(bytes[0])] += 1;
+        }
+        assert_eq!(came, [0, EACH, EACH]);
+    });
 }
 
 /// The last rank asks for another type, exchange or root: all ranks are told, and nothing has moved.

@@ -20,7 +20,7 @@ pub use coalesce::Coalesced;
 pub use failing::WeakGroup;
 pub use messages::{Delivered, Message};
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use check::Lens;
@@ -60,6 +60,8 @@ struct Shared {
     backend: Arc<dyn Backend>,
     options: GroupOptions,
     recorder: Arc<Recorder>,
+    /// Held for each rank while an object goes to it, so that the two messages of one stay together.
+    parcels: OnceLock<Box<[Mutex<()>]>>,
 }
 
 /// How a group behaves. Ranks must agree on all but the timeout.
@@ -205,7 +207,9 @@ impl Group {
     pub fn new(layout: Layout, backend: Arc<dyn Backend>, options: GroupOptions) -> Group {
         let (timeout, recorder) = (options.timeout, Arc::new(Recorder::new(options.remembered)));
         let members = options.members.clone().unwrap_or_else(|| (0..layout.size()).collect());
-        Group { shared: Arc::new(Shared { layout, members, backend, options, recorder }), timeout, site: None }
+        let parcels = OnceLock::new();
+        let shared = Arc::new(Shared { layout, members, backend, options, recorder, parcels });
+        Group { shared, timeout, site: None }
     }
 
     /// Who carries its operations out, for a backend that adds to another.

@@ -1,6 +1,7 @@
 //! Objects and blobs from one rank to another: two messages under one tag, what comes and then the bytes.
 
 use std::any::type_name;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -55,6 +56,7 @@ impl Group {
         }
         let head = Header::new(OpKind::Send, 0, Given::Bytes(bytes.len() as u64), largest, type_name).encode();
         let began = self.shared.backend.now();
+        let _parcel = self.parcel(to);
         for part in [&head, bytes] {
             self.part(began, |group| {
                 let op = Op::Send { count: part.len(), to, tag };
@@ -63,6 +65,12 @@ impl Group {
             })?;
         }
         Ok(())
+    }
+
+    /// Keeps other threads from sending an object to this rank meanwhile; nothing where there is no such rank.
+    fn parcel(&self, to: usize) -> Option<MutexGuard<'_, ()>> {
+        let parcels = self.shared.parcels.get_or_init(|| (0..self.size()).map(|_| Mutex::default()).collect());
+        parcels.get(to).map(|parcel| parcel.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn recv_blob(&self, type_name: &str, from: Option<usize>, tag: u32, site: Site) -> Result<(Vec<u8>, usize)> {
