@@ -1,5 +1,6 @@
 //! Who is where: this rank, the world and the host of every rank. Numbers only; addresses belong to the backends.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::{Error, Result};
@@ -8,7 +9,20 @@ use crate::{Error, Result};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     rank: usize,
-    hosts: Arc<[u32]>,
+    places: Arc<Places>,
+}
+
+/// Who is where, the same for all ranks.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Places {
+    /// The host of every rank.
+    hosts: Vec<u32>,
+    /// The place of every rank's host among those below, which are in the order of their first ranks.
+    numbers: Vec<usize>,
+    /// The first rank of every host.
+    leaders: Vec<usize>,
+    /// The ranks of every host.
+    mates: Vec<Vec<usize>>,
 }
 
 impl Layout {
@@ -25,7 +39,7 @@ impl Layout {
         if rank >= hosts.len() {
             return Err(Error::setup("rank", format!("{rank} is not below the group size {}", hosts.len())));
         }
-        Ok(Layout { rank, hosts: hosts.into() })
+        Ok(Layout { rank, places: Arc::new(Places::of(hosts)) })
     }
 
     /// This rank.
@@ -35,33 +49,50 @@ impl Layout {
 
     /// How many ranks the group has.
     pub fn size(&self) -> usize {
-        self.hosts.len()
+        self.places.hosts.len()
     }
 
     /// The host of every rank.
     pub fn hosts(&self) -> &[u32] {
-        &self.hosts
+        &self.places.hosts
     }
 
     /// The ranks that share a host with `rank`, in order, `rank` included.
-    pub fn host_mates(&self, rank: usize) -> Vec<usize> {
-        (0..self.size()).filter(|&other| self.hosts[other] == self.hosts[rank]).collect()
+    pub fn host_mates(&self, rank: usize) -> &[usize] {
+        &self.places.mates[self.places.numbers[rank]]
     }
 
     /// The first rank of every host, in order.
-    pub fn leaders(&self) -> Vec<usize> {
-        (0..self.size()).filter(|&rank| self.hosts[..rank].iter().all(|&host| host != self.hosts[rank])).collect()
+    pub fn leaders(&self) -> &[usize] {
+        &self.places.leaders
     }
 
     /// Whether all ranks share one host.
     pub fn is_one_host(&self) -> bool {
-        self.hosts.iter().all(|&host| host == self.hosts[0])
+        self.places.leaders.len() == 1
     }
 
     /// The same group seen from another rank.
     pub fn seen_from(&self, rank: usize) -> Layout {
         debug_assert!(rank < self.size());
-        Layout { rank, hosts: self.hosts.clone() }
+        Layout { rank, places: Arc::clone(&self.places) }
+    }
+}
+
+impl Places {
+    fn of(hosts: Vec<u32>) -> Places {
+        let (mut known, mut mates) = (BTreeMap::new(), Vec::<Vec<usize>>::new());
+        let number = |(rank, &host)| {
+            let number = *known.entry(host).or_insert(mates.len());
+            if number == mates.len() {
+                mates.push(vec![]);
+            }
+            mates[number].push(rank);
+            number
+        };
+        let numbers = hosts.iter().enumerate().map(number).collect();
+        let leaders = mates.iter().map(|mates| mates[0]).collect();
+        Places { hosts, numbers, leaders, mates }
     }
 }
 
@@ -86,6 +117,25 @@ mod tests {
         assert_eq!(layout.leaders(), [0, 1, 4]);
         assert!(!layout.is_one_host());
         assert!(Layout::one_host(0, 3).unwrap().is_one_host());
+    }
+
+    #[test]
+    fn leaders_and_mates_are_as_defined_whatever_the_shape() {
+        let mut random = fastrand::Rng::with_seed(3);
+        for _ in 0..500 {
+            let size = random.usize(1..40);
+            let names = random.u32(1..12);
+            let hosts: Vec<u32> = (0..size).map(|_| random.u32(0..names) * 1000).collect();
+            let layout = Layout::new(random.usize(0..size), hosts.clone()).unwrap();
+            let leads = |&rank: &usize| !hosts[..rank].contains(&hosts[rank]);
+            assert_eq!(layout.leaders(), (0..size).filter(leads).collect::<Vec<_>>());
+            for rank in 0..size {
+                let is_mate = |&other: &usize| hosts[other] == hosts[rank];
+                assert_eq!(layout.host_mates(rank), (0..size).filter(is_mate).collect::<Vec<_>>());
+            }
+            assert_eq!(layout.is_one_host(), hosts.iter().all(|host| *host == hosts[0]));
+            assert_eq!(layout.seen_from(size - 1), Layout::new(size - 1, hosts).unwrap());
+        }
     }
 
     #[test]

@@ -23,10 +23,11 @@ impl Levels<'_> {
         let stands = |leader: usize| {
             if layout.hosts()[leader] == layout.hosts()[root] { root } else { leader }
         };
-        let heads: Vec<usize> = layout.leaders().into_iter().map(stands).collect();
+        let heads: Vec<usize> = layout.leaders().iter().copied().map(stands).collect();
         let me = layout.rank();
-        let mates = Team::of(layout.host_mates(me), me).unwrap_or_else(|| Team::all(0, 1));
-        let head = heads.iter().find_map(|&head| mates.number(head)).unwrap_or(0);
+        let mates = Team::of(layout.host_mates(me).to_vec(), me).unwrap_or_else(|| Team::all(0, 1));
+        let is_ours = |head: &&usize| layout.hosts()[**head] == layout.hosts()[me];
+        let head = heads.iter().find(is_ours).and_then(|&head| mates.number(head)).unwrap_or(0);
         let across = Team::of(heads, me);
         // Who is alone on its host has nobody to show anything to.
         let windows = windows && mates.len() > 1;
@@ -70,7 +71,7 @@ impl Levels<'_> {
                 let block = |number| self.layout.host_mates(heads.rank(number));
                 let (send, recv) = (block(heads.before(distance)), block(heads.before(distance + 1)));
                 let (next, previous) = (heads.rank(heads.after(1)), heads.rank(heads.before(1)));
-                swap_blocks(draft, data, (next, &send), (previous, &recv), Then::Store);
+                swap_blocks(draft, data, (next, send), (previous, recv), Then::Store);
             }
         }
         self.broadcast_inside(draft, data.whole(), segments);
@@ -83,7 +84,7 @@ impl Levels<'_> {
             let mine = self.layout.host_mates(self.layout.rank());
             for distance in 1..heads.len() {
                 let (to, from) = (heads.rank(heads.after(distance)), heads.rank(heads.before(distance)));
-                swap_blocks(draft, sums, (to, &self.layout.host_mates(to)), (from, &mine), Then::Fold);
+                swap_blocks(draft, sums, (to, self.layout.host_mates(to)), (from, mine), Then::Fold);
             }
             mine.iter().for_each(|&rank| draft.complete(sums.of(rank)));
         }
@@ -92,9 +93,9 @@ impl Levels<'_> {
 
     /// The ranks that hold my place on their hosts, if every host has as many ranks as mine.
     fn columns(&self) -> Option<Team> {
-        let hosts: Vec<_> = self.layout.leaders().into_iter().map(|leader| self.layout.host_mates(leader)).collect();
+        let hosts = self.layout.leaders().iter().map(|&leader| self.layout.host_mates(leader));
         let mine = self.local.number(self.layout.rank())?;
-        let column = hosts.iter().map(|mates| (mates.len() == self.local.len()).then(|| mates[mine]));
+        let column = hosts.map(|mates| (mates.len() == self.local.len()).then(|| mates[mine]));
         Team::of(column.collect::<Option<Vec<_>>>()?, self.layout.rank())
     }
 
