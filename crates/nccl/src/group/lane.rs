@@ -11,9 +11,9 @@ use super::failure;
 use super::hall::{Hall, is_set, lock};
 use super::job::{Errand, Job};
 use super::memory::DeviceBuffer;
-use super::plan::{CallKind, Join, NcclCall, Step};
+use super::plan::{CallKind, NcclCall, Step};
 use super::registered::Known;
-use crate::api::{Bell, Comm, Cuda, Event, Nccl, Process, RedOp, Route, Status, Stream};
+use crate::api::{Bell, Comm, Cuda, Event, Nccl, Process, Stream};
 
 /// Whose communicator a lane has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) enum Line {
 
 impl Line {
     /// A call with the ranks as the communicator numbers them.
-    fn seen_by(self, call: &NcclCall) -> NcclCall {
+    pub(super) fn seen_by(self, call: &NcclCall) -> NcclCall {
         let Line::Pair(low, _) = self else { return *call };
         let number = |peer: i32| i32::from(usize::try_from(peer) != Ok(low));
         let kind = match call.kind {
@@ -384,98 +384,6 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             }
         }
         hall.cuda("record_event", cuda.record_event(events.end, stream))
-    }
-
-    /// Makes calls of NCCL, as one group where they are several, and waits until they are on their stream.
-    fn call(&self, comm: Comm, calls: &[NcclCall], stream: Stream) -> Result<()> {
-        let calls: Vec<NcclCall> = calls.iter().map(|call| self.line.seen_by(call)).collect();
-        let calls = &calls[..];
-        let ops: Vec<RedOp> = calls.iter().map(|call| self.reduction(comm, call)).collect::<Result<_>>()?;
-        let (name, status) = self.inside(comm, |nccl| issue_all(nccl, calls, &ops, Route { comm, stream }))?;
-        self.settle(comm, name, status)?;
-        for (call, op) in calls.iter().zip(ops) {
-            if matches!(call.join(), Some(Join::Scaled(_))) {
-                let status = self.inside(comm, |nccl| nccl.destroy_op(op, comm))?;
-                self.settle(comm, "ncclRedOpDestroy", status)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn reduction(&self, comm: Comm, call: &NcclCall) -> Result<RedOp> {
-        match call.join() {
-            None => Ok(RedOp::SUM),
-            Some(Join::Own(op)) => Ok(op),
-            Some(Join::Scaled(scalar)) => self
-                .inside(comm, |nccl| nccl.create_pre_mul_sum(scalar, call.what.dtype, comm))?
-                .map_err(|status| self.failed(comm, "ncclRedOpCreatePreMulSum", status)),
-        }
-    }
-
-    /// Waits while a communicator is in progress: the watch ends that in time.
-    pub(super) fn settle(&self, comm: Comm, call: &str, status: Status) -> Result<()> {
-        let (hall, mut status) = (&self.hall, status);
-        while status.is_in_progress() {
-            let seen = self.bell.count();
-            hall.check()?;
-            status = self.inside(comm, |nccl| nccl.async_error(comm))?.unwrap_or_else(|status| status);
-            if status.is_in_progress() {
-                self.bell.wait(seen, Some(hall.now() + GLANCE));
-            }
-        }
-        if status.is_success() {
-            return Ok(());
-        }
-        // What was aborted meanwhile answers with errors of its own, which are not the cause.
-        hall.check()?;
-        Err(self.failed(comm, call, status))
-    }
-
-    /// The error of a call, which is that of the device where it is dead.
-    pub(super) fn failed(&self, comm: Comm, call: &str, status: Status) -> Error {
-        let stack = &self.hall.stack;
-        match stack.cuda.sticky_error(stack.device) {
-            Some(code) => failure::of_cuda(&*stack.cuda, call, code),
-            None => failure::of_nccl(&*stack.nccl, call, status, Some(comm)),
-        }
-    }
-}
-
-impl NcclCall {
-    fn join(&self) -> Option<Join> {
-        match self.kind {
-            CallKind::AllReduce(join) | CallKind::Reduce(join, _) | CallKind::ReduceScatter(join) => Some(join),
-            _ => None,
-        }
-    }
-}
-
-/// Makes calls, as one group where they are several; the first that did not succeed, or the last, and what it answered.
-fn issue_all(nccl: &impl Nccl, calls: &[NcclCall], ops: &[RedOp], on: Route) -> (&'static str, Status) {
-    if let ([call], [op]) = (calls, ops) {
-        return issue(nccl, call, *op, on);
-    }
-    let started = nccl.group_start();
-    if !started.is_success() {
-        return ("ncclGroupStart", started);
-    }
-    let issued = calls.iter().zip(ops).map(|(call, op)| issue(nccl, call, *op, on));
-    let failed = issued.filter(|(_, status)| !status.is_success()).fold(None, |first, next| first.or(Some(next)));
-    let ended = ("ncclGroupEnd", nccl.group_end());
-    failed.unwrap_or(ended)
-}
-
-/// Makes one call; its name and what it answered.
-fn issue(nccl: &impl Nccl, call: &NcclCall, op: RedOp, on: Route) -> (&'static str, Status) {
-    let what = call.what;
-    match call.kind {
-        CallKind::AllReduce(_) => ("ncclAllReduce", nccl.all_reduce(what, op, on)),
-        CallKind::Reduce(_, root) => ("ncclReduce", nccl.reduce(what, op, root, on)),
-        CallKind::ReduceScatter(_) => ("ncclReduceScatter", nccl.reduce_scatter(what, op, on)),
-        CallKind::Broadcast(root) => ("ncclBroadcast", nccl.broadcast(what, root, on)),
-        CallKind::AllGather => ("ncclAllGather", nccl.all_gather(what, on)),
-        CallKind::Send(peer) => ("ncclSend", nccl.send(what, peer, on)),
-        CallKind::Recv(peer) => ("ncclRecv", nccl.recv(what, peer, on)),
     }
 }
 

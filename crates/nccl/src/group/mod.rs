@@ -14,6 +14,7 @@ mod division;
 mod failure;
 mod flight;
 mod hall;
+mod issue;
 mod job;
 mod joining;
 mod keys;
