@@ -53,6 +53,11 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         Err(self.failed(comm, call, status))
     }
 
+    /// The same after a call that answers success also where it has only begun: the communicator itself is asked.
+    pub(super) fn settle_begun(&self, comm: Comm, call: &str, status: Status) -> Result<()> {
+        self.settle(comm, call, if status.is_success() { Status::IN_PROGRESS } else { status })
+    }
+
     /// The error of a call, which is that of the device where it is dead.
     pub(super) fn failed(&self, comm: Comm, call: &str, status: Status) -> Error {
         let stack = &self.hall.stack;

@@ -82,8 +82,9 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         let (status, child) = self.inside(comm, |nccl| nccl.split(comm, split.colour, split.key, &config))?;
         let began = status.is_success() || status.is_in_progress();
         let child = Some(child).filter(|child| began && *child != Comm::NONE);
-        let ended = self.settle(comm, "ncclCommSplit", if child.is_some() { Status::SUCCESS } else { status });
-        let ended = ended.and_then(|()| child.map_or(Ok(()), |child| self.settle_child(child)));
+        let ended = self
+            .settle_begun(comm, "ncclCommSplit", status)
+            .and_then(|()| child.map_or(Ok(()), |child| self.settle_child(child)));
         match (child, &ended) {
             (Some(child), Ok(())) => *lock(&split.child) = Some(child),
             (Some(child), Err(_)) => {

@@ -293,6 +293,19 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         }
     }
 
+    /// Waits until all operations have ended.
+    fn finish_all(&self, hands: &mut Hands<C>) -> Result<()> {
+        loop {
+            let seen = self.bell.count();
+            self.observe(hands);
+            self.hall.check()?;
+            if hands.under_way.is_empty() {
+                return Ok(());
+            }
+            self.bell.wait(seen, Some(self.hall.now() + GLANCE));
+        }
+    }
+
     /// Has the communicator forget what is due.
     fn part(&self, hands: &Hands<C>) {
         let due: Vec<_> = lock(&self.queue).parted.extract_if(.., |(due, ..)| *due <= hands.ended).collect();
@@ -360,7 +373,10 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         };
         let comm = self.joined(job)?;
         match &job.errand {
-            Some(Errand::Split(split)) => self.split(comm, split)?,
+            Some(Errand::Split(split)) => {
+                self.finish_all(hands)?;
+                self.split(comm, split)?;
+            }
             Some(Errand::Introduce(introduction)) => self.introduce(comm, introduction)?,
             None => {}
         }

@@ -125,7 +125,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             Some(is_symmetric) => {
                 let call = "ncclCommWindowRegister";
                 let (status, window) = self.inside(comm, |nccl| nccl.register_window(comm, span, is_symmetric))?;
-                self.settle(comm, call, status)?;
+                self.settle_begun(comm, call, status)?;
                 Known::Window(window.ok_or_else(|| self.failed(comm, call, status))?)
             }
         };
@@ -141,7 +141,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             Known::Window(window) => nccl.deregister_window(comm, window),
         });
         if let Ok(status) = status
-            && let Err(error) = self.settle(comm, "ncclCommDeregister", status)
+            && let Err(error) = self.settle_begun(comm, "ncclCommDeregister", status)
         {
             log::debug!("a communicator does not forget memory: {error}");
         }

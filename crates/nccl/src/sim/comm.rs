@@ -169,6 +169,17 @@ impl Comms {
         handle.seat.is_some_and(|(ring, _)| self.rings[ring].members.iter().all(Option::is_some))
     }
 
+    /// Whether nothing that all its ranks do together, as a split or a window, is still under way on it.
+    pub(super) fn is_idle(&self, handle: &Handle) -> bool {
+        handle.polls == 0 && !self.is_splitting(handle) && !matches!(self.windows_of(handle), Windows::Awaited)
+    }
+
+    /// Whether some members have not come to the last split of a handle.
+    fn is_splitting(&self, handle: &Handle) -> bool {
+        let place = handle.seat.and_then(|(ring, _)| Some((ring, handle.splits.checked_sub(1)?)));
+        place.and_then(|place| self.splits.get(&place)).is_some_and(|entries| entries.iter().any(Option::is_none))
+    }
+
     /// Whether a piece of work has come to the head of its stream.
     pub(super) fn has_arrived(&self, fused: usize) -> bool {
         self.fused[fused].has_arrived
@@ -268,7 +279,8 @@ impl State {
             return Status::UNHANDLED_CUDA;
         }
         let never = self.engine.script.has(rank, Fault::InProgressForEver { comm: which });
-        if never || !self.engine.comms.has_formed(handle) {
+        let comms = &self.engine.comms;
+        if never || !comms.has_formed(handle) || comms.is_splitting(handle) {
             return Status::IN_PROGRESS;
         }
         let fails = self.engine.script.find(rank, |fault| match fault {

@@ -57,6 +57,11 @@ pub enum Finding {
         /// What was called.
         call: &'static str,
     },
+    /// A communicator was split while its operations were under way.
+    Outstanding {
+        /// Whose program.
+        rank: usize,
+    },
     /// A communicator was used after its end.
     Gone {
         /// Whose program.
@@ -110,6 +115,9 @@ impl fmt::Display for Finding {
             }
             Finding::InProgress { rank, call } => {
                 write!(f, "rank {rank}: {call} on a communicator that is in progress")
+            }
+            Finding::Outstanding { rank } => {
+                write!(f, "rank {rank}: ncclCommSplit on a communicator whose operations are under way")
             }
             Finding::Gone { rank, call } => write!(f, "rank {rank}: {call} on a communicator that is gone"),
             Finding::Stuck { threads } => write!(f, "all wait for what cannot come: {}", threads.join(", ")),

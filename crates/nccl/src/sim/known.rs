@@ -43,7 +43,7 @@ impl SimNccl {
         Status::SUCCESS
     }
 
-    /// Comes to the next window of a communicator, which is open once all have.
+    /// Comes to the next window of a communicator, which is open once all have. As in the library, the answer does not say that it is not yet.
     pub(super) fn open_window(&self, comm: Comm, byte_len: usize, is_symmetric: bool) -> Status {
         let mut state = self.stage.look();
         let comms = &mut state.engine.comms;
@@ -52,7 +52,7 @@ impl SimNccl {
         handle.windows += 1;
         let size = comms.rings[ring].members.len();
         comms.windows.entry((ring, nth)).or_insert_with(|| vec![None; size])[member] = Some((byte_len, is_symmetric));
-        Status::IN_PROGRESS
+        Status::SUCCESS
     }
 }
 

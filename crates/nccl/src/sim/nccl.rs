@@ -35,7 +35,8 @@ impl SimNccl {
         let mut state = self.enter();
         self.alive(&mut state, comm, call)?;
         let Some(handle) = state.engine.comms.handle(comm.number()) else { return Err(Status::INVALID_ARGUMENT) };
-        let is_ready = state.engine.comms.has_formed(handle) && handle.polls == 0;
+        let comms = &state.engine.comms;
+        let is_ready = comms.has_formed(handle) && comms.is_idle(handle);
         if !is_ready && !handle.is_blocking {
             state.found.push(Finding::InProgress { rank: self.rank, call });
             return Err(Status::INVALID_ARGUMENT);
@@ -233,6 +234,11 @@ impl Nccl for SimNccl {
             return (Status::INVALID_ARGUMENT, Comm::NONE);
         };
         parent.splits += 1;
+        let is_open = |fused: &Fused| fused.handle == comm.number() && !fused.parts.iter().all(|part| part.is_done);
+        let is_blocking = parent.is_blocking;
+        if state.engine.comms.fused.iter().any(is_open) {
+            state.found.push(Finding::Outstanding { rank: self.rank });
+        }
         let handle = match colour {
             Some(_) => state.new_handle(self.rank, device, config.blocking, Some(comm.number())),
             None => 0,
@@ -243,10 +249,18 @@ impl Nccl for SimNccl {
         if entries.iter().all(Option::is_some) {
             state.engine.comms.divide(ring, nth);
         }
+        let polls = state.draw.below(3);
+        if let Some(parent) = state.engine.comms.handle_mut(comm.number()).filter(|_| !is_blocking) {
+            parent.polls = polls;
+        }
         if colour.is_none() {
             return (Status::SUCCESS, Comm::NONE);
         }
-        self.settle(state, handle)
+        // As in the library: where the parent does not block, it has only begun, and the answer does not say so.
+        match self.settle(state, handle) {
+            (Status::IN_PROGRESS, child) if !is_blocking => (Status::SUCCESS, child),
+            settled => settled,
+        }
     }
 
     fn count(&self, comm: Comm) -> Result<i32, Status> {

@@ -1,9 +1,14 @@
 //! Groups that are split from another.
 
-use phalanx_core::{DType, ErrorKind, GroupOptions, Op, ReduceOp};
-use phalanx_nccl::conformance::elements;
+use std::time::Duration;
 
-use crate::seats::seeds;
+use phalanx_core::{DType, ErrorKind, GroupOptions, Op, ReduceOp};
+use phalanx_nccl::api::Process;
+use phalanx_nccl::conformance::elements;
+use phalanx_nccl::group::NcclOptions;
+use phalanx_nccl::sim::Simulation;
+
+use crate::seats::{clean, group, seeds};
 use crate::setting::run;
 
 #[test]
@@ -29,6 +34,41 @@ fn members_have_a_group_and_the_others_go_on() {
             let mut all = [1_i32];
             member.group.group().all_reduce(&mut all, ReduceOp::Sum).expect("the whole group goes on");
             assert_eq!(all, [member.size as i32]);
+        });
+    }
+}
+
+/// The library answers a rank without a colour at once, though what is split is in progress until all have come.
+#[test]
+fn who_is_no_member_goes_on_though_a_member_is_late() {
+    for seed in seeds(6) {
+        let outcome = Simulation::new(3, seed).run(|rank| {
+            let whole = group(&rank, "group", NcclOptions::default()).expect("a group");
+            whole.group().barrier().expect("all came");
+            if rank.rank == 1 {
+                let bell = rank.process.bell();
+                bell.wait(bell.count(), Some(rank.process.now() + Duration::from_millis(50)));
+            }
+            let part = whole.split(&[0, 1], GroupOptions::default().name("part")).expect("split");
+            let mut all = [1_i32];
+            whole.group().all_reduce(&mut all, ReduceOp::Sum).expect("the whole group goes on");
+            (part.is_some(), all)
+        });
+        clean(&outcome, seed);
+        let expected = [0, 1, 2].map(|rank| Some((rank < 2, [3])));
+        assert_eq!(outcome.results, expected, "seed {seed}");
+    }
+}
+
+/// The library does not bear that a communicator is split while its operations are under way.
+#[test]
+fn what_was_called_before_a_split_ends_before_it() {
+    for seed in seeds(6) {
+        run(3, seed, |member| {
+            let works = [0; 4].map(|_| member.group.group().all_reduce_async(vec![1_i32; 64], ReduceOp::Sum));
+            let part = member.group.split(&[2, 0], GroupOptions::default().name("part")).expect("split");
+            assert_eq!(part.is_some(), member.rank != 1);
+            works.into_iter().for_each(|work| assert_eq!(work.expect("begun").wait().expect("summed"), [3; 64]));
         });
     }
 }

@@ -276,7 +276,8 @@ int ncclCommInitRankScalable(void **place, int size, int rank, int ids, Id *id, 
 }
 #endif
 
-/* Made when the parent has been asked for it often enough: until then there is nothing in its place. */
+/* Made when the parent has been asked for it often enough: until then there is nothing in its place. The library answers success all the
+ * same, and the parent alone says that it is in progress. */
 static int derive(const char *name, void *parent, void **place, Comm *child, const void *given) {
   Comm *comm = known(name, parent);
   *place = NULL;
@@ -289,7 +290,7 @@ static int derive(const char *name, void *parent, void **place, Comm *child, con
   comm->state = IN_PROGRESS;
   comm->place = place;
   comm->child = child;
-  return IN_PROGRESS;
+  return SUCCESS;
 }
 
 int ncclCommSplit(void *comm, int colour, int key, void **place, void *given) {
