@@ -8,7 +8,7 @@ use super::{CudaCode, Device, Event, Span, Stream};
 /// followed. *Memory* is a [`Span`] of its own making, on a device or pinned on the host; copies find out which.
 ///
 /// *Contexts.* Each call makes current what it needs, and any thread may call. Nothing of another thread's choice is changed for longer
-/// than the call.
+/// than the call, but by [`enter_thread`](Cuda::enter_thread).
 pub trait Cuda: Send + Sync + 'static {
     /// The driver's version: 12080 is 12.8.
     fn driver_version(&self) -> Result<i32, CudaCode>;
@@ -24,6 +24,10 @@ pub trait Cuda: Send + Sync + 'static {
 
     /// What a device's context died of, if it has.
     fn sticky_error(&self, device: Device) -> Option<CudaCode>;
+
+    /// Makes a device the calling thread's for good, which must be a thread of our own: what else it calls, as NCCL, finds its context current
+    /// and makes none on another device. Nor do its calls of the driver disturb what other threads capture into graphs.
+    fn enter_thread(&self, device: Device) -> Result<(), CudaCode>;
 
     /// How much memory a device has, and how much of it is free.
     fn memory_info(&self, device: Device) -> Result<MemoryInfo, CudaCode>;

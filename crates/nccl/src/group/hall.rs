@@ -143,6 +143,14 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         answer.map_err(|code| failure::of_cuda(&*self.stack.cuda, call, code))
     }
 
+    /// Has the calling thread, which is one of the group's own, call for the device from now on.
+    pub(super) fn enter_thread(&self) {
+        if let Err(code) = self.stack.cuda.enter_thread(self.stack.device) {
+            // Whatever it then asks of the device fails, and is told.
+            log::debug!("{} cannot be made a thread's own: {code}", self.stack.device);
+        }
+    }
+
     /// An event, one that was used before if there is any.
     pub(super) fn event(&self) -> Result<Event> {
         if let Some(event) = lock(&self.events).pop() {

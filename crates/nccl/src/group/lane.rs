@@ -180,6 +180,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
 
     /// Aborts the communicator, on a thread that may stay in the library for ever. Who makes one does it itself.
     pub(super) fn abort(&self) {
+        self.hall.enter_thread();
         let until = self.hall.now() + self.hall.options.abort_timeout / 4;
         while !self.hall.has_quiet_children() && self.hall.now() < until {
             self.bell.wait(self.bell.count(), Some(self.hall.now() + GLANCE));
@@ -240,6 +241,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
 
     /// The thread of the lane.
     fn work(self: Arc<Lane<N, C, P>>) {
+        self.hall.enter_thread();
         let mut hands = Hands { stream: None, under_way: VecDeque::new(), ended: 0 };
         loop {
             let seen = self.bell.count();

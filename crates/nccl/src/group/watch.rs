@@ -51,6 +51,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         }
         self.tell(&mut watch, true);
         // Dropped without the lock: what is freed with them calls the driver.
+        self.enter_thread();
         let lanes = std::mem::take(&mut *lock(&self.lanes));
         drop(lanes);
     }

@@ -45,12 +45,20 @@ impl SimCuda {
         if is_captured { Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(index) }
     }
 
-    /// Begins to capture a stream into a graph, or ends it. Nothing can be done on the stream meanwhile: graphs are not simulated.
+    /// Begins to capture a stream into a graph, or ends it. Nothing can be done on the stream meanwhile: graphs are not simulated. Threads that
+    /// have not [entered](Cuda::enter_thread) a device may ask no event and free no memory meanwhile, as with a capture that is global.
     pub fn capture(&self, stream: Stream, begins: bool) -> Result<(), CudaCode> {
         let mut state = self.call()?;
         let index = self.stream(&state, stream)?;
         state.engine.streams[index].is_captured = begins;
         Ok(())
+    }
+
+    /// That a call which a capture forbids to all threads may be made.
+    fn uncaptured(&self, state: &mut Guard<'_>) -> Result<(), CudaCode> {
+        let is_captured = state.engine.streams.iter().any(|stream| stream.rank == self.rank && stream.is_captured);
+        let is_relaxed = state.own().is_none_or(|task| task.is_relaxed);
+        if is_captured && !is_relaxed { Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
     fn submit(&self, stream: Stream, work: Work, site: &'static Location<'static>) -> Result<(), CudaCode> {
@@ -86,6 +94,7 @@ impl SimCuda {
         if span.is_empty() {
             return Ok(());
         }
+        self.uncaptured(&mut state)?;
         if state.engine.memory.is_host(span) != is_host {
             return Err(CudaCode::INVALID_VALUE);
         }
@@ -154,6 +163,14 @@ impl Cuda for SimCuda {
 
     fn sticky_error(&self, _: Device) -> Option<CudaCode> {
         self.stage.look().engine.sticky(self.rank)
+    }
+
+    fn enter_thread(&self, device: Device) -> Result<(), CudaCode> {
+        check(device)?;
+        if let Some(task) = self.stage.look().own() {
+            task.is_relaxed = true;
+        }
+        Ok(())
     }
 
     fn memory_info(&self, device: Device) -> Result<MemoryInfo, CudaCode> {
@@ -329,6 +346,7 @@ impl Cuda for SimCuda {
 
     fn query_event(&self, event: Event) -> Result<bool, CudaCode> {
         let mut state = self.call()?;
+        self.uncaptured(&mut state)?;
         let Some(mark) = self.mark_of(&state, event)? else { return Ok(true) };
         if state.is_planted(Plant::EndsAtOnce, false) {
             return Ok(true);

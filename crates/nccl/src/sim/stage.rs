@@ -73,6 +73,8 @@ pub(super) struct Task {
     pub(super) standing: Standing,
     /// Whether it is a rank's program rather than a thread of its own making.
     pub(super) is_program: bool,
+    /// Whether its calls disturb nobody who captures.
+    pub(super) is_relaxed: bool,
     weight: u32,
     /// Whom to wake when its turn has come; none before it was started.
     thread: Option<Thread>,
@@ -224,9 +226,9 @@ impl Stage {
         let (weight, actor) = (state.draw.weight(), state.actor());
         let mut order = state.own_order().unwrap_or_default();
         order.tick(actor);
-        let (thread, standing) = (None, Standing::Ready);
+        let (thread, standing, is_relaxed) = (None, Standing::Ready, false);
         let task = state.tasks.len();
-        state.tasks.push(Task { rank, name, order, actor, standing, is_program, weight, thread });
+        state.tasks.push(Task { rank, name, order, actor, standing, is_program, is_relaxed, weight, thread });
         let stage = Arc::clone(self);
         let thread = thread::spawn(move || {
             stage.core.into_iter().for_each(Core::enter);

@@ -73,6 +73,24 @@ fn a_stream_that_is_captured_is_refused_and_the_group_goes_on() {
 }
 
 #[test]
+fn a_capture_elsewhere_in_the_process_disturbs_no_operation() {
+    for seed in seeds(10) {
+        run(2, seed, |member| {
+            let other = member.cuda.create_stream(DEVICE, false).expect("a stream");
+            let data = member.upload(&elements(DType::F32, &[1, 2]));
+            let op = Op::AllReduce { count: 2, reduce: ReduceOp::Sum };
+            let work = member.group.submit(op, DType::F32, None, (None, &data), member.stream).expect("submitted");
+            member.cuda.capture(other, true).expect("a stream");
+            // The lane asks for the end and frees the memory.
+            drop(data);
+            work.wait().expect("done");
+            member.group.group().barrier().expect("the group goes on");
+            member.cuda.capture(other, false).expect("a stream");
+        });
+    }
+}
+
+#[test]
 fn a_batch_is_one_piece_of_work() {
     for seed in seeds(10) {
         run(2, seed, |member| {

@@ -13,6 +13,8 @@ use phalanx_nccl::library::{CudaDriver, Nvrtc, Origin, Program, Search};
 use crate::stub::Stub;
 
 const FIRST: Device = Device(0);
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const RELAXED: i32 = 2;
 
 fn open() -> (CudaDriver, Stub) {
     let stub = Stub::cuda();
@@ -97,6 +99,35 @@ fn memory_is_freed_once_and_pinned_memory_read_only_while_it_is_there() {
     assert_eq!((cuda.allocate(FIRST, 0), cuda.free(FIRST, Span::EMPTY)), (Ok(Span::EMPTY), Ok(())));
     assert_eq!(cuda.allocate(FIRST, 1 << 30), Err(CudaCode::OUT_OF_MEMORY));
     assert_eq!(stub.ask("stub_alive"), 0);
+}
+
+#[test]
+fn pinned_memory_goes_through_a_context_that_is_there() {
+    let (cuda, stub) = open();
+    let stream = cuda.create_stream(Device(1), false).expect("a stream");
+    let host = cuda.allocate_host(8).expect("memory");
+    // What comes to be there later does not matter to it.
+    let first = cuda.allocate(FIRST, 8).expect("memory");
+    assert_eq!((cuda.free_host(host), stub.ask("stub_retained")), (Ok(()), 3));
+    assert_eq!((cuda.free(FIRST, first), cuda.destroy_stream(stream)), (Ok(()), Ok(())));
+    let (cuda, stub) = open();
+    let stream = cuda.create_stream(Device(1), false).expect("a stream");
+    let host = cuda.allocate_host(8).expect("memory");
+    assert_eq!((cuda.free_host(host), cuda.destroy_stream(stream)), (Ok(()), Ok(())));
+    assert_eq!(stub.ask("stub_retained"), 2);
+}
+
+#[test]
+fn a_thread_that_is_a_devices_has_its_context_and_disturbs_no_capture() {
+    let (cuda, stub) = open();
+    let has = || (stub.ask("stub_depth"), stub.ask("stub_capture_mode"));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            cuda.enter_thread(Device(1)).expect("a device");
+            assert_eq!((has(), stub.ask("stub_retained")), ((1, RELAXED), 2));
+        });
+    });
+    assert_eq!((has(), cuda.enter_thread(Device(2))), ((0, 0), Err(CudaCode::INVALID_DEVICE)));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Process groups over the loader: ranks are threads, each with libraries of its own, over stubs that move data. What the group does is
 //! the conformance suite's matter; here it is whether all of it crosses.
 
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -29,17 +30,23 @@ struct Member {
 
 /// Runs `program` on each of so many ranks. A version without a function has the group make it of others.
 fn run(version: u32, size: usize, program: impl Fn(&Member) + Sync) {
+    run_on(DEVICE, version, size, program);
+}
+
+/// The same on a device, which alone gets a context.
+fn run_on(device: Device, version: u32, size: usize, program: impl Fn(&Member) + Sync) {
     let (nccl, driver, store) = (Stub::nccl(version), Stub::cuda(), LocalStore::new(Limits::default()));
     nccl.tell("stub_meet", 1);
+    look_for_contexts(&nccl, &driver);
     let member = |rank| {
         let cuda = Arc::new(CudaDriver::open(&Search::new().path(&driver.path)).expect("the driver's stub"));
         let nccl = NcclLibrary::open(&Search::new().path(&nccl.path), Some(Arc::clone(&cuda))).expect("NCCL's stub");
-        let stack = Stack::new(Arc::new(nccl), Arc::clone(&cuda), Arc::new(Machine::new()), DEVICE);
+        let stack = Stack::new(Arc::new(nccl), Arc::clone(&cuda), Arc::new(Machine::new()), device);
         let layout = Layout::one_host(rank, size).expect("a layout");
         let options = GroupOptions::default().timeout(Duration::from_secs(30));
         let store = Store::new(store.clone());
         let group = DeviceGroup::new(stack, layout, store, NcclOptions::default(), options).expect("a group");
-        let stream = cuda.create_stream(DEVICE, false).expect("a stream");
+        let stream = cuda.create_stream(device, false).expect("a stream");
         Member { rank, size, group, cuda, stream }
     };
     thread::scope(|scope| {
@@ -50,6 +57,33 @@ fn run(version: u32, size: usize, program: impl Fn(&Member) + Sync) {
     });
     // The threads of groups give all memory, streams, events and communicators back, in their own time.
     all_is_given_back(|| driver.ask("stub_alive") + nccl.ask("stub_comms"));
+    assert_eq!(driver.ask("stub_retained"), 1 << device.0);
+}
+
+/// Has the library refuse threads on which no context is current: it would make one on the first device.
+fn look_for_contexts(nccl: &Stub, driver: &Stub) {
+    type Ask = unsafe extern "C" fn() -> c_int;
+    // SAFETY: the type of this function.
+    let tell: unsafe extern "C" fn(Ask) = unsafe { nccl.function("stub_contexts") };
+    // SAFETY: the type of this function.
+    let depth: Ask = unsafe { driver.function("stub_depth") };
+    // SAFETY: a function of a library that stays.
+    unsafe { tell(depth) };
+}
+
+#[test]
+fn a_group_needs_no_context_but_its_devices() {
+    run_on(Device(1), 23_007, 2, |member| {
+        let mut data = [1.0_f32];
+        member.group.group().all_reduce(&mut data, ReduceOp::Sum).expect("summed");
+        assert_eq!(data, [2.0]);
+        let memory = member.group.allocate(64).expect("memory");
+        drop(
+            [member.group.register(&memory), member.group.register_window(&memory, true)]
+                .map(|known| known.expect("known")),
+        );
+        member.group.group().barrier().expect("the group goes on");
+    });
 }
 
 /// What each rank has comes to all, and from each to each.

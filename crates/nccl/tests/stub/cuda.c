@@ -29,7 +29,8 @@ static Block blocks[MANY];
 static _Thread_local Thing *stack[16];
 static _Thread_local int depth;
 static int answer_next, busy_polls;
-static int captures_high;
+static int captures_high, retained;
+static _Thread_local int capture_mode;
 /* Over both tables. */
 static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
 
@@ -41,6 +42,9 @@ void stub_answer(int code) { answer_next = code; }
 void stub_busy(int polls) { busy_polls = polls; }
 void stub_capture(int high) { captures_high = high; }
 int stub_depth(void) { return depth; }
+/* The devices whose contexts were made, a bit each. */
+int stub_retained(void) { return retained; }
+int stub_capture_mode(void) { return capture_mode; }
 void stub_launched(unsigned *grid, unsigned *threads, uint64_t *first, float *second) {
   *grid = launched.blocks;
   *threads = launched.threads;
@@ -145,11 +149,21 @@ int cuDeviceGetPCIBusId(char *name, int len, int device) {
 }
 int cuDevicePrimaryCtxRetain(void **context, int device) {
   contexts[device - 100].device = device - 100;
+  retained |= 1 << (device - 100);
   *context = &contexts[device - 100];
   return SUCCESS;
 }
 int cuCtxPushCurrent_v2(void *context) { return stack[depth++] = context, SUCCESS; }
 int cuCtxPopCurrent_v2(void **context) { return *context = stack[--depth], SUCCESS; }
+int cuCtxSetCurrent(void *context) {
+  depth += depth == 0;
+  return stack[depth - 1] = context, SUCCESS;
+}
+int cuThreadExchangeStreamCaptureMode(int *mode) {
+  int before = capture_mode;
+  capture_mode = *mode;
+  return *mode = before, SUCCESS;
+}
 int cuCtxGetStreamPriorityRange(int *least, int *greatest) { return *least = 0, *greatest = -5, SUCCESS; }
 int cuMemGetInfo_v2(size_t *unused, size_t *all) {
   if (current() == NULL) return NO_CONTEXT;

@@ -102,6 +102,10 @@ void stub_hang(int on) { hanging = on; }
 /* From now on calls wait for those of the other ranks, and data moves. */
 void stub_meet(int on) { meeting = on; }
 int stub_hung(void) { return hung; }
+/* How many contexts are current on a thread, if that is to be looked at: who has none is refused. */
+static int (*contexts)(void);
+void stub_contexts(int (*ask)(void)) { contexts = ask; }
+static int homeless(void) { return contexts && contexts() == 0; }
 int stub_grouped(void) { return grouped; }
 void stub_call(Call *out) { *out = last; }
 int stub_config_is(int unset);
@@ -538,6 +542,7 @@ static int take_all(void) {
 static int submit(const char *name, Comm *comm) {
   last = call;
   if (comm == NULL) return INVALID_ARGUMENT;
+  if (homeless()) return end(name, 1);
   if (hanging) {
     hung++;
     while (hanging) sched_yield();
@@ -628,9 +633,11 @@ int ncclCommRegister(void *comm, void *address, size_t size, void **handle) {
   call = (Call){.name = "ncclCommRegister", .recv = address, .count = size, .comm = comm};
   last = call;
   *handle = &arena[1];
+  if (homeless()) return end("ncclCommRegister", 1);
   return answer("ncclCommRegister");
 }
 int ncclCommDeregister(void *comm, void *handle) {
+  if (homeless()) return end("ncclCommDeregister", 1);
   return handle == &arena[1] && known("ncclCommDeregister", comm) ? SUCCESS : INVALID_ARGUMENT;
 }
 #endif
@@ -640,9 +647,11 @@ int ncclCommWindowRegister(void *comm, void *address, size_t size, void **window
   call = (Call){.name = "ncclCommWindowRegister", .recv = address, .count = size, .op = flags, .comm = comm};
   last = call;
   *window = &last;
+  if (homeless()) return end("ncclCommWindowRegister", 1);
   return answer("ncclCommWindowRegister");
 }
 int ncclCommWindowDeregister(void *comm, void *window) {
+  if (homeless()) return end("ncclCommWindowDeregister", 1);
   return window == &last && known("ncclCommWindowDeregister", comm) ? SUCCESS : INVALID_ARGUMENT;
 }
 #endif

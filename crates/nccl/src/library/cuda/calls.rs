@@ -51,6 +51,10 @@ impl Cuda for CudaDriver {
         locked(&self.sticky).get(&device).copied()
     }
 
+    fn enter_thread(&self, device: Device) -> Result<(), CudaCode> {
+        self.settle_thread(device)
+    }
+
     fn memory_info(&self, device: Device) -> Result<MemoryInfo, CudaCode> {
         let (mut free, mut total) = (0, 0);
         self.on(device, || {

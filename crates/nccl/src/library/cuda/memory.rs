@@ -12,7 +12,7 @@ use crate::api::{Copy2d, CudaCode, Device, Span};
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     device: Mutex<BTreeMap<u64, (Device, usize)>>,
-    host: Mutex<BTreeMap<u64, usize>>,
+    host: Mutex<BTreeMap<u64, (Device, usize)>>,
 }
 
 impl Memory {
@@ -57,13 +57,13 @@ impl CudaDriver {
         if byte_len == 0 {
             return Ok(Span::EMPTY);
         }
-        let mut address: Opaque = ptr::null_mut();
-        self.on(HOST, || {
+        let (mut address, device): (Opaque, Device) = (ptr::null_mut(), self.any_device());
+        self.on(device, || {
             // SAFETY: room for an address.
             self.call(&self.functions.allocate_host, |call| unsafe { call(&mut address, byte_len, PORTABLE) })
         })?;
         let span = Span::new(address.expose_provenance() as u64, byte_len);
-        locked(&self.memory.host).insert(span.address(), byte_len);
+        locked(&self.memory.host).insert(span.address(), (device, byte_len));
         Ok(span)
     }
 
@@ -72,13 +72,14 @@ impl CudaDriver {
             return Ok(());
         }
         let mut held = locked(&self.memory.host);
-        if held.get(&span.address()) != Some(&span.byte_len()) {
-            return Err(CudaCode::INVALID_VALUE);
-        }
+        let known = held.get(&span.address()).filter(|(_, byte_len)| *byte_len == span.byte_len());
+        let (device, _) = *known.ok_or(CudaCode::INVALID_VALUE)?;
         held.remove(&span.address());
+        // Others go on meanwhile: the driver waits for all that runs before it frees.
+        drop(held);
         let address = ptr::with_exposed_provenance_mut(span.address() as usize);
-        // SAFETY: what was given out, and is not given out any more. Who reads or writes it holds the lock.
-        self.on(HOST, || self.call(&self.functions.free_host, |call| unsafe { call(address) }))
+        // SAFETY: what was given out, and is not given out any more. Who reads or writes it found it under the lock, and holds that.
+        self.on(device, || self.call(&self.functions.free_host, |call| unsafe { call(address) }))
     }
 
     pub(super) fn read_pinned(&self, from: Span, to: &mut [u8]) -> Result<(), CudaCode> {
@@ -104,7 +105,7 @@ impl CudaDriver {
             return Ok(());
         }
         let held = locked(&self.memory.host);
-        let (start, len) = held.range(..=span.address()).next_back().ok_or(CudaCode::INVALID_VALUE)?;
+        let (start, (_, len)) = held.range(..=span.address()).next_back().ok_or(CudaCode::INVALID_VALUE)?;
         let offset = usize::try_from(span.address() - start).unwrap_or(usize::MAX);
         if offset.checked_add(byte_len).is_none_or(|end| end > *len) {
             return Err(CudaCode::INVALID_VALUE);
@@ -141,8 +142,6 @@ pub(super) fn rows(copy: Copy2d) -> Result<Rows, CudaCode> {
     })
 }
 
-/// Pinned memory is everybody's; some context must be current.
-const HOST: Device = Device(0);
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for every device.
 const PORTABLE: u32 = 1;
 /// `CU_MEMORYTYPE_UNIFIED`: the driver knows from the address what it is.

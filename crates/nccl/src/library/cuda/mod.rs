@@ -109,6 +109,21 @@ impl CudaDriver {
         })
     }
 
+    /// Makes the context of a device current on this thread for good, and lets it call while other threads capture.
+    fn settle_thread(&self, device: Device) -> Result<(), CudaCode> {
+        let context = self.context(device)?;
+        // SAFETY: a context that is there, since they all stay.
+        self.call(&self.functions.set_context, |call| unsafe { call(context) })?;
+        let mut mode = CAPTURE_RELAXED;
+        // SAFETY: a mode, and room for the one before.
+        self.call(&self.functions.exchange_capture_mode, |call| unsafe { call(&mut mode) })
+    }
+
+    /// A device whose context is there already, or else the first: for what is everybody's, but needs some context to be current.
+    fn any_device(&self) -> Device {
+        locked(&self.contexts).keys().copied().min_by_key(|device| device.0).unwrap_or(Device(0))
+    }
+
     fn context(&self, device: Device) -> Result<Opaque, CudaCode> {
         let mut contexts = locked(&self.contexts);
         if let Some(address) = contexts.get(&device) {
@@ -167,5 +182,7 @@ fn words(functions: &Functions, code: CudaCode) -> String {
 }
 
 const DRIVER: Wanted = Wanted { what: "the CUDA driver", names: &["libcuda.so.1", "libcuda.so"], packages: &[] };
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const CAPTURE_RELAXED: c_int = 2;
 /// `CUDA_ERROR_NOT_READY`.
 const NOT_READY: CudaCode = CudaCode(600);

@@ -54,6 +54,8 @@ table! {
         retain_context = "cuDevicePrimaryCtxRetain", SINCE, (*mut Opaque, c_int) -> c_int;
         push_context = "cuCtxPushCurrent_v2", SINCE, (Opaque) -> c_int;
         pop_context = "cuCtxPopCurrent_v2", SINCE, (*mut Opaque) -> c_int;
+        set_context = "cuCtxSetCurrent", SINCE, (Opaque) -> c_int;
+        exchange_capture_mode = "cuThreadExchangeStreamCaptureMode", SINCE, (*mut c_int) -> c_int;
         priorities = "cuCtxGetStreamPriorityRange", SINCE, (*mut c_int, *mut c_int) -> c_int;
         memory_info = "cuMemGetInfo_v2", SINCE, (*mut usize, *mut usize) -> c_int;
         allocate = "cuMemAlloc_v2", SINCE, (*mut u64, usize) -> c_int;

@@ -6,7 +6,7 @@ use std::ptr;
 
 use super::NcclLibrary;
 use super::member::{Known, Member, Shape, Slot};
-use super::reach::{answer, room};
+use super::reach::{answer, made, room};
 use super::refusal::Refusal;
 use super::table::{Opaque, RawId, Simulation};
 use crate::api::{
@@ -343,13 +343,16 @@ impl Nccl for NcclLibrary {
     }
 
     fn register(&self, comm: Comm, span: Span) -> Result<Registration, Status> {
-        let (pointer, handle) = (self.pointer(comm)?, Slot::new());
+        let member = self.member(comm)?;
+        let (pointer, handle) = (made(&member)?, Slot::new());
         let address = ptr::without_provenance_mut(span.address() as usize);
-        let status = self.call(&self.functions.register, |call| {
-            // SAFETY: a communicator that is there, memory and its length, and a place that stays.
-            unsafe { call(pointer, address, span.byte_len(), handle.place()) }
-        });
-        answer(status, ())?;
+        let run = || {
+            self.call(&self.functions.register, |call| {
+                // SAFETY: a communicator that is there, memory and its length, and a place that stays.
+                unsafe { call(pointer, address, span.byte_len(), handle.place()) }
+            })
+        };
+        answer(self.on(member.device, run)?, ())?;
         Ok(Registration::new(self.registrations.enter(Known { comm, handle })))
     }
 
@@ -358,15 +361,20 @@ impl Nccl for NcclLibrary {
     }
 
     fn register_window(&self, comm: Comm, span: Span, symmetric: bool) -> (Status, Option<Window>) {
-        let (pointer, handle) = match self.pointer(comm) {
-            Ok(pointer) => (pointer, Slot::new()),
+        let there = self.member(comm).and_then(|member| Ok((made(&member)?, member.device)));
+        let (pointer, device) = match there {
+            Ok(there) => there,
             Err(status) => return (status, None),
         };
+        let handle = Slot::new();
         let address = ptr::without_provenance_mut(span.address() as usize);
-        let status = self.call(&self.functions.register_window, |call| {
-            // SAFETY: a communicator that is there, memory and its length, and a place that stays.
-            unsafe { call(pointer, address, span.byte_len(), handle.place(), c_int::from(symmetric)) }
-        });
+        let run = || {
+            self.call(&self.functions.register_window, |call| {
+                // SAFETY: a communicator that is there, memory and its length, and a place that stays.
+                unsafe { call(pointer, address, span.byte_len(), handle.place(), c_int::from(symmetric)) }
+            })
+        };
+        let status = self.on(device, run).unwrap_or_else(|status| status);
         let begun = status.is_success() || status.is_in_progress();
         (status, begun.then(|| Window::new(self.windows.enter(Known { comm, handle }))))
     }

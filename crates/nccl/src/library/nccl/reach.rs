@@ -204,12 +204,13 @@ impl NcclLibrary {
         function: &Foreign<unsafe extern "C" fn(Opaque, Opaque) -> c_int>,
     ) -> Status {
         let run = || {
-            let pointer = self.pointer(comm)?;
+            let member = self.member(comm)?;
+            let pointer = made(&member)?;
             let known = register.find(number).filter(|known| known.comm == comm);
             let known = known.ok_or_else(|| Refusal::Unknown("registration").note())?;
             register.take(number);
             // SAFETY: a communicator that is there, and what it gave and nobody took back.
-            self.issue(function, |call| unsafe { call(pointer, known.handle.get()) })
+            self.on(member.device, || self.call(function, |call| unsafe { call(pointer, known.handle.get()) }))
         };
         run().unwrap_or_else(|status| status)
     }
