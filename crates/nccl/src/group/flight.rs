@@ -7,7 +7,7 @@ use std::time::Duration;
 use phalanx_core::backend::{Finished, Pending};
 use phalanx_core::{Call, Chain, Error, Op, OpKind, Result, Stuck, Timeout};
 
-use super::standing::Message;
+use super::standing::{Message, Standing};
 use crate::api::{Bell, Event};
 
 /// One operation, or several that travel as one.
@@ -138,6 +138,18 @@ impl Flight {
         let mut state = self.lock();
         if !state.wakers.iter().any(|known| known.will_wake(waker)) {
             state.wakers.push(waker.clone());
+        }
+    }
+
+    /// Whether it needs what a rank has still to call, as far as that one tells.
+    pub(super) fn needs(&self, peer: usize, own: usize, standing: &Standing) -> bool {
+        if self.peers.is_empty() {
+            return standing.called <= self.sequence;
+        }
+        let with = |message: &&Message| usize::try_from(message.peer) == Ok(peer);
+        match self.batch.get().filter(|batch| !batch.is_empty()) {
+            Some(batch) => batch.iter().filter(with).any(|message| !standing.has_met(own, message)),
+            None => self.peers.contains(&peer),
         }
     }
 

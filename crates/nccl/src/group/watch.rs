@@ -167,11 +167,12 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
     /// A rank that has not been heard for too long, or left while it was needed.
     fn lost(&self, watch: &Watch) -> Option<Error> {
         let standings = lock(&self.standings).clone();
-        let is_needed = !self.under_way().is_empty();
+        let (own, flights) = (self.layout.rank(), self.under_way());
         watch.heard.iter().enumerate().find_map(|(rank, heard)| {
             let (_, at) = (*heard)?;
             let silent = watch.answered.saturating_sub(at);
-            if standings[rank].as_ref().is_some_and(|standing| standing.has_left) {
+            if let Some(standing) = standings[rank].as_ref().filter(|standing| standing.has_left) {
+                let is_needed = flights.iter().any(|flight| flight.needs(rank, own, standing));
                 let detail = "while an operation waits for it";
                 let is_late = silent >= self.options.heartbeat * 2;
                 return (is_needed && is_late).then(|| Error::peer(rank, PeerReason::Left, detail));

@@ -260,6 +260,33 @@ fn a_rank_vanishes() {
     }
 }
 
+/// A rank of a pipeline is done and leaves while the others are not.
+#[test]
+fn who_has_left_is_not_missed_where_it_has_no_part() {
+    for seed in seeds(4) {
+        let outcome = Simulation::new(3, seed).run(|rank| {
+            let group = group(&rank, "group", NcclOptions::default()).expect("a group");
+            let host = group.group().within(Duration::from_secs(5));
+            host.barrier().expect("all came");
+            match rank.rank {
+                0 => host.recv(&mut [0_u8], 1, 0).map(drop),
+                1 => {
+                    let bell = rank.process.bell();
+                    bell.wait(bell.count(), Some(rank.process.now() + Duration::from_millis(1_500)));
+                    host.send(&[7_u8], 0, 0)
+                }
+                _ => Ok(()),
+            }
+        });
+        clean(&outcome, seed);
+        assert!(
+            outcome.results.iter().all(|ended| matches!(ended, Some(Ok(())))),
+            "seed {seed}: {:?}",
+            outcome.results
+        );
+    }
+}
+
 #[test]
 fn who_does_not_come_is_named_with_its_last_call() {
     let outcome = Simulation::new(3, 1).run(|rank| {
