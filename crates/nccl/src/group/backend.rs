@@ -65,8 +65,8 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
         ready: Option<Event>,
     ) -> Result<Waiting> {
         let hall = &self.hall;
-        let numbers = calls.iter().map(|(call, _)| call).filter(|call| !call.op.is_message());
-        let numbers = numbers.map(|call| call.sequence).collect();
+        let collectives = calls.iter().map(|(call, _)| call).filter(|call| !call.op.is_message());
+        let prints = collectives.map(|call| call.fingerprint).collect();
         let (mut only, mut steps, mut batch) = (Vec::new(), Vec::new(), Vec::new());
         for (call, own) in calls {
             hall.note(&call);
@@ -79,7 +79,7 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
         let flight = hall.depart(only, ready)?;
         let _ = flight.batch.set(batch);
         let waiting = hall.waiting(Arc::clone(&flight));
-        hall.give(line, Job { flight, steps, held, errand: None, numbers })?;
+        hall.give(line, Job { flight, steps, held, errand: None, prints })?;
         Ok(waiting)
     }
 
@@ -87,11 +87,11 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
     pub(super) fn send(&self, call: Call, errand: Errand, memory: Vec<DeviceBuffer<C>>) -> Result<Waiting> {
         let hall = &self.hall;
         hall.note(&call);
-        let numbers = vec![call.sequence];
+        let prints = vec![call.fingerprint];
         let flight = hall.depart(vec![call], None)?;
         let waiting = hall.waiting(Arc::clone(&flight));
         let (steps, held, errand) = (Vec::new(), Held::device(memory), Some(errand));
-        hall.give(Line::Whole, Job { flight, steps, held, errand, numbers })?;
+        hall.give(Line::Whole, Job { flight, steps, held, errand, prints })?;
         Ok(waiting)
     }
 

@@ -42,6 +42,8 @@ pub(super) struct Hall<N, C: Cuda, P> {
     pub(super) children: Mutex<Vec<Weak<Hall<N, C, P>>>>,
     pub(super) history: Mutex<History>,
     pub(super) standings: Mutex<Vec<Option<Standing>>>,
+    /// The number of the last operation that all ranks met over.
+    pub(super) met: Mutex<Option<u32>>,
     fate: Mutex<Option<Fate>>,
     open: Mutex<Vec<Arc<Flight>>>,
     events: Bin,
@@ -117,6 +119,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             children: Mutex::default(),
             history: Mutex::default(),
             standings: Mutex::new((0..size).map(|_| None).collect()),
+            met: Mutex::default(),
             fate: Mutex::default(),
             open: Mutex::default(),
             events: Bin::default(),

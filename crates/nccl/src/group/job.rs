@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use phalanx_core::Result;
 use phalanx_core::backend::{Buffers, Finished};
+use phalanx_core::{Fingerprint, Result};
 
 use super::flight::Flight;
 use super::hall::lock;
@@ -20,8 +20,8 @@ pub(super) struct Job<C: Cuda> {
     pub(super) held: Held<C>,
     /// What is asked of the communicator itself, before its steps.
     pub(super) errand: Option<Errand>,
-    /// The numbers of its collectives.
-    pub(super) numbers: Vec<u32>,
+    /// Its collectives, as all ranks must have called them.
+    pub(super) prints: Vec<Fingerprint>,
 }
 
 /// Something that is asked of a communicator.

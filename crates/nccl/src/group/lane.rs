@@ -278,8 +278,8 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
                 Ok(false) => return,
                 Ok(true) if hall.fate().is_none() => {
                     let result = job.held.settle();
-                    if let Some((digest, &sequence)) = job.held.digest().zip(job.numbers.first()) {
-                        hall.note_digest(sequence, digest);
+                    if let Some((digest, print)) = job.held.digest().zip(job.prints.first()) {
+                        hall.note_digest(print.sequence, digest);
                     }
                     job.flight.finish(hall.now(), result);
                 }
@@ -318,9 +318,10 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
     fn next(&self) -> Option<Job<C>> {
         let mut queue = lock(&self.queue);
         let mut turns = lock(&self.hall.turns);
-        let at = queue.jobs.iter().position(|job| job.numbers.first().is_none_or(|&first| turns.is_next(first)))?;
+        let at =
+            queue.jobs.iter().position(|job| job.prints.first().is_none_or(|first| turns.is_next(first.sequence)))?;
         let job = queue.jobs.remove(at)?;
-        job.numbers.iter().for_each(|&number| turns.pass(number));
+        job.prints.iter().for_each(|print| turns.pass(print.sequence));
         Some(job)
     }
 

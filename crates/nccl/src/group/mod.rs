@@ -19,6 +19,7 @@ mod job;
 mod joining;
 mod keys;
 mod lane;
+mod meeting;
 mod memory;
 mod nan;
 mod options;

@@ -5,11 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use phalanx_core::store::StoreError;
-use phalanx_core::{Desync, Error, Last, OpKind, PeerReason, Result, Stuck, Waiting};
+use phalanx_core::{Desync, Error, Fingerprint, Last, OpKind, PeerReason, Stuck, Waiting};
 
 use super::flight::Flight;
 use super::hall::{Hall, History, is_set, lock};
-use super::job::Job;
 use super::standing::{Message, Standing, TOLD};
 use super::votes;
 use crate::api::{Cuda, Nccl, Process};
@@ -219,11 +218,16 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
     fn quarrel(&self, history: &History, peer: usize, standing: &Standing) -> Option<Error> {
         standing.prints.iter().find_map(|theirs| {
             let ours = history.prints.iter().map(|(print, _)| print).find(|ours| ours.sequence == theirs.sequence)?;
-            let difference = ours.difference(theirs)?;
-            let (rank, sequence) = (self.layout.rank(), theirs.sequence);
-            let phalanx_core::Difference { field, ours, theirs } = difference;
-            Some(Error::from(Desync { sequence, rank, peer, field, ours, theirs, moved: true }))
+            self.differs(ours, peer, theirs, true)
         })
+    }
+
+    /// How another rank's operation of a number differs from this rank's.
+    pub(super) fn differs(&self, ours: &Fingerprint, peer: usize, theirs: &Fingerprint, moved: bool) -> Option<Error> {
+        let difference = ours.difference(theirs)?;
+        let (rank, sequence) = (self.layout.rank(), theirs.sequence);
+        let phalanx_core::Difference { field, ours, theirs } = difference;
+        Some(Error::from(Desync { sequence, rank, peer, field, ours, theirs, moved }))
     }
 
     /// The ranks whose result is another than that of most, once all have said theirs.
@@ -285,32 +289,6 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         Some(Last { op: print.op, sequence: print.sequence, site })
     }
 
-    /// Compares an operation with all ranks before it begins.
-    pub(super) fn meet(&self, job: &Job<C>) -> Result<()> {
-        let Some(&sequence) = job.numbers.first() else { return Ok(()) };
-        let print = lock(&self.history).prints.iter().map(|(print, _)| *print).find(|print| print.sequence == sequence);
-        let Some(print) = print else { return Ok(()) };
-        let left = job.flight.deadline.saturating_sub(self.now());
-        let store = self.store.with_timeout(left);
-        let key = |rank: usize| format!("{MEETING}{sequence}/{rank}");
-        let lost = |error| match error {
-            StoreError::Timeout { .. } => self.late(&job.flight),
-            error => Error::setup("the meeting of ranks", error),
-        };
-        let rank = self.layout.rank();
-        store.set(&key(rank), print.encode()).map_err(lost)?;
-        for peer in (0..self.layout.size()).filter(|&peer| peer != rank) {
-            let bytes = store.get(&key(peer)).map_err(lost)?;
-            let standing = bytes.try_into().ok().and_then(|bytes| phalanx_core::Fingerprint::decode(&bytes).ok());
-            let prints = standing.into_iter().collect();
-            if let Some(error) = self.quarrel(&lock(&self.history), peer, &Standing { prints, ..Standing::default() }) {
-                let Error::Desync(desync) = error else { return Err(error) };
-                return Err(Error::from(Desync { moved: false, ..*desync }));
-            }
-        }
-        Ok(())
-    }
-
     /// How many communicators could not be aborted.
     pub(super) fn abandoned(&self) -> usize {
         self.abandoned.load(Ordering::Relaxed)
@@ -329,5 +307,3 @@ pub(super) fn answer<T: Default>(asked: Result<T, StoreError>) -> Result<T, Stor
 const STANDING: &str = "phalanx/standing/";
 /// Where the first failure is told.
 const FATE: &str = "phalanx/fate";
-/// Where ranks meet before each operation, if they do.
-const MEETING: &str = "phalanx/meeting/";

@@ -288,6 +288,30 @@ fn who_has_left_is_not_missed_where_it_has_no_part() {
 }
 
 #[test]
+fn ranks_meet_over_every_operation_however_many_are_queued() {
+    for seed in seeds(4) {
+        let outcome = Simulation::new(2, seed).run(|rank| {
+            let group = group(&rank, "group", NcclOptions::default().strict(true)).expect("a group");
+            let host = group.group();
+            if rank.rank == 0 {
+                let works: Vec<_> = (0..24).map(|_| host.all_reduce_async(vec![1.0_f32], ReduceOp::Sum)).collect();
+                works.into_iter().try_for_each(|work| work?.wait().map(drop))?;
+            } else {
+                let bell = rank.process.bell();
+                bell.wait(bell.count(), Some(rank.process.now() + Duration::from_millis(100)));
+                (0..24).try_for_each(|_| host.all_reduce(&mut [1.0_f32], ReduceOp::Sum))?;
+            }
+            host.barrier()?;
+            let keys = rank.store.scope("group").list_keys().expect("listed");
+            Ok::<_, Error>(keys.iter().filter(|key| key.contains("meeting")).count())
+        });
+        clean(&outcome, seed);
+        let kept: Vec<_> = outcome.results.into_iter().flatten().map(|ended| ended.expect("summed")).collect();
+        assert!(kept.len() == 2 && kept.iter().all(|&kept| kept <= 4), "seed {seed}: {kept:?}");
+    }
+}
+
+#[test]
 fn who_does_not_come_is_named_with_its_last_call() {
     let outcome = Simulation::new(3, 1).run(|rank| {
         let group = group(&rank, "group", NcclOptions::default()).expect("a group");
