@@ -148,14 +148,19 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
         Ok((steps, Held { host: on_host, staged: Some(buffers), checks, ..Held::device(on_device) }))
     }
 
-    /// An operation that does not begin.
-    pub(super) fn refused(&self, call: &Call, error: Error) -> Box<dyn Pending> {
-        call.end(|| self.hall.now(), Some(&error));
+    /// Passes over a call that was numbered and does not begin.
+    pub(super) fn drop_call(&self, call: &Call, error: &Error) {
+        call.end(|| self.hall.now(), Some(error));
         self.hall.skip(call);
         // The others have called it too and wait for this rank: they are told.
         if !matches!(error, Error::Usage(_)) {
             self.hall.fail(error.clone(), None);
         }
+    }
+
+    /// An operation that does not begin.
+    pub(super) fn refused(&self, call: &Call, error: Error) -> Box<dyn Pending> {
+        self.drop_call(call, &error);
         Box::new(Refused(Some(error)))
     }
 

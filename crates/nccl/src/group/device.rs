@@ -179,8 +179,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
 
     /// A call that was numbered and does not begin.
     fn dropped(&self, call: &Call, error: Error) -> Error {
-        call.end(|| self.backend.hall.now(), Some(&error));
-        self.backend.hall.skip(call);
+        self.backend.drop_call(call, &error);
         error
     }
 

@@ -311,6 +311,33 @@ fn ranks_meet_over_every_operation_however_many_are_queued() {
     }
 }
 
+/// The operation's memory is there, what the check for NaN needs is not: it has its number by then.
+#[test]
+fn the_others_are_told_of_an_operation_that_does_not_begin() {
+    for seed in seeds(4) {
+        let outcome = Simulation::new(2, seed).fault(1, Fault::OutOfMemory { allocation: 1 }).run(|rank| {
+            let group = group(&rank, "group", NcclOptions::default().check_nan(true)).expect("a group");
+            let stream = rank.cuda.create_stream(DEVICE, false).expect("a stream");
+            let memory = DeviceBuffer::new(&rank.cuda, DEVICE, 8).expect("memory");
+            rank.cuda.fill(memory.span(), 0, stream).expect("filled");
+            let op = Op::AllReduce { count: 2, reduce: ReduceOp::Sum };
+            let ends = [0; 2].map(|_| {
+                let work = group.submit(op.clone(), DType::F32, None, (None, &memory), stream);
+                work.and_then(|work| work.wait()).err()
+            });
+            rank.cuda.synchronize_stream(stream).expect("done");
+            ends
+        });
+        clean(&outcome, seed);
+        for (rank, [first, second]) in outcome.results.into_iter().flatten().enumerate() {
+            let (first, second) = (first.expect("a failure"), second.expect("a failure"));
+            let kind = if rank == 1 { ErrorKind::Device } else { ErrorKind::Aborted };
+            assert_eq!((first.kind(), second.kind()), (kind, ErrorKind::Aborted), "seed {seed}: {first}");
+            assert!(first.to_string().contains("CUDA_ERROR_OUT_OF_MEMORY (2)"), "seed {seed}: {first}");
+        }
+    }
+}
+
 #[test]
 fn who_does_not_come_is_named_with_its_last_call() {
     let outcome = Simulation::new(3, 1).run(|rank| {
