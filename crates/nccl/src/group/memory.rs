@@ -78,11 +78,18 @@ impl<C: Cuda> DeviceBuffer<C> {
 
     /// How many elements it holds.
     pub(super) fn len(&self, call: phalanx_core::OpKind, argument: &'static str, dtype: DType) -> Result<usize> {
-        if self.byte_len().is_multiple_of(dtype.byte_len()) {
-            return Ok(self.byte_len() / dtype.byte_len());
+        let unit = dtype.byte_len();
+        if !self.byte_len().is_multiple_of(unit) {
+            let expected = format!("must be a multiple of the {unit} bytes of {dtype}");
+            return Err(Error::usage(call, argument, format!("{} bytes long", self.byte_len()), expected));
         }
-        let expected = format!("must be a multiple of the {} bytes of {dtype}", dtype.byte_len());
-        Err(Error::usage(call, argument, format!("{} bytes long", self.byte_len()), expected))
+        // Where it is not, the device's context dies of it.
+        let alignment = if matches!(dtype, DType::Complex64 | DType::Complex128) { unit / 2 } else { unit };
+        if !self.span.is_empty() && !self.span.address().is_multiple_of(alignment as u64) {
+            let expected = format!("must lie at a multiple of {alignment} bytes for {dtype}");
+            return Err(Error::usage(call, argument, format!("at the address {:#x}", self.span.address()), expected));
+        }
+        Ok(self.byte_len() / unit)
     }
 }
 

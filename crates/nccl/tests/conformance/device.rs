@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use phalanx_core::recorder::Record;
-use phalanx_core::{DType, Error, GroupOptions, Hook, Layout, Op, OpKind, ReduceOp};
+use phalanx_core::{DType, Error, ErrorKind, GroupOptions, Hook, Layout, Op, OpKind, ReduceOp};
 use phalanx_nccl::api::{Argument, Cuda, Grid, Process};
 use phalanx_nccl::conformance::elements;
 use phalanx_nccl::group::{DeviceBuffer, DeviceGroup, NcclOptions, Stack};
@@ -88,6 +88,30 @@ fn a_capture_elsewhere_in_the_process_disturbs_no_operation() {
             member.cuda.capture(other, false).expect("a stream");
         });
     }
+}
+
+#[test]
+fn memory_where_elements_cannot_lie_is_refused_and_the_group_goes_on() {
+    run(2, 1, |member| {
+        let data = member.upload(&elements(DType::F64, &[1; 3]));
+        let submit = |offset, byte_len, dtype| {
+            let part = data.part(offset, byte_len).expect("within");
+            let op = Op::AllReduce { count: byte_len / DType::byte_len(dtype), reduce: ReduceOp::Sum };
+            member.group.submit(op, dtype, None, (None, &part), member.stream).and_then(|work| work.wait())
+        };
+        for (offset, byte_len, dtype) in [(1, 4, DType::F32), (4, 8, DType::F64), (2, 8, DType::Complex64)] {
+            let error = submit(offset, byte_len, dtype).expect_err("it lies wrong");
+            assert!(
+                error.kind() == ErrorKind::Usage && error.to_string().contains("must lie at a multiple"),
+                "{error}"
+            );
+        }
+        // A complex number is two numbers.
+        for (offset, byte_len, dtype) in [(4, 8, DType::Complex64), (4, 4, DType::F32), (3, 1, DType::U8)] {
+            submit(offset, byte_len, dtype).expect("summed");
+        }
+        submit(1, 0, DType::F32).expect("nothing is summed");
+    });
 }
 
 #[test]
