@@ -19,6 +19,7 @@ use super::nan::Check;
 use super::options::NcclOptions;
 use super::plan::{Step, Task, check, plan};
 use super::stack::Stack;
+use super::staging::Staging;
 use crate::api::{Cuda, Event, Nccl, Process, Span};
 
 /// One rank's part of a group over NCCL. When it is dropped, the group is left: what is under way goes on to its end.
@@ -116,12 +117,12 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
 
     /// Memory of the device and pinned memory for an operation over the host's, and what is done.
     pub(super) fn stage(&self, call: &Call, buffers: Buffers) -> Result<(Vec<Step>, Held<C>)> {
-        let (cuda, device) = (&self.hall.stack.cuda, self.hall.stack.device);
+        let staging = &self.hall.staging;
         let mut steps = Vec::new();
         let (mut on_device, mut on_host) = (Vec::new(), Vec::new());
         let mut input = None;
         if let Some(given) = &buffers.input {
-            let (host, memory) = uploaded(cuda, device, given.as_bytes())?;
+            let (host, memory) = uploaded(staging, given.as_bytes())?;
             steps.push(Step::Copy { to: memory.span(), from: host.span() });
             input = Some(memory.span());
             on_device.push(memory);
@@ -129,12 +130,14 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
         }
         let byte_len = buffers.output.byte_len();
         let (host, memory) = if call.in_place && !buffers.output.is_empty() {
-            let staged = uploaded(cuda, device, buffers.output.as_bytes())?;
+            let staged = uploaded(staging, buffers.output.as_bytes())?;
             steps.push(Step::Copy { to: staged.1.span(), from: staged.0.span() });
             staged
         } else {
             let byte_len = if call.op.kind() == OpKind::Barrier { BARRIER } else { byte_len };
-            (PinnedBuffer::new(cuda, byte_len)?, DeviceBuffer::new(cuda, device, byte_len)?)
+            // The device's first: pinned memory goes through a context that is there.
+            let memory = staging.device(byte_len)?;
+            (staging.host(byte_len)?, memory)
         };
         let output = memory.span();
         steps.extend(self.plan(call, input, output)?);
@@ -229,13 +232,9 @@ impl<N: Nccl, C: Cuda, P: Process> Drop for NcclBackend<N, C, P> {
 }
 
 /// Bytes in pinned memory, and memory of the device for them.
-fn uploaded<C: Cuda>(
-    cuda: &Arc<C>,
-    device: crate::api::Device,
-    bytes: &[u8],
-) -> Result<(PinnedBuffer<C>, DeviceBuffer<C>)> {
-    let host = PinnedBuffer::new(cuda, bytes.len())?;
-    let memory = DeviceBuffer::new(cuda, device, bytes.len())?;
+fn uploaded<C: Cuda>(staging: &Arc<Staging<C>>, bytes: &[u8]) -> Result<(PinnedBuffer<C>, DeviceBuffer<C>)> {
+    let memory = staging.device(bytes.len())?;
+    let host = staging.host(bytes.len())?;
     if !bytes.is_empty() {
         host.write(bytes)?;
     }

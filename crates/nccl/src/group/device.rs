@@ -14,7 +14,7 @@ use super::flight::{Stage, Waiting};
 use super::hall::Hall;
 use super::job::Held;
 use super::lane::Line;
-use super::memory::{DeviceBuffer, PinnedBuffer};
+use super::memory::DeviceBuffer;
 use super::nan::Check;
 use super::options::NcclOptions;
 use super::plan::Step;
@@ -104,7 +104,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         let device: Vec<DeviceBuffer<C>> = input.into_iter().chain([output]).cloned().collect();
         let mut held = Held { checks: check.into_iter().collect(), ..Held::device(device) };
         if self.backend.hall.options.compares_results && gives_all_alike(&call.op) && output.byte_len() > 0 {
-            let copy = PinnedBuffer::new(self.backend.hall.stack.cuda(), output.byte_len());
+            let copy = self.backend.hall.staging.host(output.byte_len());
             let copy = copy.map_err(|error| self.dropped(&call, error))?;
             steps.push(Step::Copy { to: copy.span(), from: output.span() });
             held.copy = Some(copy);
@@ -117,7 +117,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
     pub fn barrier(&self, stream: Stream) -> Result<DeviceWork<N, C, P>> {
         self.refuse_capture(OpKind::Barrier, stream)?;
         let hall = &self.backend.hall;
-        let one = DeviceBuffer::new(hall.stack.cuda(), hall.stack.device, BARRIER)?;
+        let one = hall.staging.device(BARRIER)?;
         let call = self.group.call_elsewhere(Op::Barrier, DType::F32, None, Some(0), 0)?;
         let steps = self.backend.plan(&call, None, one.span()).map_err(|error| self.dropped(&call, error))?;
         self.begin(Line::Whole, vec![(call, steps)], Held::device(vec![one]), stream)

@@ -15,6 +15,7 @@ use super::job::Job;
 use super::lane::{Lane, Line};
 use super::options::NcclOptions;
 use super::stack::Stack;
+use super::staging::Staging;
 use super::standing::{Message, Met, Standing};
 use crate::api::{Bell, Cuda, Event, EventKind, Nccl, Process, UniqueId, Version};
 pub(super) use crate::register::locked as lock;
@@ -47,6 +48,8 @@ pub(super) struct Hall<N, C: Cuda, P> {
     fate: Mutex<Option<Fate>>,
     open: Mutex<Vec<Arc<Flight>>>,
     events: Bin,
+    /// What operations over memory of the host go through.
+    pub(super) staging: Arc<Staging<C>>,
 }
 
 /// The first failure, and when it came.
@@ -102,6 +105,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             return Err(Error::setup("NCCL", why));
         }
         let bell = stack.process.bell();
+        let staging = Staging::new(stack.cuda(), stack.device, stack.process.bell());
         let size = layout.size();
         Ok(Arc::new(Hall {
             bell,
@@ -123,6 +127,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             fate: Mutex::default(),
             open: Mutex::default(),
             events: Bin::default(),
+            staging,
             stack,
         }))
     }

@@ -106,6 +106,12 @@ impl<C: Cuda> PinnedBuffer<C> {
         Ok(PinnedBuffer { owner: Arc::new(Owner { cuda: Arc::clone(cuda), home: Home::Host, span }), span })
     }
 
+    /// Memory that somebody else made and takes back.
+    pub(super) fn lent(cuda: &Arc<C>, span: Span, give_back: impl Fn(Span) + Send + Sync + 'static) -> PinnedBuffer<C> {
+        let owner = Owner { cuda: Arc::clone(cuda), home: Home::Elsewhere(Box::new(give_back)), span };
+        PinnedBuffer { owner: Arc::new(owner), span }
+    }
+
     /// Where it is.
     pub fn span(&self) -> Span {
         self.span

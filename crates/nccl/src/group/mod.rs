@@ -28,6 +28,7 @@ mod registered;
 mod settings;
 mod signals;
 mod stack;
+mod staging;
 mod standing;
 mod votes;
 mod watch;

@@ -34,8 +34,7 @@ impl<C: Cuda> Check<C> {
         let Some(pattern) = Pattern::of(dtype).filter(|_| hall.options.checks_nan) else { return Ok(None) };
         let given = given(&call.op, hall.layout.rank(), dtype.byte_len(), (input, output));
         let Some((data, before)) = given.filter(|(data, _)| !data.is_empty()) else { return Ok(None) };
-        let (cuda, device) = (hall.stack.cuda(), hall.stack.device);
-        let (first, told) = (DeviceBuffer::new(cuda, device, 8)?, PinnedBuffer::new(cuda, 8)?);
+        let (first, told) = (hall.staging.device(8)?, hall.staging.host(8)?);
         let argument = if input.is_some() { "input" } else { "data" };
         Ok(Some(Check { op, argument, dtype, pattern, data, before, first, told }))
     }

@@ -101,6 +101,9 @@ impl SimCuda {
         if state.engine.comms.made.contains(&span.address()) {
             return Err(CudaCode::INVALID_VALUE);
         }
+        if state.engine.script.has(self.rank, Fault::FreesWait) {
+            state = self.stage.hold(state, Standing::Streams);
+        }
         let Some(mut order) = state.own_order() else { return Ok(()) };
         if state.is_over() {
             return Ok(());

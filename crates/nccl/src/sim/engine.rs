@@ -118,6 +118,11 @@ impl Engine {
         self.streams.get(stream).is_none_or(|stream| stream.queue.is_empty())
     }
 
+    /// Whether all that was submitted to a rank's streams is done.
+    pub(super) fn is_all_idle(&self, rank: usize) -> bool {
+        self.streams.iter().filter(|stream| stream.rank == rank).all(|stream| stream.queue.is_empty())
+    }
+
     /// Whether a communicator is no longer in progress.
     pub(super) fn is_settled(&self, handle: u64) -> bool {
         self.comms.is_settled(handle)

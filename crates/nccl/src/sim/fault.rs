@@ -63,6 +63,8 @@ pub enum Fault {
         /// When it answers again.
         until: Duration,
     },
+    /// Memory is only freed once all that was submitted is done, as drivers do it.
+    FreesWait,
     /// The rank is not heard of again once it has called this often.
     Vanishes {
         /// After how many calls.

@@ -92,6 +92,8 @@ pub(super) enum Standing {
     },
     /// All that is on a stream.
     Stream(usize),
+    /// All that is on the streams of its rank.
+    Streams,
     /// A communicator of its rank.
     Comm(u64),
     /// What never comes.
@@ -382,6 +384,7 @@ impl State {
                 self.bells[bell].count > seen || until.is_some_and(|until| until <= self.now)
             }
             Standing::Stream(stream) => self.engine.is_idle(stream) || self.engine.sticky(task.rank).is_some(),
+            Standing::Streams => self.engine.is_all_idle(task.rank) || self.engine.sticky(task.rank).is_some(),
             Standing::Comm(handle) => self.engine.is_settled(handle),
             Standing::Never | Standing::Ended => false,
         }

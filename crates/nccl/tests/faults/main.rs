@@ -236,6 +236,21 @@ fn memory_is_out() {
     });
 }
 
+/// What is kept for later operations is given up for one that needs memory now.
+#[test]
+fn memory_that_is_kept_is_freed_where_it_is_out() {
+    for seed in seeds(4) {
+        let outcome = Simulation::new(2, seed).fault(1, Fault::OutOfMemory { allocation: 1 }).run(|rank| {
+            let group = group(&rank, "group", NcclOptions::default()).expect("a group");
+            group.group().all_reduce(&mut [1.0_f32], ReduceOp::Sum).expect("summed");
+            let bell = rank.process.bell();
+            bell.wait(bell.count(), Some(rank.process.now() + Duration::from_millis(10)));
+            group.group().all_reduce(&mut [1.0_f32; 1024], ReduceOp::Sum).expect("summed");
+        });
+        clean(&outcome, seed);
+    }
+}
+
 #[test]
 fn a_context_dies() {
     let fault = Fault::StickyError { launch: 1, code: 719 };
@@ -308,6 +323,25 @@ fn ranks_meet_over_every_operation_however_many_are_queued() {
         clean(&outcome, seed);
         let kept: Vec<_> = outcome.results.into_iter().flatten().map(|ended| ended.expect("summed")).collect();
         assert!(kept.len() == 2 && kept.iter().all(|&kept| kept <= 4), "seed {seed}: {kept:?}");
+    }
+}
+
+/// Each rank frees what one group's operations needed while the other group's run, which wait for the other rank.
+#[test]
+fn two_groups_do_not_wait_for_each_other_to_free_memory() {
+    for seed in seeds(20) {
+        let job = Simulation::new(2, seed).fault(0, Fault::FreesWait).fault(1, Fault::FreesWait);
+        let outcome = job.run(|rank| {
+            let groups = ["one", "other"].map(|scope| group(&rank, scope, NcclOptions::default()).expect("a group"));
+            let works = (0..8).flat_map(|_| groups.iter()).map(|group| {
+                let data = vec![1.0_f32; 8];
+                group.group().all_reduce_async(data, ReduceOp::Sum)
+            });
+            let works: Vec<_> = works.collect();
+            works.into_iter().try_for_each(|work| work?.wait().map(drop)).err()
+        });
+        clean(&outcome, seed);
+        assert_eq!(outcome.results, [Some(None), Some(None)], "seed {seed}");
     }
 }
 
