@@ -70,7 +70,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         let now = self.now();
         if let Some(late) = self.under_way().into_iter().find(|flight| flight.deadline <= now) {
             // What others have said by now says who is missing.
-            self.listen(watch);
+            self.listen(watch, self.others(0, usize::MAX));
             self.fail(self.late(&late), Some(&late));
         }
         match self.fate() {
@@ -90,7 +90,9 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             watch.has_told_fate = true;
             true
         } else if self.tell(watch, false) {
-            self.listen(watch)
+            // Hashes are only told for a while, so all are asked for them.
+            let most = if self.options.compares_results { usize::MAX } else { ASKED };
+            self.listen(watch, self.others(watch.beat, most))
         } else {
             watch.last = None;
             false
@@ -134,10 +136,15 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         told.is_ok()
     }
 
-    /// Hears how the others stand; whether the store has answered all.
-    fn listen(self: &Arc<Hall<N, C, P>>, watch: &mut Watch) -> bool {
+    /// The ranks that are asked for in a round, which go round with the rounds.
+    fn others(&self, round: u64, most: usize) -> Vec<usize> {
+        turn(self.layout.rank(), self.layout.size(), round, most)
+    }
+
+    /// Hears how these ranks stand; whether the store has answered all.
+    fn listen(self: &Arc<Hall<N, C, P>>, watch: &mut Watch, ranks: Vec<usize>) -> bool {
         let (now, mut told) = (self.now(), Vec::new());
-        let fate = self.ask(&mut told);
+        let fate = self.ask(ranks, &mut told);
         let last = std::mem::replace(&mut watch.last, fate.is_ok().then_some(now));
         watch.answered += watch.last.zip(last).map_or(Duration::ZERO, |(now, last)| now.saturating_sub(last));
         for (rank, standing) in told {
@@ -153,10 +160,10 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         fate.is_ok()
     }
 
-    /// Asks the store how the others stand and what they failed of, up to the first question that it does not answer.
-    fn ask(&self, told: &mut Vec<(usize, Standing)>) -> Result<Option<Vec<u8>>, StoreError> {
+    /// Asks the store how ranks stand and what they failed of, up to the first question that it does not answer.
+    fn ask(&self, ranks: Vec<usize>, told: &mut Vec<(usize, Standing)>) -> Result<Option<Vec<u8>>, StoreError> {
         let store = self.store.with_timeout(self.options.heartbeat);
-        for rank in (0..self.layout.size()).filter(|&rank| rank != self.layout.rank()) {
+        for rank in ranks {
             let bytes = answer(store.find(&format!("{STANDING}{rank}")))?;
             told.extend(bytes.and_then(|bytes| Standing::decode(&bytes)).map(|standing| (rank, standing)));
         }
@@ -167,6 +174,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
     fn lost(&self, watch: &Watch) -> Option<Error> {
         let standings = lock(&self.standings).clone();
         let (own, flights) = (self.layout.rank(), self.under_way());
+        let unresponsive = self.options.unresponsive + self.options.heartbeat * (self.rounds() - 1);
         watch.heard.iter().enumerate().find_map(|(rank, heard)| {
             let (_, at) = (*heard)?;
             let silent = watch.answered.saturating_sub(at);
@@ -177,8 +185,13 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
                 return (is_needed && is_late).then(|| Error::peer(rank, PeerReason::Left, detail));
             }
             let detail = format!("no sign of it for {silent:?}");
-            (silent >= self.options.unresponsive).then(|| Error::peer(rank, PeerReason::Unresponsive, detail))
+            (silent >= unresponsive).then(|| Error::peer(rank, PeerReason::Unresponsive, detail))
         })
+    }
+
+    /// In how many rounds each rank is asked for once.
+    fn rounds(&self) -> u32 {
+        (self.layout.size() - 1).div_ceil(ASKED).max(1) as u32
     }
 
     /// What differs between what this rank and another called, or were given.
@@ -303,7 +316,38 @@ pub(super) fn answer<T: Default>(asked: Result<T, StoreError>) -> Result<T, Stor
     }
 }
 
+/// The ranks that one rank asks for in a round: so many after it, further on each round, until it begins again.
+fn turn(own: usize, size: usize, round: u64, most: usize) -> Vec<usize> {
+    let others = size - 1;
+    let asked = others.min(most);
+    let first = if asked < others { (round % others as u64) as usize * asked % others } else { 0 };
+    (0..asked).map(|at| (own + 1 + (first + at) % others) % size).collect()
+}
+
+/// How many ranks are asked for each heartbeat.
+const ASKED: usize = 16;
 /// Where ranks say how they stand.
 const STANDING: &str = "phalanx/standing/";
 /// Where the first failure is told.
 const FATE: &str = "phalanx/fate";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rank_is_asked_for_in_so_many_rounds() {
+        for (size, own) in [(1, 0), (2, 1), (17, 16), (18, 3), (64, 0), (65, 64), (100, 7)] {
+            let rounds = (size - 1_usize).div_ceil(ASKED).max(1) as u64;
+            for begin in [0, 1, 5, 1_000] {
+                let mut asked: Vec<usize> =
+                    (begin..begin + rounds).flat_map(|round| turn(own, size, round, ASKED)).collect();
+                asked.sort_unstable();
+                asked.dedup();
+                let others: Vec<usize> = (0..size).filter(|&rank| rank != own).collect();
+                assert_eq!(asked, others, "rank {own} of {size} from round {begin} on");
+            }
+            assert_eq!(turn(own, size, 3, usize::MAX).len(), size - 1);
+        }
+    }
+}

@@ -5,6 +5,7 @@
 mod seats;
 mod signals;
 mod store;
+mod watching;
 
 use std::time::Duration;
 
