@@ -45,6 +45,8 @@ pub(super) struct Hall<N, C: Cuda, P> {
     pub(super) standings: Mutex<Vec<Option<Standing>>>,
     /// The number of the last operation that all ranks met over.
     pub(super) met: Mutex<Option<u32>>,
+    /// What a call was answered that has failed because of another rank, and when: the watch finds out which.
+    pub(super) suspicion: Mutex<Option<Fate>>,
     fate: Mutex<Option<Fate>>,
     open: Mutex<Vec<Arc<Flight>>>,
     events: Bin,
@@ -124,6 +126,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             history: Mutex::default(),
             standings: Mutex::new((0..size).map(|_| None).collect()),
             met: Mutex::default(),
+            suspicion: Mutex::default(),
             fate: Mutex::default(),
             open: Mutex::default(),
             events: Bin::default(),
@@ -266,6 +269,12 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             self.abort_lanes();
         }
         self.bell.ring();
+    }
+
+    /// That a call has failed because of another rank, which the library does not name.
+    pub(super) fn suspect(&self, error: Error) {
+        let at = self.now();
+        lock(&self.suspicion).get_or_insert(Fate { error, at });
     }
 
     /// Leaves the group: what is under way goes on to its end.

@@ -50,12 +50,34 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         }
         // What was aborted meanwhile answers with errors of its own, which are not the cause.
         hall.check()?;
-        Err(self.failed(comm, call, status))
+        let error = self.failed(comm, call, status);
+        if self.is_anothers(status) { Err(self.traced(error)) } else { Err(error) }
     }
 
     /// The same after a call that answers success also where it has only begun: the communicator itself is asked.
     pub(super) fn settle_begun(&self, comm: Comm, call: &str, status: Status) -> Result<()> {
         self.settle(comm, call, if status.is_success() { Status::IN_PROGRESS } else { status })
+    }
+
+    /// Whether a call failed because of another rank.
+    pub(super) fn is_anothers(&self, status: Status) -> bool {
+        let stack = &self.hall.stack;
+        status == Status::REMOTE && stack.cuda.sticky_error(stack.device).is_none()
+    }
+
+    /// The error of a call that failed because of another rank, once the watch has found out which, or has not.
+    fn traced(&self, error: Error) -> Error {
+        let hall = &self.hall;
+        hall.suspect(error.clone());
+        loop {
+            let seen = self.bell.count();
+            match hall.check() {
+                Ok(()) => self.bell.wait(seen, Some(hall.now() + hall.options.heartbeat)),
+                // It was found to be nobody else's.
+                Err(_) if hall.fate().is_some_and(|fate| fate.error == error) => return error,
+                Err(cause) => return cause,
+            }
+        }
     }
 
     /// The error of a call, which is that of the device where it is dead.

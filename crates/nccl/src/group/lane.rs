@@ -331,7 +331,12 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         let hall = &self.hall;
         let Ok(Ok(status)) = self.inside(comm, |nccl| nccl.async_error(comm)) else { return };
         if !status.is_success() && !status.is_in_progress() {
-            hall.fail(self.failed(comm, "ncclCommGetAsyncError", status), hall.under_way().first());
+            let error = self.failed(comm, "ncclCommGetAsyncError", status);
+            if self.is_anothers(status) {
+                hall.suspect(error);
+            } else {
+                hall.fail(error, hall.under_way().first());
+            }
         }
     }
 

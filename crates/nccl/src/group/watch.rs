@@ -23,6 +23,8 @@ struct Watch {
     answered: Duration,
     /// When the last round began, if the store answered all that was asked in it.
     last: Option<Duration>,
+    /// For how long it had, when another rank was first suspected.
+    suspected: Option<Duration>,
     has_told_fate: bool,
     has_signalled: bool,
     has_abandoned: bool,
@@ -33,8 +35,9 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
     pub(super) fn watch(self: Arc<Hall<N, C, P>>) {
         let heard = vec![None; self.layout.size()];
         let (has_told_fate, has_signalled, has_abandoned) = (false, false, false);
-        let (answered, last, next) = (Duration::ZERO, None, self.now());
-        let mut watch = Watch { beat: 0, next, heard, answered, last, has_told_fate, has_signalled, has_abandoned };
+        let (answered, last, next, suspected) = (Duration::ZERO, None, self.now(), None);
+        let mut watch =
+            Watch { beat: 0, next, heard, answered, last, suspected, has_told_fate, has_signalled, has_abandoned };
         loop {
             let seen = self.bell.count();
             self.look_after(&mut watch);
@@ -103,7 +106,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             self.hear_signals();
         }
         if self.fate().is_none()
-            && let Some(error) = self.compare().or_else(|| self.lost(watch))
+            && let Some(error) = self.compare().or_else(|| self.lost(watch)).or_else(|| self.untraced(watch))
         {
             self.fail(error, self.under_way().first());
         }
@@ -192,6 +195,22 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
     /// In how many rounds each rank is asked for once.
     fn rounds(&self) -> u32 {
         (self.layout.size() - 1).div_ceil(ASKED).max(1) as u32
+    }
+
+    /// What was suspected of another rank, once all are seen to live, or none was told to be lost for as long as that takes.
+    fn untraced(&self, watch: &mut Watch) -> Option<Error> {
+        let suspicion = lock(&self.suspicion).clone()?;
+        let heartbeat = self.options.heartbeat;
+        // What is heard so much later was said after the call that failed.
+        let since = *watch.suspected.get_or_insert(watch.answered) + heartbeat * (self.rounds() + 1);
+        let standings = lock(&self.standings).clone();
+        let mut others = (0..self.layout.size()).filter(|&rank| rank != self.layout.rank());
+        let lives = |rank: usize| {
+            let has_left = standings[rank].as_ref().is_some_and(|standing| standing.has_left);
+            has_left || watch.heard[rank].is_some_and(|(_, at)| at >= since)
+        };
+        let is_over = suspicion.at + self.options.unresponsive + heartbeat * (self.rounds() + 2) <= self.now();
+        (is_over || others.all(lives)).then_some(suspicion.error)
     }
 
     /// What differs between what this rank and another called, or were given.

@@ -278,6 +278,9 @@ impl State {
         if self.engine.sticky(rank).is_some() {
             return Status::UNHANDLED_CUDA;
         }
+        if self.engine.script.has(rank, Fault::TellsOfTheVanished) && self.has_lost(handle) {
+            return Status::REMOTE;
+        }
         let never = self.engine.script.has(rank, Fault::InProgressForEver { comm: which });
         let comms = &self.engine.comms;
         if never || !comms.has_formed(handle) || comms.is_splitting(handle) {
@@ -303,6 +306,13 @@ impl State {
         handle.asked += 1;
         let asked = handle.asked;
         fails.filter(|(polls, _)| asked > *polls).map_or(Status::SUCCESS, |(_, status)| status)
+    }
+
+    /// Whether a rank of a handle's ring has vanished.
+    fn has_lost(&self, handle: &Handle) -> bool {
+        let members =
+            handle.seat.into_iter().flat_map(|(ring, _)| self.engine.comms.rings[ring].members.iter().flatten());
+        members.filter_map(|member| self.engine.comms.handle(*member)).any(|member| self.engine.is_gone(member.rank))
     }
 
     /// Puts on the streams what was called and was in progress.

@@ -65,6 +65,8 @@ pub enum Fault {
     },
     /// Memory is only freed once all that was submitted is done, as drivers do it.
     FreesWait,
+    /// Communicators of this rank say that a peer failed once one of their ranks has vanished.
+    TellsOfTheVanished,
     /// The rank is not heard of again once it has called this often.
     Vanishes {
         /// After how many calls.

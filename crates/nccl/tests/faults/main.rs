@@ -276,6 +276,18 @@ fn a_rank_vanishes() {
     }
 }
 
+/// The library only says that some rank failed: which, the group finds out.
+#[test]
+fn a_rank_that_the_library_has_lost_is_named() {
+    for calls in [40, 90] {
+        let faults = [(0, Fault::TellsOfTheVanished), (1, Fault::TellsOfTheVanished), (2, Fault::Vanishes { calls })];
+        judge(&faults, Some(2), |_, error| {
+            let is_device = error.kind() == ErrorKind::Device || root(error).contains("(6)");
+            !is_device && root(error).contains("rank 2")
+        });
+    }
+}
+
 /// A rank of a pipeline is done and leaves while the others are not.
 #[test]
 fn who_has_left_is_not_missed_where_it_has_no_part() {
