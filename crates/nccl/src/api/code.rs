@@ -97,7 +97,7 @@ impl CudaCode {
 
     /// Whether every later call on the device fails in the same way until the process ends.
     pub fn is_sticky(self) -> bool {
-        matches!(self.0, 700 | 702 | 710 | 713..=719 | 721)
+        matches!(self.0, 214 | 220 | 226 | 700 | 702 | 710 | 713..=719 | 721)
     }
 
     /// The name in the driver's header; of numbers that are not known here, that they are not.
@@ -139,5 +139,11 @@ mod tests {
     #[test]
     fn memory_that_is_out_is_not_sticky() {
         assert!(!CudaCode::OUT_OF_MEMORY.is_sticky() && CudaCode::ILLEGAL_ADDRESS.is_sticky());
+    }
+
+    #[test]
+    fn a_card_that_is_broken_is_sticky() {
+        // Memory that cannot be corrected, a link, and an error that the card has contained.
+        assert!([214, 220, 226].map(CudaCode).iter().all(|code| code.is_sticky()));
     }
 }

@@ -26,6 +26,7 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
     /// Begins messages as one.
     pub(super) fn exchange(&self, messages: Vec<(Call, Buffers)>) -> Vec<Box<dyn Pending>> {
         let spare: Vec<Call> = messages.iter().map(|(call, _)| call.clone()).collect();
+        spare.iter().for_each(|call| call.open(self.hall.now()));
         let begun = self.hall.check().and_then(|()| self.gather_up(messages));
         match begun {
             Ok((of, share)) => {

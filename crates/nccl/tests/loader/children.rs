@@ -69,6 +69,18 @@ fn a_child_is_lost_with_a_parent_that_ends_before_it_is_made() {
 }
 
 #[test]
+fn a_child_that_is_made_though_it_was_ended_ends_with_its_parent() {
+    let pair = Pair::new(NEW);
+    let parent = pair.comm();
+    pair.stub.tell("stub_split_polls", 2);
+    let (_, child) = pair.nccl.split(parent, Some(0), 0, &CommConfig::default());
+    assert_eq!(pair.nccl.abort(child), Status::SUCCESS);
+    assert_eq!([(); 2].map(|()| pair.nccl.async_error(parent)), [Ok(Status::IN_PROGRESS), Ok(Status::SUCCESS)]);
+    assert_eq!((pair.stub.ask("stub_comms"), pair.nccl.abort(parent)), (2, Status::SUCCESS));
+    assert_eq!(pair.stub.ask("stub_comms"), 0);
+}
+
+#[test]
 fn what_is_begun_is_a_communicator() {
     let pair = Pair::new(NEW);
     let id = pair.id();

@@ -58,6 +58,8 @@ pub(super) struct Member {
     pub(super) shape: OnceLock<Shape>,
     /// The one it comes from, until that is done making it.
     parent: Mutex<Option<Arc<Member>>>,
+    /// Where those come to stand that nobody wants any more, and that it may still make.
+    unwanted: Mutex<Vec<Slot>>,
     is_gone: AtomicBool,
     asking: Mutex<()>,
 }
@@ -66,8 +68,8 @@ impl Member {
     /// One that was asked for, of this shape if that is known, from a parent if it has one.
     pub(super) fn new(slot: Slot, device: Device, shape: Option<Shape>, parent: Option<Arc<Member>>) -> Member {
         let shape = shape.map_or_else(OnceLock::new, OnceLock::from);
-        let (is_gone, asking) = (AtomicBool::new(false), Mutex::default());
-        Member { slot, device, shape, parent: Mutex::new(parent), is_gone, asking }
+        let (unwanted, is_gone, asking) = (Mutex::default(), AtomicBool::new(false), Mutex::default());
+        Member { slot, device, shape, parent: Mutex::new(parent), unwanted, is_gone, asking }
     }
 
     /// The one that is still making it.
@@ -78,6 +80,17 @@ impl Member {
     /// It is made.
     pub(super) fn has_come(&self) {
         *locked(&self.parent) = None;
+    }
+
+    /// One that it makes is not wanted any more.
+    pub(super) fn disown(&self, child: Slot) {
+        locked(&self.unwanted).push(child);
+    }
+
+    /// What it has made that nobody wants.
+    pub(super) fn orphans(&self) -> Vec<Opaque> {
+        let unwanted = std::mem::take(&mut *locked(&self.unwanted));
+        unwanted.into_iter().map(Slot::get).filter(|pointer| !pointer.is_null()).collect()
     }
 
     /// The right to ask how it is; none once it is gone.

@@ -132,12 +132,18 @@ impl NcclLibrary {
         let _asking = member.leave();
         let pointer = member.slot.get();
         if pointer.is_null() {
-            // Its parent has not made it yet, and ends it with itself.
+            // Its parent has not made it yet; what it still makes ends after itself.
+            member.parent().iter().for_each(|parent| parent.disown(member.slot));
             return Status::SUCCESS;
         }
         // The library makes the device current itself, and must be asked even where that is not possible any more.
         // SAFETY: a communicator that was there until now, and that no later call can name.
-        self.call(function, |call| unsafe { call(pointer) })
+        let status = self.call(function, |call| unsafe { call(pointer) });
+        for orphan in member.orphans() {
+            // SAFETY: a communicator that the library has made, and that no call can name.
+            self.call(&self.functions.abort, |call| unsafe { call(orphan) });
+        }
+        status
     }
 
     pub(super) fn image(&self, config: &CommConfig) -> Image {
