@@ -3,13 +3,15 @@
 //! Whoever wants to be in it, a rank of this world or a newcomer, writes down who it is. The rank that sees that all ranks of this
 //! world but the lost ones are there decides, or whichever runs out of patience first, from what is written then. The decision is put in
 //! place by comparing with nothing, so the first is everybody's: of two parts of a world that lost each other only one goes on.
+//!
+//! What a newcomer has written stands when it is killed. So whoever is about to decide calls the newcomers, and leaves out who does not answer.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use phalanx_core::store::{Store, StoreError};
 
-use super::bytes::{Reader, put_bytes};
+use super::election::{Elector, Entry, WITHDRAWN};
 use crate::moment;
 
 /// The keys of the changes of one job and epoch.
@@ -18,26 +20,6 @@ pub(super) struct Changes {
     base: Store,
     /// Until when the store is asked.
     until: Instant,
-}
-
-/// Somebody who wants to be in the next world.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    /// Tells it from all others, whoever has its rank.
-    pub(super) token: [u8; 16],
-    /// Its rank in this world; none for a newcomer.
-    pub(super) seat: Option<u32>,
-    pub(super) card: Vec<u8>,
-}
-
-/// Who decides, where it may.
-pub(super) struct Elector<'a> {
-    /// The size of this world.
-    pub(super) size: usize,
-    /// The ranks that are not waited for, nor let in.
-    pub(super) lost: &'a [usize],
-    /// How long to wait for the others.
-    pub(super) patience: Duration,
 }
 
 impl Changes {
@@ -78,35 +60,90 @@ impl Changes {
         scope.add(WAITING, -1).map(drop)
     }
 
-    /// Waits until it is decided who is in the next world, and decides where an `elector` may. None where it is not by then; nobody where
-    /// that was so long ago that it is forgotten.
-    pub(super) fn outcome(
+    /// Waits until it is decided who is in the next world, and decides it where nobody else does. Nobody is, where that was so long ago
+    /// that it is forgotten.
+    pub(super) fn outcome(&self, number: u32, elector: &Elector<'_>) -> Result<Vec<Entry>, StoreError> {
+        let began = Instant::now();
+        loop {
+            if self.is_forgotten(number)? {
+                return Ok(vec![]);
+            }
+            let entries = self.entries(number)?;
+            let patience = elector.patience.saturating_sub(began.elapsed());
+            if elector.is_complete(&entries) || patience.is_zero() {
+                let elected = elector.elect(entries);
+                let called = Instant::now();
+                let elected = self.call_newcomers(number, elected)?;
+                // They had time of their own.
+                let until = moment::later(self.until, called.elapsed());
+                return Changes { until, ..self.clone() }.decide(number, &elected);
+            }
+            if let Some(outcome) = self.look(number, OUTCOME, patience)? {
+                return Ok(Entry::decode_list(&outcome));
+            }
+        }
+    }
+
+    /// Waits until it is decided who is in the next world, and answers for a newcomer when it is called. None where it is not decided by
+    /// then; nobody where it is forgotten.
+    pub(super) fn hear(
         &self,
         number: u32,
-        elector: Option<&Elector<'_>>,
+        newcomer: &Entry,
         deadline: Instant,
     ) -> Result<Option<Vec<Entry>>, StoreError> {
-        let (scope, began) = (self.scope(number), Instant::now());
+        let mut has_answered = false;
         loop {
             if self.is_forgotten(number)? {
                 return Ok(Some(vec![]));
             }
-            let entries = elector.map(|elector| self.entries(number).map(|entries| (elector, entries))).transpose()?;
-            if let Some((elector, entries)) = entries
-                && (elector.is_complete(&entries) || began.elapsed() >= elector.patience)
-            {
-                return self.decide(number, &elector.elect(entries)).map(Some);
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            let patience = elector.map_or(left, |elector| elector.patience.saturating_sub(began.elapsed()));
-            let wait = left.min(patience).min(LOOK).max(Duration::from_millis(1));
-            match scope.with_timeout(wait).get(OUTCOME) {
-                Ok(outcome) => return Ok(Some(Entry::decode_list(&outcome))),
-                Err(error) if !error.is_timeout() => return Err(error),
-                Err(_) if left.is_zero() => return Ok(None),
-                Err(_) => {}
+            let left = moment::left(deadline);
+            match self.look(number, if has_answered { OUTCOME } else { CALLED }, left)? {
+                Some(outcome) if has_answered => return Ok(Some(Entry::decode_list(&outcome))),
+                Some(_) => {
+                    self.asked(number).set(&answer_of(newcomer), YES)?;
+                    has_answered = true;
+                }
+                None if left.is_zero() => return Ok(None),
+                None => {}
             }
         }
+    }
+
+    /// Who is in the next world, where that is decided already.
+    pub(super) fn decided(&self, number: u32) -> Result<Option<Vec<Entry>>, StoreError> {
+        Ok(self.asked(number).find(OUTCOME)?.map(|outcome| Entry::decode_list(&outcome)))
+    }
+
+    /// What is under a key as soon as it is; none where it is not for so long, or for as long as nobody has looked whether this change is
+    /// forgotten.
+    fn look(&self, number: u32, key: &str, patience: Duration) -> Result<Option<Vec<u8>>, StoreError> {
+        let wait = patience.min(LOOK).max(Duration::from_millis(1));
+        match self.scope(number).with_timeout(wait).get(key) {
+            Err(error) if error.is_timeout() => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    /// Those of the elected who are ranks, or newcomers that answer.
+    fn call_newcomers(&self, number: u32, elected: Vec<Entry>) -> Result<Vec<Entry>, StoreError> {
+        let scope = self.asked(number);
+        scope.set(CALLED, YES)?;
+        let answers: Vec<String> = elected.iter().filter(|entry| entry.seat.is_none()).map(answer_of).collect();
+        let keys: Vec<&str> = answers.iter().map(String::as_str).collect();
+        if keys.is_empty() {
+            return Ok(elected);
+        }
+        match scope.with_timeout(ROLL_CALL).wait(&keys) {
+            Err(error) if error.is_timeout() => {}
+            answered => return answered.map(|()| elected),
+        }
+        let is_here = |entry: &Entry| match entry.seat {
+            Some(_) => Ok(true),
+            None => scope.check(&[&answer_of(entry)]),
+        };
+        let kept = elected.into_iter().map(|entry| is_here(&entry).map(|is_here| is_here.then_some(entry)));
+        kept.filter_map(Result::transpose).collect()
     }
 
     fn entries(&self, number: u32) -> Result<Vec<Entry>, StoreError> {
@@ -185,59 +222,21 @@ impl Changes {
     }
 }
 
-impl Elector<'_> {
-    fn is_complete(&self, entries: &[Entry]) -> bool {
-        let came = |rank: usize| entries.iter().any(|entry| entry.seat.is_some_and(|seat| seat as usize == rank));
-        (0..self.size).filter(|rank| !self.lost.contains(rank)).all(came)
-    }
-
-    /// Ranks of this world in their order, then newcomers as they came, but for those who have gone again. Whoever came twice counts once.
-    fn elect(&self, entries: Vec<Entry>) -> Vec<Entry> {
-        let mut elected: Vec<Entry> = vec![];
-        let gone: Vec<[u8; 16]> =
-            entries.iter().filter(|entry| entry.seat == Some(WITHDRAWN)).map(|entry| entry.token).collect();
-        for entry in entries.into_iter().filter(|entry| !gone.contains(&entry.token)) {
-            let seat = entry.seat.map(|seat| seat as usize);
-            let is_lost = seat.is_some_and(|seat| seat >= self.size || self.lost.contains(&seat));
-            let is_known = |known: &Entry| known.token == entry.token || (seat.is_some() && known.seat == entry.seat);
-            if !is_lost && !elected.iter().any(is_known) {
-                elected.push(entry);
-            }
-        }
-        elected.sort_by_key(|entry| entry.seat.map_or(u64::MAX, u64::from));
-        elected
-    }
-}
-
-impl Entry {
-    fn encode(&self) -> Vec<u8> {
-        let mut out = self.token.to_vec();
-        out.extend(self.seat.unwrap_or(NO_SEAT).to_le_bytes());
-        put_bytes(&mut out, &self.card);
-        out
-    }
-
-    /// All entries up to the first that makes no sense.
-    fn decode_list(bytes: &[u8]) -> Vec<Entry> {
-        let mut reader = Reader::new(bytes);
-        std::iter::from_fn(|| {
-            let token = reader.take(16)?.try_into().ok()?;
-            let seat = Some(reader.u32()?).filter(|seat| *seat != NO_SEAT);
-            Some(Entry { token, seat, card: reader.bytes()?.to_vec() })
-        })
-        .collect()
-    }
+/// The key under which a newcomer answers when it is called.
+fn answer_of(newcomer: &Entry) -> String {
+    format!("answer/{:032x}", u128::from_be_bytes(newcomer.token))
 }
 
 const CURRENT: &str = "current";
 const ENTRIES: &str = "entries";
 const WAITING: &str = "waiting";
 const OUTCOME: &str = "outcome";
-const NO_SEAT: u32 = u32::MAX;
-/// The seat of a newcomer that has gone again.
-const WITHDRAWN: u32 = u32::MAX - 1;
+const CALLED: &str = "called";
+const YES: &str = "yes";
 /// How often somebody who waits looks whether the change was forgotten.
 const LOOK: Duration = Duration::from_secs(5);
+/// How long a newcomer has to answer.
+const ROLL_CALL: Duration = Duration::from_secs(2);
 /// How long to wait before a store that has lost an answer is asked again.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -261,24 +260,6 @@ mod tests {
     }
 
     #[test]
-    fn ranks_come_first_and_lost_ones_stay_out() {
-        let came = [
-            entry(9, None),
-            entry(2, Some(2)),
-            entry(1, Some(1)),
-            entry(0, Some(0)),
-            entry(7, Some(2)),
-            entry(9, None),
-        ];
-        let elected =
-            |lost: &[usize]| elector(lost).elect(came.to_vec()).iter().map(|entry| entry.token[0]).collect::<Vec<_>>();
-        assert_eq!(elected(&[]), [0, 1, 2, 9]);
-        assert_eq!(elected(&[0]), [1, 2, 9]);
-        assert!(elector(&[]).is_complete(&came) && !elector(&[1]).is_complete(&came[..2]));
-        assert!(elector(&[0]).is_complete(&came[..3]));
-    }
-
-    #[test]
     fn the_first_decision_is_everybodys() {
         let changes = changes();
         let (one, other) = ([entry(0, Some(0))], [entry(1, Some(1)), entry(4, None)]);
@@ -296,10 +277,10 @@ mod tests {
         changes.enter(1, &entry(2, Some(2))).expect("room");
         let alone = Elector { size: 3, lost: &[0, 1], patience: Duration::ZERO };
         let late = Instant::now() + Duration::from_secs(60);
-        assert_eq!(changes.outcome(1, Some(&alone), late), Ok(Some(vec![])));
+        assert_eq!(changes.outcome(1, &alone), Ok(vec![]));
         assert_eq!(changes.decide(1, &[entry(2, Some(2))]), Ok(vec![]), "nor when it looked before");
         changes.enter(1, &entry(4, None)).expect("room");
-        assert_eq!(changes.outcome(1, None, late), Ok(Some(vec![])), "a newcomer looks for the next one");
+        assert_eq!(changes.hear(1, &entry(4, None), late), Ok(Some(vec![])), "a newcomer looks for the next one");
         assert_eq!((changes.scope(1).list_keys(), changes.current()), (Ok(vec![]), Ok(3)));
     }
 
@@ -311,8 +292,8 @@ mod tests {
         }
         changes.withdraw(1, &entry(5, None)).expect("room");
         assert_eq!(changes.waiting(1), Ok(1));
-        let decided = changes.outcome(1, Some(&elector(&[0, 1, 2])), Instant::now());
-        assert_eq!(decided, Ok(Some(vec![entry(6, None)])));
+        changes.asked(1).set(&answer_of(&entry(6, None)), YES).expect("room");
+        assert_eq!(changes.outcome(1, &elector(&[0, 1, 2])), Ok(vec![entry(6, None)]));
     }
 
     #[test]
@@ -321,8 +302,13 @@ mod tests {
         changes.enter(1, &entry(5, None)).expect("room");
         changes.enter(1, &entry(0, Some(0))).expect("room");
         assert_eq!((changes.waiting(1), changes.waiting(2)), (Ok(1), Ok(0)));
-        assert_eq!(changes.outcome(1, None, Instant::now()), Ok(None));
-        let decided = changes.outcome(1, Some(&elector(&[])), Instant::now() + Duration::from_secs(60));
-        assert_eq!(decided, Ok(Some(vec![entry(0, Some(0)), entry(5, None)])));
+        assert_eq!(changes.hear(1, &entry(5, None), Instant::now()), Ok(None));
+        let all = vec![entry(0, Some(0)), entry(5, None)];
+        thread::scope(|scope| {
+            let heard = scope.spawn(|| changes.hear(1, &entry(5, None), Instant::now() + Duration::from_secs(60)));
+            assert_eq!(changes.outcome(1, &elector(&[])), Ok(all.clone()));
+            assert_eq!(heard.join().expect("no panic"), Ok(Some(all.clone())));
+        });
+        assert_eq!(changes.decided(1), Ok(Some(all)));
     }
 }

@@ -9,6 +9,7 @@ mod barriers;
 pub(crate) mod bytes;
 pub(crate) mod card;
 mod change;
+mod election;
 mod error;
 mod identity;
 mod interval;

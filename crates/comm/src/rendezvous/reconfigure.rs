@@ -1,19 +1,20 @@
 //! Worlds that lose ranks and gain others while they work.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use phalanx_core::store::Store;
 use phalanx_core::{Error, Result};
 
 use super::card::Card;
-use super::change::{Changes, Elector, Entry};
+use super::change::Changes;
+use super::election::{Elector, Entry};
 use super::world::{Origin, World};
 use super::{Ranks, WorldOptions};
 use crate::moment;
 
 impl World {
     /// The next world: of the ranks of this one that call this too, in their order, and then of the [waiting](World::waiting)
-    /// newcomers. The `lost` ranks of this world are neither waited for nor let in. An error names them by their ranks in its group, which
+    /// newcomers, but for those who are gone: who does not answer within two seconds is not let in. The `lost` ranks of this world are neither waited for nor let in. An error names them by their ranks in its group, which
     /// [`world_rank`](phalanx_core::Group::world_rank) translates where that is not the world's.
     ///
     /// Groups of this world can no longer be formed, and those that exist are of no use once a rank is gone: drop them. What
@@ -41,9 +42,9 @@ impl World {
         let card = Card::of_this_process(u32::try_from(own.local_rank()).ok(), self.hosts_store()).encode();
         let entry = Entry { token: token()?, seat: u32::try_from(self.rank()).ok(), card };
         let elector = Elector { size: self.size(), lost, patience };
-        let outcome = changes.enter(number, &entry).and_then(|()| changes.outcome(number, Some(&elector), until));
+        let outcome = changes.enter(number, &entry).and_then(|()| changes.outcome(number, &elector));
         // Who cannot reach the store cannot say farewell there either.
-        let elected = outcome.inspect_err(|_| self.owe_no_farewell())?.unwrap_or_default();
+        let elected = outcome.inspect_err(|_| self.owe_no_farewell())?;
         let Some(rank) = elected.iter().position(|elected| elected.token == entry.token) else {
             let others: Vec<usize> = elected.iter().filter_map(|entry| entry.seat).map(|seat| seat as usize).collect();
             let with = if others.is_empty() {
@@ -76,11 +77,11 @@ impl World {
             let number = last.map_or(changes.current()?, |last: u32| changes.current().unwrap_or(last).max(last)) + 1;
             last = Some(number);
             changes.enter(number, &entry)?;
-            let mut elected = changes.outcome(number, None, deadline)?;
+            let mut elected = changes.hear(number, &entry, deadline)?;
             if elected.is_none() {
                 changes.withdraw(number, &entry)?;
                 // What was decided before the others could know of that holds.
-                elected = changes.outcome(number, None, Instant::now())?;
+                elected = changes.decided(number)?;
             }
             let Some(elected) = elected else {
                 let why =
@@ -222,6 +223,25 @@ mod tests {
 
         fn describe(&self) -> String {
             "an odd store".to_owned()
+        }
+    }
+
+    #[test]
+    fn a_newcomer_that_was_killed_while_it_waited_stays_out() {
+        let store = Store::new(LocalStore::new(Limits::default()));
+        let [world] = <[World; 1]>::try_from(meet(&store, 1)).expect("one");
+        let killed = Entry { token: [9; 16], seat: None, card: Card::of_this_process(None, false).encode() };
+        Changes::new(world.base(), moment::after(PATIENCE)).enter(1, &killed).expect("room");
+        let change = move || {
+            while world.waiting().expect("a store") < 2 {
+                thread::yield_now();
+            }
+            world.reconfigure(&[], PATIENCE)
+        };
+        let newcomer = || World::enlist(&store, &WorldOptions::new(0, 1).timeout(PATIENCE));
+        for world in side_by_side(vec![Box::new(change) as Box<dyn FnOnce() -> _ + Send>, Box::new(newcomer)]) {
+            let world = world.expect("elected");
+            assert_eq!((world.size(), world.survivors()), (2, 1));
         }
     }
 
