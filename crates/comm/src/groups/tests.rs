@@ -168,6 +168,30 @@ fn a_wait_is_followed_to_the_rank_that_waits_for_nobody() {
     }
 }
 
+/// Threads of one rank wait in two groups, and what one of them waits for comes.
+#[test]
+fn a_wait_that_ends_says_nothing_of_another_of_its_rank() {
+    worlds(3, |world| {
+        let [one, other] = ["one", "other"].map(|name| world.wire(&Wiring::default().named(name)).expect("all come"));
+        match world.rank() {
+            0 => {
+                let error = one.within(LONG_ENOUGH).recv(&mut [0], 1, 0).expect_err("nobody sends");
+                assert_eq!(error.culprits(), [2], "{error}");
+            }
+            1 => thread::scope(|scope| {
+                scope.spawn(|| one.recv(&mut [0], 2, 0).expect_err("rank 0 gives up"));
+                other.recv(&mut [0], 2, 0).expect("it comes");
+            }),
+            _ => {
+                // A wait is told once it is long.
+                thread::sleep(Duration::from_millis(200));
+                other.send(&[1], 1, 0).expect("it is awaited");
+            }
+        }
+        world.barrier("all", Duration::from_secs(20)).expect("all");
+    });
+}
+
 #[test]
 fn equal_groups_host_groups_and_lists() {
     worlds(4, |world| {

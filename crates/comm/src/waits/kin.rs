@@ -1,5 +1,6 @@
 //! The groups of one rank, to all of which it says whom it waits for.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use phalanx_core::{Chain, Error, Layout, Stuck, Timeout};
@@ -10,7 +11,16 @@ use crate::fate::Fate;
 
 /// The groups of a rank of one world.
 #[derive(Debug, Default)]
-pub(crate) struct Kin(Mutex<Vec<Relative>>);
+pub(crate) struct Kin(Mutex<Family>);
+
+#[derive(Debug, Default)]
+struct Family {
+    relatives: Vec<Relative>,
+    /// What the others know of now, by number: threads of a rank wait beside each other.
+    waits: BTreeMap<u64, Wait>,
+    /// The number of the next wait.
+    next: u64,
+}
 
 /// One of them.
 #[derive(Clone, Debug)]
@@ -34,24 +44,32 @@ pub(crate) struct Kinship {
 #[derive(Debug)]
 pub(crate) struct Vigil<'a> {
     kinship: &'a Kinship,
-    is_told: bool,
+    /// The number under which the others know of it.
+    told: Option<u64>,
 }
 
 impl Kin {
-    /// Writes what the rank says to all its groups; none takes it back.
-    fn say(&self, wait: Option<&Wait>) {
-        self.living(|fate, relative| {
-            // As whoever reads it counts: what this rank itself has begun, where others of this process are in the group too.
-            let begun = begun(fate, relative.rank);
-            let words = wait.map_or([0; WORDS], |wait| Wait { begun, ..wait.clone() }.encode());
-            fate.say_wait(relative.rank, words);
-        });
+    /// Tells all groups of the rank of one more wait; under which number it is known.
+    fn tell(&self, wait: Wait) -> u64 {
+        let mut family = self.family();
+        let number = family.next;
+        family.next += 1;
+        family.waits.insert(number, wait);
+        family.say();
+        number
+    }
+
+    /// Takes back what was told of one wait, and leaves what was of others.
+    fn end(&self, number: u64) {
+        let mut family = self.family();
+        family.waits.remove(&number);
+        family.say();
     }
 
     /// What a rank of the world says of its wait in a group that it shares with this one.
     fn wait_of(&self, world_rank: usize) -> Option<Wait> {
         let mut found = None;
-        self.living(|fate, Relative { members, .. }| {
+        self.family().living(|fate, Relative { members, .. }| {
             let Some(rank) = members.iter().position(|member| *member == world_rank) else { return };
             let begun = begun(fate, rank);
             let wait = fate.roll.wait(rank).and_then(|words| Wait::decode(&words));
@@ -60,18 +78,43 @@ impl Kin {
         found
     }
 
-    fn living(&self, mut look: impl FnMut(&Fate, &Relative)) {
-        self.relatives().retain(|relative| match relative.fate.upgrade() {
+    fn family(&self) -> MutexGuard<'_, Family> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Family {
+    /// Writes what the rank says to all its groups; nothing where it waits for nobody.
+    fn say(&mut self) {
+        let wait = self.whole();
+        self.living(|fate, relative| {
+            // As whoever reads it counts: what this rank itself has begun, where others of this process are in the group too.
+            let begun = begun(fate, relative.rank);
+            let words = wait.as_ref().map_or([0; WORDS], |wait| Wait { begun, ..wait.clone() }.encode());
+            fate.say_wait(relative.rank, words);
+        });
+    }
+
+    /// All waits as one, where the oldest is: the rank goes on once all are there for whom any of its threads waits.
+    fn whole(&self) -> Option<Wait> {
+        let oldest = self.waits.values().next()?;
+        let mut peers: Vec<usize> = vec![];
+        for &peer in self.waits.values().flat_map(|wait| &wait.peers) {
+            if !peers.contains(&peer) {
+                peers.push(peer);
+            }
+        }
+        Some(Wait { peers, ..oldest.clone() })
+    }
+
+    fn living(&mut self, mut look: impl FnMut(&Fate, &Relative)) {
+        self.relatives.retain(|relative| match relative.fate.upgrade() {
             Some(fate) => {
                 look(&fate, relative);
                 true
             }
             None => false,
         });
-    }
-
-    fn relatives(&self) -> MutexGuard<'_, Vec<Relative>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -90,14 +133,14 @@ impl Kinship {
     /// Says where this group's ranks tell each other of waits from now on.
     pub(crate) fn enter(&self, fate: &Arc<Fate>) {
         let relative = Relative { fate: Arc::downgrade(fate), rank: self.rank, members: Arc::clone(&self.members) };
-        let mut relatives = self.kin.relatives();
-        relatives.retain(|relative| relative.fate.strong_count() > 0);
-        relatives.push(relative);
+        let mut family = self.kin.family();
+        family.relatives.retain(|relative| relative.fate.strong_count() > 0);
+        family.relatives.push(relative);
     }
 
     /// A wait that begins.
     pub(crate) fn vigil(&self) -> Vigil<'_> {
-        Vigil { kinship: self, is_told: false }
+        Vigil { kinship: self, told: None }
     }
 
     /// The error of a wait that has taken too long, for those at its end.
@@ -144,26 +187,29 @@ impl Kinship {
 impl Vigil<'_> {
     /// Whether the others know of it.
     pub(crate) fn is_told(&self) -> bool {
-        self.is_told
+        self.told.is_some()
     }
 
     /// Tells the others whom the rank waits for.
     pub(crate) fn tell(&mut self, stuck: &[Stuck]) {
-        self.is_told = true;
+        self.end();
         let Kinship { kin, name, .. } = self.kinship;
-        kin.say(Some(&Wait { begun: 0, peers: self.kinship.worldly(stuck), group: name.clone() }));
+        self.told = Some(kin.tell(Wait { begun: 0, peers: self.kinship.worldly(stuck), group: name.clone() }));
     }
 
     /// The wait has ended, well or not yet.
     pub(crate) fn end(&mut self) {
-        if std::mem::take(&mut self.is_told) {
-            self.kinship.kin.say(None);
+        if let Some(number) = self.told.take() {
+            self.kinship.kin.end(number);
         }
     }
 
-    /// The wait was given up: what was said of it stands, because the others may just be about to give up theirs.
+    /// The wait was given up: what was said of it stands until the rank says something else, because the others may just be about to
+    /// give up theirs.
     pub(crate) fn give_up(mut self) {
-        self.is_told = false;
+        if let Some(number) = self.told.take() {
+            self.kinship.kin.family().waits.remove(&number);
+        }
     }
 }
 
@@ -190,7 +236,7 @@ mod tests {
         };
         let stays = group();
         (0..10).for_each(|_| drop(group()));
-        assert_eq!(kin.relatives().len(), 2, "the one that stays, and the last");
+        assert_eq!(kin.family().relatives.len(), 2, "the one that stays, and the last");
         drop(stays);
     }
 }
