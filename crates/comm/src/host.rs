@@ -3,6 +3,8 @@
 
 mod messages;
 mod reunion;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 use std::convert::Infallible;
@@ -311,8 +313,10 @@ impl Inner {
                 Progress::Done if self.fate.quarrel().is_some() => return self.check(call),
                 Progress::Done => return Ok(()),
                 Progress::Moved => {
-                    patience.renew();
                     vigil.end();
+                    if !patience.renew() {
+                        return Err(self.kinship.traced(call.timed_out(self.stuck(call, player, stage))));
+                    }
                 }
                 Progress::Idle => {
                     self.check(call)?;

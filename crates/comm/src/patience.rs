@@ -14,6 +14,8 @@ pub(crate) struct Patience<'a> {
     crowd: Crowd,
     deadline: Option<Instant>,
     idle: u32,
+    /// How often something moved.
+    renewed: u32,
     armed: Option<u32>,
     /// Since when it has been tried.
     since: Option<Instant>,
@@ -51,7 +53,17 @@ impl Crowd {
 impl<'a> Patience<'a> {
     /// Patience until then; for ever without an end.
     pub(crate) fn until(bell: &'a Bell, crowd: Crowd, deadline: Option<Instant>) -> Patience<'a> {
-        Patience { bell, crowd, deadline, idle: 0, armed: None, since: None, looks_until: None, is_long: false }
+        Patience {
+            bell,
+            crowd,
+            deadline,
+            idle: 0,
+            renewed: 0,
+            armed: None,
+            since: None,
+            looks_until: None,
+            is_long: false,
+        }
     }
 
     /// Patience for so long from now; for ever if that is beyond what a clock can tell.
@@ -65,9 +77,12 @@ impl<'a> Patience<'a> {
         self.deadline = deadline;
     }
 
-    /// Something moved: the next wait begins anew.
-    pub(crate) fn renew(&mut self) {
+    /// Something moved: the next wait begins anew. False once the deadline has passed all the same, for which it looks now and then:
+    /// what is short is over before it would know the time.
+    pub(crate) fn renew(&mut self) -> bool {
         (self.idle, self.armed, self.since, self.looks_until, self.is_long) = (0, None, None, None, false);
+        self.renewed = self.renewed.wrapping_add(1);
+        !self.renewed.is_multiple_of(RENEWALS) || self.deadline.is_none_or(|deadline| Instant::now() < deadline)
     }
 
     /// Whether the wait has just begun. What is waited for mostly comes at once, and whoever looks often sees it sooner.
@@ -167,6 +182,8 @@ thread_local! {
 const GLANCES: u32 = 16;
 const SPINS: u32 = 100;
 const YIELDS: u32 = 200;
+/// How often something moves between two looks at the clock.
+const RENEWALS: u32 = 32;
 /// A yield that takes this long was to a program that computes.
 const SLICE: Duration = Duration::from_micros(500);
 /// How many waits a thread remembers that for, of those that came as far as to yield.
@@ -204,5 +221,15 @@ mod tests {
         while patience.wait() {}
         assert!(began.elapsed() >= limit);
         assert!(!patience.wait());
+    }
+
+    #[test]
+    fn patience_ends_though_something_moves_all_the_time() {
+        let (bell, began, limit) = (Bell::new().unwrap(), Instant::now(), Duration::from_millis(20));
+        let mut patience = Patience::new(&bell, limit);
+        while patience.renew() && patience.wait() {}
+        assert!(began.elapsed() >= limit);
+        patience.bound(None);
+        assert!((0..2 * RENEWALS).all(|_| patience.renew()));
     }
 }

@@ -51,8 +51,11 @@ impl Inner {
             drop(post);
             self.check_message()?;
             if moved {
-                patience.renew();
                 vigil.end();
+                if !patience.renew() {
+                    let error = self.post().timed_out(call, ticket);
+                    return Err(self.fail(self.kinship.traced(error)));
+                }
             } else if let Some(quarrel) = self.fate.quarrel() {
                 // A peer that was told of it may never come to this message.
                 if disagreed.get_or_insert_with(Instant::now).elapsed() >= PATIENCE_WITH_QUARRELS {

@@ -93,7 +93,7 @@ impl Player {
         Ok(Player { schedule, standing, at: 0, hands })
     }
 
-    /// Plays as far as the peers let it. After an error the operation is over and its output has no meaning.
+    /// Plays as far as the peers let it, but for a bounded time: whoever polls has a deadline. After an error the operation is over and its output has no meaning.
     pub fn poll(&mut self, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
         let played = self.play(data, mesh);
         mesh.announce();
@@ -112,7 +112,11 @@ impl Player {
                 waiting => return Ok(waiting),
             }
         }
+        let most = self.at + MOST_STEPS;
         while let Some(step) = steps.get(self.at) {
+            if self.at >= most {
+                return Ok(Progress::Moved);
+            }
             if self.hands.take_both(step, steps.get(self.at + 1), data, mesh)? {
                 (self.at, moved) = (self.at + 2, true);
                 continue;
@@ -299,3 +303,6 @@ pub(crate) fn lost(peer: usize, error: LinkError) -> Error {
 pub(crate) fn corrupt(peer: usize, detail: impl Into<String>) -> Error {
     Error::peer(peer, PeerReason::Corrupt, detail)
 }
+
+/// How many steps one poll takes at most, or begins.
+const MOST_STEPS: usize = 8;

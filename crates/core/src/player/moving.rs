@@ -47,8 +47,9 @@ impl Moving {
             moved |= self.poll_send(task, send, memory, mesh)?;
         }
         if let Some(recv) = recv {
-            while self.advance_recv(task, recv, memory, staged, mesh)? {
-                moved = true;
+            let mut advances = 0;
+            while advances < MOST_ADVANCES && self.advance_recv(task, recv, memory, staged, mesh)? {
+                (advances, moved) = (advances + 1, true);
             }
         }
         let sent = self.out.as_ref().is_none_or(Outgoing::is_done);
@@ -160,6 +161,8 @@ impl Flags {
     }
 }
 
+/// How often one poll takes what a peer has sent, who may never stop.
+const MOST_ADVANCES: u32 = 64;
 /// As much as links hand over at once at best, and room for what is left of an element. It stays in the second-level cache
 /// between its receive and its fold.
 pub(super) const STAGED: usize = (64 << 10) + 64;
