@@ -266,18 +266,30 @@ impl Inner {
         let mut player = stage.player(call).map_err(|error| self.fail(error))?;
         let played = self.play_out(call, &mut player, data, &mut stage);
         stage.keep(&mut player);
-        played.inspect_err(|_| stage.mesh.take_back()).map_err(|error| match error.is_private() {
-            true => error,
-            false => {
-                // Sealed before the links close: peers that see them closed must not take this rank for the culprit.
-                let reported = self.fail(error);
-                if !matches!(reported, Error::Desync(_)) {
-                    stage.mesh.close();
-                }
-                // Else what was sent before still serves those who are not as far.
-                reported
-            }
+        played.map_err(|error| {
+            let taken_back = stage.mesh.take_back();
+            let reported = self.fail_playing(error, &mut stage);
+            // Where that was not possible the group's failure is the smaller one.
+            taken_back.err().map_or(reported.clone(), |refused| {
+                let why =
+                    format!("peers may write to it at any time: {refused}; the operation failed because {reported}");
+                Error::setup("memory lent for an operation", why)
+            })
         })
+    }
+
+    /// Ends the group because a collective failed, unless that concerns this call alone. Returns what the caller reports.
+    fn fail_playing(&self, error: Error, stage: &mut Stage) -> Error {
+        if error.is_private() {
+            return error;
+        }
+        // Sealed before the links close: peers that see them closed must not take this rank for the culprit.
+        let reported = self.fail(error);
+        if !matches!(reported, Error::Desync(_)) {
+            stage.mesh.close();
+        }
+        // Else what was sent before still serves those who are not as far.
+        reported
     }
 
     fn play_out(&self, call: &Call, player: &mut Player, data: &mut Data<'_>, stage: &mut Stage) -> Result<()> {

@@ -219,9 +219,8 @@ impl Windows for BoardWindows {
         self.seat.forgo();
     }
 
-    fn take_back(&mut self) {
-        // Without memory for it the process is lost anyway.
-        let _ = self.seat.take_back();
+    fn take_back(&mut self) -> Result<(), LinkError> {
+        self.seat.take_back().map_err(|error| LinkError::Failed(error.to_string()))
     }
 
     fn take_borrowed(&mut self) -> bool {

@@ -90,7 +90,10 @@ pub trait Windows: Send {
     fn forgo(&mut self) {}
 
     /// Ends what is lent although peers may still write it: what they do is not seen from now on. For operations that failed.
-    fn take_back(&mut self) {}
+    /// An error means that they may still write it.
+    fn take_back(&mut self) -> Result<(), LinkError> {
+        Ok(())
+    }
 
     /// Whether this rank has read peers' memory where it is since this was asked last. What it read is only known to be
     /// right once it is known that nobody had given the operation up by then.
@@ -228,10 +231,8 @@ impl Mesh {
     }
 
     /// Makes sure that no peer writes this rank's memory, after an operation that failed.
-    pub fn take_back(&mut self) {
-        if let Some(windows) = &mut self.windows {
-            windows.take_back();
-        }
+    pub fn take_back(&mut self) -> Result<(), LinkError> {
+        self.windows.as_mut().map_or(Ok(()), |windows| windows.take_back())
     }
 
     /// Wakes the peers that sleep until they see what this rank did.

@@ -1,11 +1,13 @@
-//! Calls over links that never rest end in time all the same.
+//! Calls over links that never rest, and over windows that fail.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use phalanx_core::link::{Link, LinkError};
-use phalanx_core::{Error, Group, Layout, Result};
+use phalanx_core::link::{Lease, Link, LinkError, View, Wanted, Windows};
+use phalanx_core::schedule::Algorithm;
+use phalanx_core::{Error, Group, Layout, ReduceOp, Result, Scope};
 use phalanx_mem::ring;
 
 use crate::bell::Bell;
@@ -33,6 +35,75 @@ impl Link for Trickle {
 
     fn announce(&mut self) {
         self.link.announce();
+    }
+}
+
+/// A link to a rank that is gone.
+struct Closed;
+
+impl Link for Closed {
+    fn try_send(&mut self, _bytes: &[u8]) -> std::result::Result<usize, LinkError> {
+        Err(LinkError::Closed { rank: None })
+    }
+
+    fn try_recv(&mut self, _into: &mut [u8]) -> std::result::Result<usize, LinkError> {
+        Err(LinkError::Closed { rank: None })
+    }
+}
+
+/// Windows of a process that gets no memory in the place of what it has lent.
+struct Lent;
+
+impl Windows for Lent {
+    fn try_offer(&mut self, _head: &[u8], _parts: &[&[u8]], _lease: Lease) -> std::result::Result<bool, LinkError> {
+        Ok(false)
+    }
+
+    fn try_offer_beside(
+        &mut self,
+        _head: &[u8],
+        _part: &[u8],
+        _lease: Lease,
+        _wanted: Wanted,
+        _fill: &mut dyn FnMut(&mut [u8], View<'_>) -> bool,
+    ) -> bool {
+        false
+    }
+
+    fn offers(&self) -> u64 {
+        0
+    }
+
+    fn behind(&self) -> Vec<usize> {
+        vec![]
+    }
+
+    fn view(&self, _rank: usize, _offer: u64, _part: Range<usize>) -> std::result::Result<Option<View<'_>>, LinkError> {
+        Ok(None)
+    }
+
+    fn fetch(&mut self, rank: usize, _address: usize, _into: &mut [u8]) -> std::result::Result<(), LinkError> {
+        Err(LinkError::Ended { rank })
+    }
+
+    fn try_settle(&mut self) -> std::result::Result<bool, LinkError> {
+        Ok(true)
+    }
+
+    fn take_back(&mut self) -> std::result::Result<(), LinkError> {
+        Err(LinkError::Failed("no memory".to_owned()))
+    }
+
+    fn take_borrowed(&mut self) -> bool {
+        false
+    }
+
+    fn readers(&self) -> Vec<usize> {
+        vec![]
+    }
+
+    fn slot_byte_len(&self) -> usize {
+        0
     }
 }
 
@@ -72,7 +143,9 @@ fn pair() -> [Group; 2] {
         };
         let layout = Layout::one_host(rank, 2).expect("two ranks");
         rank += 1;
-        Style::default().group(layout, equipment, Once)
+        // It works in the program's own memory.
+        let style = Style { wish: Some(Algorithm::Tree), ..Style::default() };
+        style.group(layout, equipment, Once)
     });
     groups.collect::<Vec<Group>>().try_into().expect("two groups")
 }
@@ -100,6 +173,27 @@ fn a_collective_ends_in_time_though_bytes_keep_coming() {
 #[test]
 fn a_message_ends_in_time_though_bytes_keep_coming() {
     ends_in_time(|group, data| group.send(data, 1, 0), |group, data| group.recv(data, 0, 0).map(drop));
+}
+
+#[test]
+fn who_cannot_take_back_what_it_has_lent_is_told_that_its_process_is_lost() {
+    let bell = Arc::new(Bell::new().expect("memory"));
+    let links = || -> Links { vec![None, Some(Box::new(Closed))] };
+    let equipment = Equipment {
+        links: links(),
+        windows: Sight { windows: Some(Box::new(Lent)), everywhere: false },
+        post: links(),
+        fate: Arc::new(Fate::of_threads(vec![Arc::clone(&bell); 2]).expect("memory")),
+        bell,
+        presence: None,
+        heap: None,
+    };
+    let group = Style::default().group(Layout::one_host(0, 2).expect("two ranks"), equipment, Once);
+    let error = group.all_reduce(&mut [1.0; 4], ReduceOp::Sum).expect_err("its peer is gone");
+    assert_eq!(error.scope(), Scope::Process);
+    let told =
+        "memory lent for an operation: peers may write to it at any time: no memory; the operation failed because";
+    assert!(error.to_string().starts_with(told), "{error}");
 }
 
 /// More than trickles through in time.
