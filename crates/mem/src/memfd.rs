@@ -139,17 +139,27 @@ fn anonymous_file() -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Takes the pages now: a page that cannot be had at first touch would end the process by a signal.
+/// Takes the pages now: a page that cannot be had at first touch would end the process by a signal. Where some cannot be had, those of
+/// the whole range are given back.
 pub(crate) fn reserve(fd: BorrowedFd<'_>, range: Range<usize>) -> Result<(), SegmentError> {
-    if range.is_empty() {
-        return Ok(());
+    let call = |flags, range: Range<usize>| rustix::fs::fallocate(fd, flags, range.start as u64, range.len() as u64);
+    reserve_by(range.clone(), |piece| call(FallocateFlags::empty(), piece)).map_err(|refused| {
+        // Nothing is in them yet, and what is not given back now is with the file.
+        let _ = call(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, range);
+        failed("fallocate")(refused)
+    })
+}
+
+/// In pieces, each of which is had between two signals of a timer: on some kernels a call that a signal interrupts has taken nothing.
+fn reserve_by(range: Range<usize>, mut allocate: impl FnMut(Range<usize>) -> Result<(), Errno>) -> Result<(), Errno> {
+    for start in range.clone().step_by(PIECE) {
+        let piece = start..range.end.min(start.saturating_add(PIECE));
+        match rustix::io::retry_on_intr(|| allocate(piece.clone())) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+            reserved => reserved?,
+        }
     }
-    let (start, byte_len) = (range.start as u64, range.len() as u64);
-    let allocate = || rustix::fs::fallocate(fd, FallocateFlags::empty(), start, byte_len);
-    match rustix::io::retry_on_intr(allocate) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-        reserved => reserved.map_err(failed("fallocate")),
-    }
+    Ok(())
 }
 
 fn failed(call: &'static str) -> impl FnOnce(Errno) -> SegmentError {
@@ -158,3 +168,29 @@ fn failed(call: &'static str) -> impl FnOnce(Errno) -> SegmentError {
 
 const NAME: &str = "phalanx";
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+const PIECE: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_had_though_signals_undo_long_calls() {
+        let (mut taken, mut is_calm) = (vec![], true);
+        let had = reserve_by(5..(3 << 20) + 7, |piece| {
+            is_calm = !is_calm;
+            if piece.len() > 1 << 20 || is_calm {
+                return Err(Errno::INTR);
+            }
+            taken.push(piece);
+            // One that goes on for ever is no better.
+            if taken.len() > 4 { Err(Errno::NOSPC) } else { Ok(()) }
+        });
+        assert_eq!(had, Ok(()));
+        assert!(taken.windows(2).all(|pair| pair[0].end == pair[1].start), "{taken:?}");
+        assert_eq!((taken[0].start, taken.last().map(|piece| piece.end)), (5, Some((3 << 20) + 7)));
+        assert_eq!(reserve_by(0..1, |_| Err(Errno::NOSPC)), Err(Errno::NOSPC));
+        assert_eq!(reserve_by(0..1, |_| Err(Errno::NOSYS)), Ok(()));
+        assert_eq!(reserve_by(1..1, |_| Err(Errno::NOSPC)), Ok(()));
+    }
+}

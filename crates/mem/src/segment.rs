@@ -64,7 +64,7 @@ impl Segment {
         Segment::mapped(memfd::create_sparse(byte_len, reserved.min(byte_len))?, byte_len)
     }
 
-    /// Takes the memory of a range, which then can be touched without fail.
+    /// Takes the memory of a range in which nothing is yet, and which then can be touched without fail.
     ///
     /// # Errors
     ///
