@@ -23,7 +23,7 @@ use crate::lobby::{Lobby, Notice};
 use crate::presence::Seat;
 use crate::trace::{self, BlackBox};
 use crate::url::{self, Place, Query};
-use crate::{lobby, profile, report};
+use crate::{lobby, lookup, profile, report};
 
 /// A world about to be joined: where, as whom, and with which key.
 ///
@@ -322,6 +322,7 @@ impl Joining {
     fn serve(&self, address: &StoreAddress, key: Option<&JobKey>, began: Instant) -> Result<(StoreServer, Store)> {
         let options = ServerOptions::new(address.clone()).job(self.job()).epoch(self.epoch).insecure(self.insecure);
         let options = options.world(number(self.size)?);
+        lookup::await_own(address, || self.left(began));
         let server = StoreServer::start(key.cloned().into_iter().fold(options, ServerOptions::key))?;
         let store = self.reach(server.address(), key, began, false)?;
         Ok((server, store))

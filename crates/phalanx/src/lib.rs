@@ -9,6 +9,7 @@ mod environment;
 mod inquiry;
 mod joining;
 mod lobby;
+mod lookup;
 #[cfg(all(feature = "nccl", target_os = "linux"))]
 mod maker;
 mod presence;
