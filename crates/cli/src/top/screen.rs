@@ -221,11 +221,11 @@ mod tests {
 
     #[test]
     fn a_finding_is_shown_to_its_end() {
-        let found = "job nightly, world: ranks 0-1,3 in all_reduce 81920 for 3.2 s at /home/ann/train.py:12: waiting for rank 2";
+        let found = "job nightly, world: ranks 0-1,3 in all_reduce 81920 for 3.2 s at jobs/nightly/train.py:12: waiting for rank 2";
         let page = page(&[line(found, Tone::Alarm)], (24, 80), second(), false);
         let rows: Vec<&str> = page.split("\x1b[K\r\n").collect();
         let first = "job nightly, world: ranks 0-1,3 in all_reduce 81920 for 3.2 s at";
-        assert_eq!(rows[1..], [first, "/home/ann/train.py:12: waiting for rank 2\x1b[K\x1b[J"]);
+        assert_eq!(rows[1..], [first, "jobs/nightly/train.py:12: waiting for rank 2\x1b[K\x1b[J"]);
         let rows = |columns| wrapped(&line("ab cdefg h", Tone::Alarm), columns).into_iter().map(|row| row.text);
         assert_eq!(rows(4).collect::<Vec<_>>(), ["ab", "cdef", "g h"]);
         assert_eq!(rows(0).collect::<Vec<_>>(), ["ab cdefg h"]);
