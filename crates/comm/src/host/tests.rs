@@ -153,9 +153,9 @@ fn pair() -> [Group; 2] {
 /// That `take` ends at its deadline though what `give` gives goes on coming.
 fn ends_in_time(give: fn(&Group, &mut [u8]) -> Result<()>, take: fn(&Group, &mut [u8]) -> Result<()>) {
     let [giver, taker] = pair();
+    let (mut given, mut data) = (vec![1; BYTE_LEN], vec![0; BYTE_LEN]);
     thread::scope(|scope| {
-        scope.spawn(|| give(&giver, &mut vec![1; BYTE_LEN]).expect_err("rank 1 gives up"));
-        let mut data = vec![0; BYTE_LEN];
+        scope.spawn(|| give(&giver, &mut given).expect_err("rank 1 gives up"));
         let began = Instant::now();
         let error = take(&taker.within(Duration::from_millis(200)), &mut data).expect_err("it takes too long");
         let elapsed = began.elapsed();
