@@ -21,7 +21,7 @@ pub struct Fingerprint {
     pub dtype: DType,
     /// How elements are joined, if they are.
     pub reduce: Option<ReduceOp>,
-    /// The root, or a message's tag, or 0.
+    /// The root, or a message's tag, or what a call without either was [marked](Fingerprint::marked) with, or 0.
     pub root: u32,
     /// Elements: of a rank's part, or of all parts where they differ.
     pub count: u64,
@@ -57,8 +57,8 @@ impl Fingerprint {
     pub const BYTE_LEN: usize = 32;
 
     /// The names of the fields in which two can differ, for those who pass a [`Desync`] on in numbers. The order stays.
-    pub const FIELDS: [&str; 10] =
-        ["epoch", "op", "sequence", "dtype", "reduce", "tag", "root", "count", "split table", "call site"];
+    pub const FIELDS: [&str; 11] =
+        ["epoch", "op", "sequence", "dtype", "reduce", "tag", "root", "count", "split table", "call site", "unit"];
 
     /// What a rank says about `op`, number `sequence` of its group's `epoch`.
     pub fn of(op: &Op, dtype: DType, size: usize, epoch: u32, sequence: u32) -> Fingerprint {
@@ -80,6 +80,12 @@ impl Fingerprint {
     pub fn at(self, site: Site) -> Fingerprint {
         let line = [site.line().to_le_bytes(), site.column().unwrap_or(0).to_le_bytes()].concat();
         Fingerprint { site: hash(site.file().bytes().chain(line)), ..self }
+    }
+
+    /// The same, with the unit of a model that an operation of all ranks is for: two of the same length are told apart by nothing else.
+    pub(crate) fn marked(self, unit: usize) -> Fingerprint {
+        debug_assert_eq!(self.root, 0, "an operation with a root");
+        Fingerprint { root: (unit as u32).saturating_add(1), ..self }
     }
 
     /// The same, with how the elements of a joined operation are cut.
@@ -142,10 +148,22 @@ impl Fingerprint {
             .or_else(|| differ("sequence", ours.sequence, theirs.sequence))
             .or_else(|| differ("dtype", ours.dtype, theirs.dtype))
             .or_else(|| differ("reduce", joined(ours), joined(theirs)))
-            .or_else(|| differ(if ours.op == OpKind::Recv { "tag" } else { "root" }, ours.root, theirs.root))
+            .or_else(|| ours.root_difference(theirs))
             .or_else(|| differ("count", ours.count, theirs.count))
             .or_else(|| differ("split table", hex(ours.splits), hex(theirs.splits)))
             .or_else(|| differ("call site", hex(ours.site), hex(theirs.site)).filter(|_| both_compare))
+    }
+
+    /// The same of what stands in the place of a root.
+    fn root_difference(&self, theirs: &Fingerprint) -> Option<Difference> {
+        let unit = |print: &Fingerprint| print.root.checked_sub(1).map_or("none".to_owned(), |unit| unit.to_string());
+        match self.op {
+            OpKind::Send | OpKind::Recv => differ("tag", self.root, theirs.root),
+            OpKind::AllReduce | OpKind::AllGather | OpKind::ReduceScatter | OpKind::AllToAll => {
+                differ("unit", unit(self), unit(theirs))
+            }
+            _ => differ("root", self.root, theirs.root),
+        }
     }
 
     /// The error of `rank`, whose fingerprint this is, when the one of `peer` differs; `moved` as in [`Desync`].
@@ -243,6 +261,17 @@ mod tests {
             };
             assert!(seen, "bit {bit}");
         }
+    }
+
+    #[test]
+    fn what_operations_are_marked_with_is_compared() {
+        let expected = |ours: &str, theirs: &str| {
+            Some(Difference { field: "unit", ours: ours.to_owned(), theirs: theirs.to_owned() })
+        };
+        let plain = sample();
+        assert_eq!(plain.marked(0).difference(&plain.marked(2)), expected("0", "2"));
+        assert_eq!(plain.difference(&plain.marked(2)), expected("none", "2"));
+        assert_eq!(plain.marked(2).difference(&plain.marked(2)), None);
     }
 
     #[test]

@@ -35,16 +35,33 @@ fn of_param(unit: &str, param: &ParamSpec) -> String {
 pub(crate) fn reach<T>(groups: &Groups, own: Result<T>, said: impl FnOnce() -> Vec<String>) -> Result<T> {
     let said = match &own {
         Ok(_) => said(),
-        Err(error) => vec![format!("model refused: {error}")],
+        Err(error) => vec![refused(error)],
     };
     let among_shards = compare(&groups.shard, &said);
-    let among_replicas = match (&groups.replicate, &among_shards) {
-        (None, _) => Ok(()),
-        (Some(replicas), Ok(())) => compare(replicas, &said),
-        (Some(replicas), Err(error)) => compare(replicas, &[format!("model refused: {error}")]),
+    let among_all = match &groups.replicate {
+        Some(replicas) => reach_replicas(&groups.shard, replicas, among_shards, said),
+        None => among_shards,
     };
     let own = own?;
-    among_shards.and(among_replicas).map(|()| own)
+    among_all.map(|()| own)
+}
+
+/// The same once the ranks of the shard group have come to their end. Replicas must hold the same part besides; ranks whose own do learn
+/// from those beside them that others' do not.
+fn reach_replicas(shard: &Group, replicas: &Group, among_shards: Result<()>, mut said: Vec<String>) -> Result<()> {
+    if let Err(error) = among_shards {
+        let _ = compare(replicas, &[refused(&error)]);
+        return Err(error);
+    }
+    said.insert(0, format!("policy rank {} of {} that hold a part each", shard.rank(), shard.size()));
+    let among_replicas = compare(replicas, &said);
+    let outcome = among_replicas.as_ref().err().map_or("model alike in its replicas".to_owned(), refused);
+    let beside = compare(shard, &[outcome]);
+    among_replicas.and(beside)
+}
+
+fn refused(error: &Error) -> String {
+    format!("model refused: {error}")
 }
 
 /// Compares what the ranks of one group say, by a digest. Where that differs, they look for the first line in which it does, by digests of

@@ -16,17 +16,22 @@ pub(crate) enum Flight {
 }
 
 impl Flight {
-    /// Begins `op` over one buffer.
+    /// Begins `op` for a unit, by its number, over one buffer.
     #[track_caller]
-    pub(crate) fn begin(group: &Group, op: Op, dtype: DType, buffer: Buffer) -> Result<Flight> {
-        Flight::begin_with(group, op, dtype, Buffers { input: None, output: buffer })
+    pub(crate) fn begin(group: &Group, unit: usize, (op, dtype): (Op, DType), buffer: Buffer) -> Result<Flight> {
+        Flight::begin_with(group, unit, (op, dtype), Buffers { input: None, output: buffer })
     }
 
     /// Begins `op` from one buffer, where there are two, to another of the same length.
     #[track_caller]
-    pub(crate) fn begin_with(group: &Group, op: Op, dtype: DType, mut buffers: Buffers) -> Result<Flight> {
+    pub(crate) fn begin_with(
+        group: &Group,
+        unit: usize,
+        (op, dtype): (Op, DType),
+        mut buffers: Buffers,
+    ) -> Result<Flight> {
         if group.size() > 1 {
-            return group.submit_bytes(op, dtype, None, buffers).map(Flight::Pending);
+            return group.submit_for(unit, op, dtype, buffers).map(Flight::Pending);
         }
         if let Some(input) = &buffers.input {
             buffers.output.as_bytes_mut().copy_from_slice(input.as_bytes());

@@ -99,7 +99,7 @@ impl<'a> Gathered<'a> {
 }
 
 /// Begins to gather a unit from its shards.
-pub(crate) fn begin(unit: &mut Unit, groups: &Groups, arena: &mut Arena) -> Result<()> {
+pub(crate) fn begin(unit: &mut Unit, number: usize, groups: &Groups, arena: &mut Arena) -> Result<()> {
     let (row, rank) = (&unit.layout.gather, groups.shard.rank());
     let mut buffer = arena.take(Class::Gathered, row.total())?;
     let bytes = buffer.as_bytes_mut();
@@ -109,8 +109,7 @@ pub(crate) fn begin(unit: &mut Unit, groups: &Groups, arena: &mut Arena) -> Resu
         bytes[row.padding(&span, rank)].fill(0);
     }
     encode(unit, &mut bytes[row.of(rank)]);
-    let (op, dtype) = operation(row);
-    let flight = Flight::begin(&groups.shard, op, dtype, buffer)?;
+    let flight = Flight::begin(&groups.shard, number, operation(row), buffer)?;
     unit.full = Full::Coming { flight, is_narrow: false };
     Ok(())
 }
@@ -139,15 +138,14 @@ fn apart<'a>(row: &'a mut [u8], ranges: &[Range<usize>]) -> Vec<&'a mut [u8]> {
 }
 
 /// The same from this rank's part in the smaller group.
-pub(crate) fn begin_narrow(unit: &mut Unit, groups: &Groups, arena: &mut Arena) -> Result<()> {
+pub(crate) fn begin_narrow(unit: &mut Unit, number: usize, groups: &Groups, arena: &mut Arena) -> Result<()> {
     let (Some(group), Some(row), Some(part)) = (&groups.smaller, &unit.layout.narrow, unit.narrow.take()) else {
-        return begin(unit, groups, arena);
+        return begin(unit, number, groups, arena);
     };
     let mut buffer = arena.take(Class::Gathered, row.total())?;
     buffer.as_bytes_mut()[row.of(group.rank())].copy_from_slice(part.as_bytes());
     arena.give(Class::Narrow, part);
-    let (op, dtype) = operation(row);
-    let flight = Flight::begin(group, op, dtype, buffer)?;
+    let flight = Flight::begin(group, number, operation(row), buffer)?;
     unit.full = Full::Coming { flight, is_narrow: true };
     Ok(())
 }

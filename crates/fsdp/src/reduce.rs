@@ -159,7 +159,7 @@ pub(crate) fn begin(unit: &mut Unit, number: usize, gradients: &[Gradient<'_>], 
     divide(buffer.as_bytes_mut(), dtype, factors.before);
     let counts = Counts::Even(row.byte_len / dtype.byte_len());
     let op = Op::ReduceScatter { counts, reduce: factors.op };
-    unit.reducing = Reducing::Scattering(Flight::begin(shard, op, dtype, buffer)?);
+    unit.reducing = Reducing::Scattering(Flight::begin(shard, number, (op, dtype), buffer)?);
     Ok(())
 }
 
@@ -202,7 +202,7 @@ pub(crate) fn keep_partial(unit: &mut Unit, means: &mut Means<'_>) -> Result<()>
 }
 
 /// Begins to reduce this rank's row among the replicas, with what was kept of earlier ones.
-pub(crate) fn begin_all_reduce(unit: &mut Unit, means: &mut Means<'_>) -> Result<()> {
+pub(crate) fn begin_all_reduce(unit: &mut Unit, number: usize, means: &mut Means<'_>) -> Result<()> {
     let reducing = std::mem::take(&mut unit.reducing);
     let (Some(replicas), Reducing::Scattered(mut buffer, start)) = (&means.groups.replicate, reducing) else {
         return Ok(());
@@ -215,7 +215,7 @@ pub(crate) fn begin_all_reduce(unit: &mut Unit, means: &mut Means<'_>) -> Result
     }
     let [before, mine, after] = part(buffer, [start, row.byte_len])?;
     let op = Op::AllReduce { count: row.byte_len / dtype.byte_len(), reduce: means.factors(dtype).op };
-    unit.reducing = Reducing::Joining(before, Flight::begin(replicas, op, dtype, mine)?, after);
+    unit.reducing = Reducing::Joining(before, Flight::begin(replicas, number, (op, dtype), mine)?, after);
     Ok(())
 }
 

@@ -272,8 +272,8 @@ impl Sharded {
         let hook = hook.as_deref_mut().map(|hook| hook as &mut dyn GradientHook);
         let mut means = Means { groups, arena, trace, divisor: *divisor, hook };
         match action {
-            Action::Gather(unit) => gather::begin(&mut units[unit], means.groups, means.arena),
-            Action::GatherNarrow(unit) => gather::begin_narrow(&mut units[unit], means.groups, means.arena),
+            Action::Gather(unit) => gather::begin(&mut units[unit], unit, means.groups, means.arena),
+            Action::GatherNarrow(unit) => gather::begin_narrow(&mut units[unit], unit, means.groups, means.arena),
             Action::AwaitGather(unit) => gather::end(&mut units[unit], means.trace),
             Action::Narrow(unit) => gather::narrow(&mut units[unit], means.groups, means.arena),
             Action::Release(unit) => {
@@ -283,7 +283,7 @@ impl Sharded {
             Action::ReduceScatter(unit) => reduce::begin(&mut units[unit], unit, gradients, &mut means),
             Action::AwaitReduceScatter(unit) => reduce::end_scatter(&mut units[unit], unit, &mut means),
             Action::KeepPartial(unit) => reduce::keep_partial(&mut units[unit], &mut means),
-            Action::AllReduce(unit) => reduce::begin_all_reduce(&mut units[unit], &mut means),
+            Action::AllReduce(unit) => reduce::begin_all_reduce(&mut units[unit], unit, &mut means),
             Action::AwaitAllReduce(unit) => reduce::end_all_reduce(&mut units[unit], &mut means),
             Action::Accumulate(unit) => reduce::finish(&mut units[unit], &mut means),
         }

@@ -294,6 +294,16 @@ impl Group {
         self.submit_from(op, dtype, factor, buffers, Site::caller()).map(|underway| underway.pending)
     }
 
+    /// The same for a unit of a model, by its number: ranks that are in the same operation for different units disagree. It is for operations
+    /// of all ranks alike, without a root.
+    #[track_caller]
+    pub fn submit_for(&self, unit: usize, op: Op, dtype: DType, buffers: Buffers) -> Result<Box<dyn Pending>> {
+        let input = buffers.input.as_ref().map(Buffer::as_bytes);
+        let mut call = self.call(op, dtype, None, input, buffers.output.as_bytes(), Site::caller())?;
+        call.fingerprint = call.fingerprint.marked(unit);
+        Ok(self.submit(call, buffers).pending)
+    }
+
     fn submit_from(
         &self,
         op: Op,

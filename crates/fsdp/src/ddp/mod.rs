@@ -269,7 +269,7 @@ impl Ddp {
                 let Factors { op, before, .. } = Factors::of(bucket.dtype, size.ranks, None);
                 divide(rows.as_bytes_mut(), bucket.dtype, before);
                 let op = Op::AllReduce { count: bucket.len, reduce: op };
-                Flight::begin(&self.group, op, bucket.dtype, rows)?
+                Flight::begin(&self.group, number, (op, bucket.dtype), rows)?
             }
         });
         Ok(())

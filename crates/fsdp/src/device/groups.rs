@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use phalanx_core::{Error, Result};
 use phalanx_nccl::api::{Cuda, Nccl, Process};
 use phalanx_nccl::group::DeviceGroup;
 
@@ -51,6 +52,17 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroups<N, C, P> {
     /// This rank among those that hold a part each.
     pub(super) fn rank(&self) -> usize {
         self.shard.group().rank()
+    }
+
+    /// That a part which was reduced is that of the rank which holds it.
+    pub(super) fn check(&self) -> Result<()> {
+        let [reduce, shard] = [&self.reduce, &self.shard].map(|group| (group.group().rank(), group.group().size()));
+        if reduce == shard {
+            return Ok(());
+        }
+        let told = |(rank, size): (usize, usize)| format!("rank {rank} of {size}");
+        let expected = format!("must be {}, as among the shards", told(shard));
+        Err(Error::usage("DeviceSharded::new", "reductions", told(reduce), expected))
     }
 
     /// The same groups over memory of the host.

@@ -57,7 +57,8 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
     ) -> Result<DeviceSharded<N, C, P>> {
         let host = groups.of_host();
         let reshards = units.iter().map(|unit| unit.reshard.unwrap_or(policy.reshard)).collect::<Vec<_>>();
-        let own = check(&units, &policy).and_then(|()| plan(&host, &units, &reshards, &policy));
+        let checked = groups.check().and_then(|()| check(&units, &policy));
+        let own = checked.and_then(|()| plan(&host, &units, &reshards, &policy));
         let layouts = agreement::reach(&host, own, || agreement::of_units(&host, &units, &reshards, &policy))?;
         let deck = Deck::new(stack, compute, groups.shard.group().timeout())?;
         let mut means = Means { deck, pool: Pool::new(), groups, divisor: None, hook: None };

@@ -45,9 +45,9 @@ pub(crate) fn send(
     hook.pack(unit, size, gradients, packed);
     if matches!(wire, Wire::AllToAll(_)) {
         let output = arena.take(Class::Reducing, buffer.byte_len())?;
-        return Flight::begin_with(group, op, dtype, Buffers { input: Some(buffer), output });
+        return Flight::begin_with(group, unit, (op, dtype), Buffers { input: Some(buffer), output });
     }
-    Flight::begin(group, op, dtype, buffer)
+    Flight::begin(group, unit, (op, dtype), buffer)
 }
 
 /// Unpacks what came, and takes the buffers back.

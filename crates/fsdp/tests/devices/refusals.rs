@@ -1,9 +1,12 @@
 //! What is refused by name, and what a failure of the group does to a model.
 
-use phalanx_core::{DType, ErrorKind, Result};
-use phalanx_fsdp::device::DeviceGradient;
-use phalanx_fsdp::{Offload, Param, Policy, Then};
-use phalanx_nccl::group::DeviceBuffer;
+use std::sync::Arc;
+
+use phalanx_core::{DType, ErrorKind, GroupOptions, Layout, Result};
+use phalanx_fsdp::device::{DeviceGradient, DeviceGroups, DeviceSharded};
+use phalanx_fsdp::{Offload, Param, ParamSpec, Policy, Then, UnitSpec};
+use phalanx_nccl::api::Cuda;
+use phalanx_nccl::group::{DeviceBuffer, DeviceGroup, NcclOptions, Stack};
 use phalanx_nccl::sim::{Fault, SimRank, Simulation};
 
 use crate::company::Company;
@@ -106,4 +109,26 @@ fn memory_that_is_out_is_an_error() {
         }
     }
     assert!(refused > 30, "{refused}");
+}
+
+/// Each rank would get what was reduced of the other's part.
+#[test]
+fn reductions_by_another_order_of_ranks_are_refused() {
+    let outcome = Simulation::new(2, 1).run(|rank| {
+        let (nccl, cuda, process) = (Arc::clone(&rank.nccl), Arc::clone(&rank.cuda), Arc::clone(&rank.process));
+        let stack = Stack::new(nccl, cuda, process, DEVICE);
+        let group = |scope: &str, at: usize| {
+            let (layout, store) = (Layout::one_host(at, rank.size)?, rank.store.scope(scope));
+            DeviceGroup::new(stack.clone(), layout, store, NcclOptions::default(), GroupOptions::default())
+        };
+        let shard = group("shard", rank.rank).expect("a group");
+        let groups = DeviceGroups::new(shard).reductions(group("reductions", 1 - rank.rank).expect("a group"));
+        let compute = rank.cuda.create_stream(DEVICE, false).expect("a stream");
+        let unit = UnitSpec::new("unit", vec![ParamSpec::new("weight", &[4], DType::F32)]);
+        words(DeviceSharded::new(stack, compute, groups, vec![unit], Policy::default()))
+    });
+    for (rank, said) in outcome.results.into_iter().enumerate() {
+        let said = said.expect("an end");
+        assert!(said.contains(&format!("must be rank {rank} of 2, as among the shards")), "{said}");
+    }
 }

@@ -66,7 +66,12 @@ impl Company {
 
     /// Runs `rank` for every rank, with its groups and its number, and returns what each returned.
     pub(crate) fn run<R: Send>(self, rank: impl Fn(Groups, usize) -> R + Sync) -> Vec<R> {
-        let (groups, rank) = (self.groups(), &rank);
+        Company::run_with(self.groups(), rank)
+    }
+
+    /// The same with groups that were made before.
+    pub(crate) fn run_with<R: Send>(groups: Vec<Groups>, rank: impl Fn(Groups, usize) -> R + Sync) -> Vec<R> {
+        let rank = &rank;
         thread::scope(|scope| {
             let ranks = groups.into_iter().enumerate();
             let ranks = ranks.map(|(number, groups)| scope.spawn(move || rank(groups, number))).collect::<Vec<_>>();
@@ -76,7 +81,7 @@ impl Company {
     }
 
     /// The groups of each rank. Ranks of one replica follow each other.
-    fn groups(self) -> Vec<Groups> {
+    pub(crate) fn groups(self) -> Vec<Groups> {
         let mut along = (0..self.shards).map(|_| self.way.world(self.replicas).into_iter()).collect::<Vec<_>>();
         let mut groups = Vec::new();
         for _ in 0..self.replicas {

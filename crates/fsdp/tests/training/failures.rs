@@ -1,6 +1,7 @@
 //! A rank that goes away in the middle: the others end with an error that names it, and stay ended.
 
 use phalanx_core::{DType, Error, ErrorKind};
+use phalanx_fsdp::hooks::{AllReduce, GradientHook, Int8};
 use phalanx_fsdp::{Ddp, DdpOptions, Gradient, ParamSpec, Policy, Reshard, Sharded, UnitSpec};
 
 use crate::company::Company;
@@ -46,17 +47,70 @@ fn a_rank_that_leaves_ends_the_training_of_all() {
 
 #[test]
 fn ranks_that_come_to_different_units_are_told() {
-    let ends = Company::of(2).run(|groups, rank| {
-        let unit =
-            |name: &str, rows: usize| UnitSpec::new(name, vec![ParamSpec::new("weight", &[rows, 10], DType::F32)]);
-        let mut model = Sharded::new(groups, vec![unit("a", 10), unit("b", 20)], Policy::default()).expect("a model");
-        let error = model.before_forward(rank).expect_err("another unit");
-        assert_eq!(model.before_forward(0).expect_err("the model has failed").kind(), ErrorKind::Desync);
-        error
-    });
-    for error in ends {
-        assert_eq!(error.kind(), ErrorKind::Desync, "{error}");
-        assert!(error.to_string().contains("all_gather") || error.to_string().contains("count"), "{error}");
+    // Also where they gather as much.
+    for rows in [20, 10] {
+        let ends = Company::of(2).run(|groups, rank| {
+            let mut model = Sharded::new(groups, pair(rows), Policy::default()).expect("a model");
+            let error = model.before_forward(rank).expect_err("another unit");
+            assert_eq!(model.before_forward(0).expect_err("the model has failed").kind(), ErrorKind::Desync);
+            error
+        });
+        ends.iter().for_each(assert_names_units);
+    }
+}
+
+#[test]
+fn ranks_that_bring_gradients_of_different_units_are_told() {
+    let hooks: [fn() -> Option<Box<dyn GradientHook>>; 3] =
+        [|| None, || Some(Box::new(AllReduce)), || Some(Box::new(Int8::default()))];
+    for hook in hooks {
+        let ends = Company::of(2).run(|groups, rank| {
+            let policy = Policy::default().reshard_after_forward(Reshard::No);
+            let mut model = Sharded::new(groups, pair(10), policy).expect("a model");
+            model.set_hook(hook()).expect("gradients of f32");
+            for unit in [0, 1] {
+                model.before_forward(unit).expect("a unit");
+                model.after_forward(unit).expect("its end");
+            }
+            model.before_backward(rank).expect("a unit that is there");
+            model.gradients(rank, &[Gradient::new(0, &[1.0_f32; 100])]).expect("begun");
+            model.finish_backward().expect_err("another unit")
+        });
+        ends.iter().for_each(assert_names_units);
+    }
+}
+
+/// Two units, the second of so many rows.
+fn pair(rows: usize) -> Vec<UnitSpec> {
+    let unit = |(name, rows)| UnitSpec::new(name, vec![ParamSpec::new("weight", &[rows, 10], DType::F32)]);
+    [("a", 10), ("b", rows)].map(unit).to_vec()
+}
+
+fn assert_names_units(error: &Error) {
+    let Error::Desync(desync) = error else { panic!("{error}") };
+    let units = [desync.ours.as_str(), desync.theirs.as_str()];
+    assert!(desync.field == "unit" && (units == ["0", "1"] || units == ["1", "0"]), "{error}");
+}
+
+#[test]
+fn ranks_whose_replicas_hold_another_part_are_told() {
+    for shards in [2, 3] {
+        let company = Company::of(shards).replicas(2);
+        let mut groups = company.groups();
+        // The last two of the second replica: the ranks beside them have the right partners.
+        let [before, last] = [2 * shards - 2, 2 * shards - 1];
+        let partners = [last, before].map(|rank| groups[rank].replicas().expect("replicas").clone());
+        for (rank, partner) in [before, last].into_iter().zip(partners) {
+            groups[rank] = groups[rank].clone().replicate(partner);
+        }
+        let ends = Company::run_with(groups, |groups, _| {
+            Sharded::new(groups, pair(10), Policy::default()).map(drop).expect_err("another part")
+        });
+        for (rank, error) in ends.iter().enumerate() {
+            let Error::Desync(desync) = error else { panic!("rank {rank} of {company:?}: {error}") };
+            let expected = if rank % shards + 2 < shards { "model" } else { "policy" };
+            assert_eq!(desync.field, expected, "rank {rank} of {company:?}: {error}");
+        }
     }
 }
 
