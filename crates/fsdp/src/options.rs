@@ -69,7 +69,7 @@ impl Policy {
         self
     }
 
-    /// The type in which gradients are reduced; the one in which they come unless set.
+    /// The type in which gradients are reduced, and summed up before that; the one in which parameters are computed with unless set.
     pub fn reduce(mut self, dtype: DType) -> Policy {
         self.reduce = Some(dtype);
         self
@@ -84,6 +84,11 @@ impl Policy {
     /// The type that was set for parameters in computation.
     pub fn compute_dtype(&self) -> Option<DType> {
         self.compute
+    }
+
+    /// The type that was set for reductions.
+    pub fn reduce_dtype(&self) -> Option<DType> {
+        self.reduce
     }
 
     /// The type that was set for outputs.

@@ -173,7 +173,9 @@ impl Ddp {
     pub fn zero_gradients(&mut self) {
         for bucket in &mut self.buckets {
             match bucket.flight.take().map(|flight| flight.end(&mut self.trace)) {
-                Some(Ok(rows)) => drop(bucket.rows.get_or_insert(rows)),
+                // What a hook has packed is not the rows.
+                Some(Ok(packed)) if bucket.rows.is_some() => self.arena.give(memory::Class::Reducing, packed),
+                Some(Ok(rows)) => bucket.rows = Some(rows),
                 Some(Err(error)) => drop(self.failed.get_or_insert(error)),
                 None => {}
             }
@@ -192,11 +194,14 @@ impl Ddp {
     ///
     /// # Errors
     ///
-    /// [`Usage`](phalanx_core::ErrorKind::Usage) where gradients are not `f32`, which a hook takes.
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) where gradients are not `f32`, which a hook takes, and where some are on their way.
     pub fn set_hook(&mut self, hook: Option<Box<dyn GradientHook>>) -> Result<()> {
         let other = self.buckets.iter().map(|bucket| bucket.dtype).find(|dtype| *dtype != DType::F32);
         if let Some(dtype) = other.filter(|_| hook.is_some()) {
             return Err(Error::usage("set_hook", "gradients", dtype, "must be f32"));
+        }
+        if self.buckets.iter().any(|bucket| bucket.flight.is_some()) {
+            return Err(Error::usage("set_hook", "gradients", "being reduced", "must be awaited first"));
         }
         self.hook = hook;
         Ok(())

@@ -2,9 +2,9 @@
 
 use half::f16;
 use phalanx_comm::Threads;
-use phalanx_core::{DType, Group, OpKind, Result};
+use phalanx_core::{DType, ErrorKind, Group, OpKind, Result};
 use phalanx_fsdp::hooks::{Bf16, F16, GradientHook, Int8};
-use phalanx_fsdp::{Ddp, DdpOptions};
+use phalanx_fsdp::{Class, Ddp, DdpOptions};
 
 use crate::company::Company;
 use crate::model::{AGAIN, GAIN, WEIGHT, loss, mixed};
@@ -225,8 +225,28 @@ fn the_next_backward_begins_anew_after_one_that_is_given_up() {
             ddp.finish_backward().expect("the end");
             assert_eq!(ddp.averaged::<f32>(0), Ok(Some(&[4.0; 4][..])));
             assert_eq!(ddp.averaged::<f32>(1), Ok(Some(&[1.0; 2][..])));
+            assert_eq!(ddp.memory().of(Class::Reducing).current, 0, "packed by a hook: {hook}");
         });
     }
+}
+
+#[test]
+fn a_hook_stays_while_gradients_are_on_their_way() {
+    Company::of(2).run(|groups, _| {
+        let params = [("a", 4, DType::F32), ("b", 2, DType::F32)];
+        let options = DdpOptions::default().first_byte_len(8);
+        let mut ddp = Ddp::new(groups.shard().clone(), &params, options).expect("a model");
+        ddp.set_hook(Some(Box::new(Bf16))).expect("nothing is on its way");
+        ddp.gradient(1, &[2.0_f32; 2]).expect("the first bucket");
+        for hook in [None, Some(Box::new(F16) as Box<dyn GradientHook>)] {
+            let refused = ddp.set_hook(hook).expect_err("the first bucket is on its way");
+            assert!(refused.kind() == ErrorKind::Usage && refused.to_string().contains("must be awaited"), "{refused}");
+        }
+        ddp.gradient(0, &[4.0_f32; 4]).expect("the last bucket");
+        ddp.finish_backward().expect("the end");
+        assert_eq!(ddp.averaged::<f32>(1), Ok(Some(&[2.0; 2][..])));
+        ddp.set_hook(None).expect("all have come");
+    });
 }
 
 #[test]

@@ -124,6 +124,26 @@ fn reductions_are_the_average_or_their_formula() {
 }
 
 #[test]
+fn gradients_are_summed_up_in_the_type_that_is_computed_in_unless_told() {
+    let bf16 = Policy::default().compute(DType::BF16);
+    for (policy, sum) in [(bf16.clone(), 256.0), (bf16.reduce(DType::F32), 259.0), (Policy::default(), 259.0)] {
+        Company::of(2).run(|groups, _| {
+            let one = UnitSpec::new("one", vec![ParamSpec::new("weight", &[2], DType::F32)]);
+            let mut model = Sharded::new(groups, vec![one], policy.clone()).expect("a model");
+            // Of `bf16` there are 8 digits, and half of the last goes to the even.
+            for (gradient, syncs) in [(256.0_f32, false), (1.0, false), (1.0, false), (1.0, true)] {
+                model.set_sync(syncs);
+                model.before_backward(0).expect("a unit");
+                model.gradients(0, &[Gradient::new(0, &[gradient; 2])]).expect("gradients");
+                model.finish_backward().expect("the end");
+            }
+            let weight = model.param("one", "weight").expect("a name");
+            assert_eq!(model.gradient::<f32>(weight), Ok(Some(&[sum][..])), "{policy:?}");
+        });
+    }
+}
+
+#[test]
 fn a_divisor_takes_the_place_of_the_number_of_ranks() {
     for company in [Company::of(2), Company::of(4), Company::of(2).replicas(2)] {
         for times in [1.0, 2.0] {
