@@ -203,7 +203,7 @@ impl Machine {
         }
         match self.units[unit].reshard {
             _ if self.units[unit].is_stale => self.release(unit, actions),
-            Reshard::No => self.units[unit].is_kept = true,
+            Reshard::No if self.settings.trains => self.units[unit].is_kept = true,
             _ if self.units[unit].is_kept => {}
             Reshard::Smaller if self.settings.trains => {
                 actions.push(Action::Narrow(unit));
@@ -242,8 +242,12 @@ impl Machine {
     fn copied(&mut self, unit: usize, actions: &mut Vec<Action>) -> Result<()> {
         let reshards_after_backward = self.settings.reshards_after_backward;
         let Unit { reshard, is_open, is_in_backward, is_kept, .. } = *self.unit("copied", unit)?;
-        let goes = if is_in_backward { reshards_after_backward } else { reshard == Reshard::Yes && !is_kept };
-        let is_divided = reshard == Reshard::Smaller && !is_in_backward && self.settings.trains;
+        let trains = self.settings.trains;
+        let goes = match is_in_backward {
+            true => reshards_after_backward,
+            false => !is_kept && (reshard == Reshard::Yes || !trains),
+        };
+        let is_divided = reshard == Reshard::Smaller && !is_in_backward && trains;
         if is_open && goes {
             self.release(unit, actions);
         } else if self.settings.copies && is_open && !is_divided && !self.units[unit].is_copied {

@@ -75,6 +75,28 @@ fn backward_fetches_the_unit_before_ahead() {
 }
 
 #[test]
+fn nothing_is_kept_for_a_backward_that_does_not_follow() {
+    for reshard in [Reshard::Yes, Reshard::No, Reshard::Smaller] {
+        let mut machine = Machine::new(&[reshard], NONE, false);
+        machine.settings_mut().trains = false;
+        for _again in 0..2 {
+            let used = actions(&mut machine, &[Event::BeforeForward(0)]);
+            assert_eq!(used, [Gather(0), AwaitGather(0)], "{reshard:?}");
+            assert_eq!(actions(&mut machine, &[Event::AfterForward(0)]), [Release(0)], "{reshard:?}");
+        }
+        // Its buffer serves the next as soon as it was copied.
+        actions(&mut machine, &[Event::BeforeForward(0)]);
+        assert_eq!(actions(&mut machine, &[Event::Copied(0)]), [Release(0)], "{reshard:?}");
+        assert_eq!(actions(&mut machine, &[Event::AfterForward(0)]), [], "{reshard:?}");
+        assert_eq!(machine.gathered(), 0, "{reshard:?}");
+        // What somebody asked for stays.
+        actions(&mut machine, &[Event::Unshard(0), Event::BeforeForward(0)]);
+        assert_eq!(actions(&mut machine, &[Event::AfterForward(0)]), [], "{reshard:?}");
+        assert!(machine.holds(0), "{reshard:?}");
+    }
+}
+
+#[test]
 fn two_forwards_then_one_backward_repeat_it() {
     let mut machine = nested(Depth { forward: 0, backward: 1 });
     let once = [Unshard(1), Unshard(2), Unshard(3)];
