@@ -61,8 +61,8 @@ fn ranks_that_come_to_different_units_are_told() {
 
 #[test]
 fn ranks_that_bring_gradients_of_different_units_are_told() {
-    let hooks: [fn() -> Option<Box<dyn GradientHook>>; 3] =
-        [|| None, || Some(Box::new(AllReduce)), || Some(Box::new(Int8::default()))];
+    type Make = fn() -> Option<Box<dyn GradientHook>>;
+    let hooks: [Make; 3] = [|| None, || Some(Box::new(AllReduce)), || Some(Box::new(Int8::default()))];
     for hook in hooks {
         let ends = Company::of(2).run(|groups, rank| {
             let policy = Policy::default().reshard_after_forward(Reshard::No);
