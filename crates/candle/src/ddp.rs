@@ -8,7 +8,7 @@ use phalanx_fsdp::{Ddp as Buckets, DdpOptions};
 
 use crate::error::{Error, Result};
 use crate::single::Single;
-use crate::strategy::{Held, Look, Part, Strategy};
+use crate::strategy::{Glance, Held, Look, Part, Strategy};
 use crate::unit::Unit;
 
 /// Training with a whole model on each rank: data parallelism.
@@ -108,6 +108,10 @@ impl Strategy for Ddp {
 
     fn parts(&self) -> &[Part] {
         self.own.parts()
+    }
+
+    fn look(&self, units: &[Unit], look: &mut Glance<'_>) -> Result<()> {
+        self.own.look(units, look)
     }
 
     fn update(&mut self, units: &[Unit], step: &mut Look<'_>) -> Result<()> {

@@ -9,7 +9,7 @@ use phalanx_fsdp::{Class, Gradient, Groups, Param, ParamSpec, Policy, Reshard, S
 
 use crate::error::{Error, Result};
 use crate::storage::{self, Spare};
-use crate::strategy::{Held, Look, Part, Strategy};
+use crate::strategy::{Glance, Held, Look, Part, Strategy};
 use crate::unit::{Parameter, Unit};
 
 /// Training with parameters, gradients and optimizer state divided among ranks: FSDP, and HSDP where [`Groups`] have replicas.
@@ -27,7 +27,8 @@ pub struct FullyShard {
 }
 
 impl FullyShard {
-    /// Sharding among the ranks of these groups. Computing in `bf16` asks for variables of `bf16`; what ranks hold and update is `f32`.
+    /// Sharding among the ranks of these groups. Computing in `bf16` asks for variables of `bf16`; what ranks hold and update is `f32`, and so
+    /// is what gradients are summed up in unless the policy says [otherwise](Policy::reduce).
     pub fn new(groups: impl Into<Groups>, policy: Policy) -> FullyShard {
         FullyShard {
             groups: groups.into(),
@@ -46,7 +47,7 @@ impl FullyShard {
     }
 
     fn sharded(&mut self) -> Result<&mut Sharded> {
-        self.engine.as_mut().ok_or_else(|| Error::Usage("FullyShard: it has no units yet".to_owned()))
+        self.engine.as_mut().ok_or_else(unready)
     }
 
     /// Copies a unit's full parameters into its variables, once the engine has lent them. It lends nothing where the copy of before still
@@ -123,12 +124,7 @@ impl FullyShard {
 
 impl Strategy for FullyShard {
     fn adopt(&mut self, units: &[Unit]) -> Result<()> {
-        let compute = units.iter().flat_map(|unit| &unit.parameters).map(wire_type).collect::<Result<Vec<_>>>()?;
-        let policy = match compute.first() {
-            Some(first) if compute.iter().all(|dtype| dtype == first) => self.policy.clone().compute(*first),
-            Some(_) => return Err(Error::Usage("FullyShard: parameters of different types".to_owned())),
-            None => self.policy.clone(),
-        };
+        let policy = settle(&self.policy, units)?;
         let param = |one: &Parameter| ParamSpec::new(&one.name, one.shape(), Wire::F32).trainable(one.is_trained);
         let spec = |(index, unit): (usize, &Unit)| {
             let spec = UnitSpec::new(&unit.name, unit.parameters.iter().map(param).collect());
@@ -192,6 +188,18 @@ impl Strategy for FullyShard {
         &self.parts
     }
 
+    fn output_dtype(&self) -> Option<DType> {
+        self.policy.output_dtype().and_then(of_candle)
+    }
+
+    fn look(&self, _units: &[Unit], look: &mut Glance<'_>) -> Result<()> {
+        let engine = self.engine.as_ref().ok_or_else(unready)?;
+        for (at, param) in self.params.iter().enumerate() {
+            look(at, engine.shard::<f32>(*param)?);
+        }
+        Ok(())
+    }
+
     fn update(&mut self, units: &[Unit], step: &mut Look<'_>) -> Result<()> {
         for at in 0..self.params.len() {
             let param = self.params[at];
@@ -229,6 +237,39 @@ impl Strategy for FullyShard {
     fn waited(&self) -> Duration {
         self.engine.as_ref().map(Sharded::waited).unwrap_or_default()
     }
+}
+
+/// The policy that goes with the types of these variables.
+fn settle(policy: &Policy, units: &[Unit]) -> Result<Policy> {
+    let refuse = |why: String| Err(Error::Usage(format!("FullyShard: {why}")));
+    if let Some(dtype) = policy.output_dtype().filter(|dtype| of_candle(*dtype).is_none()) {
+        return refuse(format!("outputs of {dtype}: must be f64, f32, f16 or bf16"));
+    }
+    let policy = policy.clone().reduce(policy.reduce_dtype().unwrap_or(Wire::F32));
+    let compute = units.iter().flat_map(|unit| &unit.parameters).map(wire_type).collect::<Result<Vec<_>>>()?;
+    let Some(first) = compute.first().copied() else { return Ok(policy) };
+    if compute.iter().any(|dtype| *dtype != first) {
+        return refuse("parameters of different types".to_owned());
+    }
+    match policy.compute_dtype().filter(|dtype| *dtype != first) {
+        Some(dtype) => refuse(format!("computing in {dtype} asks for variables of {dtype}, these are {first}")),
+        None => Ok(policy.compute(first)),
+    }
+}
+
+/// What candle calls a type of numbers.
+fn of_candle(dtype: Wire) -> Option<DType> {
+    match dtype {
+        Wire::F64 => Some(DType::F64),
+        Wire::F32 => Some(DType::F32),
+        Wire::F16 => Some(DType::F16),
+        Wire::BF16 => Some(DType::BF16),
+        _ => None,
+    }
+}
+
+fn unready() -> Error {
+    Error::Usage("FullyShard: it has no units yet".to_owned())
 }
 
 /// A gradient where it lies.

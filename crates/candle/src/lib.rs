@@ -23,5 +23,5 @@ pub use model::Model;
 pub use optimizer::{AdamW, Optimizer, Schedule, Sgd};
 pub use phalanx_fsdp::{DdpOptions, Groups, Offload, Policy, Reshard, hooks};
 pub use single::Single;
-pub use strategy::{Held, Look, Part, Strategy};
+pub use strategy::{Glance, Held, Look, Part, Strategy};
 pub use unit::{Parameter, Unit};

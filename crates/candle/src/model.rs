@@ -67,7 +67,7 @@ impl Model {
             x = output;
         }
         self.output = Some(x.clone());
-        Ok(x)
+        self.cast(x)
     }
 
     /// Runs all units and keeps nothing.
@@ -88,7 +88,15 @@ impl Model {
             }
             self.leave_forward(index)?;
         }
-        Ok(x)
+        self.cast(x)
+    }
+
+    /// The output in the type that was asked for.
+    fn cast(&self, output: Tensor) -> Result<Tensor> {
+        match self.strategy.output_dtype() {
+            Some(dtype) => Ok(output.to_dtype(dtype)?),
+            None => Ok(output),
+        }
     }
 
     /// Ends the forward of a unit, and of those that were kept for it.
@@ -145,7 +153,19 @@ impl Model {
         self.strategy.parts()
     }
 
-    /// Shows this rank's part of each parameter, by its number in [`parts`](Model::parts), with its gradient where there is one.
+    /// Shows this rank's values of each parameter, by its number in [`parts`](Model::parts): for a checkpoint, say. A rank may look alone, and
+    /// after a failure of its group as well.
+    ///
+    /// # Errors
+    ///
+    /// Those of the strategy.
+    pub fn look(&self, mut look: impl FnMut(usize, &[f32])) -> Result<()> {
+        self.strategy.look(&self.units, &mut look)
+    }
+
+    /// Shows this rank's part of each parameter, by its number in [`parts`](Model::parts), to write, with its gradient where there is one. All
+    /// ranks call this between the same steps, also those that change nothing: what was gathered before is gathered again. Who only
+    /// wants to see values [looks](Model::look) at them.
     ///
     /// # Errors
     ///
@@ -154,7 +174,7 @@ impl Model {
         self.strategy.update(&self.units, &mut step)
     }
 
-    /// Sets every parameter from its full values, of which this rank takes its part.
+    /// Sets every parameter from its full values, of which this rank takes its part. All ranks call this.
     ///
     /// # Errors
     ///

@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use candle_core::{CpuStorage, DType, Tensor};
+use candle_core::{CpuStorage, DType, Storage, Tensor};
 use half::bf16;
 
 use crate::error::Result;
 use crate::storage;
-use crate::strategy::{Held, Look, Part, Strategy};
+use crate::strategy::{Glance, Held, Look, Part, Strategy};
 use crate::unit::Unit;
 
 /// Training by one rank, without another. A parameter that no gradient reaches has none, where among ranks it counts as zero: see
@@ -83,6 +83,17 @@ impl Strategy for Single {
 
     fn parts(&self) -> &[Part] {
         &self.parts
+    }
+
+    fn look(&self, units: &[Unit], look: &mut Glance<'_>) -> Result<()> {
+        for (at, parameter) in units.iter().flat_map(|unit| &unit.parameters).enumerate() {
+            match (&self.masters[at], &*parameter.var.storage_and_layout().0) {
+                (Some(master), _) => look(at, master),
+                (None, Storage::Cpu(CpuStorage::F32(values))) => look(at, values),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     fn update(&mut self, units: &[Unit], step: &mut Look<'_>) -> Result<()> {

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::ops::Range;
 use std::time::Duration;
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 
 use crate::error::Result;
 use crate::unit::Unit;
@@ -27,6 +27,9 @@ pub struct Part {
 
 /// Looks at one part, by its number: its values, to write, and their gradient where there is one.
 pub type Look<'a> = dyn FnMut(usize, &mut [f32], Option<&[f32]>) + 'a;
+
+/// The same of values alone, which stay as they are.
+pub type Glance<'a> = dyn FnMut(usize, &[f32]) + 'a;
 
 /// Bytes of parameters and gradients that this rank holds, without what the tensors of a forward pass take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,7 +79,15 @@ pub trait Strategy: Any {
     /// This rank's parts of all parameters, in the order of units.
     fn parts(&self) -> &[Part];
 
-    /// Shows this rank's values of each part and, where there is one, their gradient; the values may be written.
+    /// The type that the model's output is cast to; none where it stays as it is.
+    fn output_dtype(&self) -> Option<DType> {
+        None
+    }
+
+    /// Shows this rank's values of each part. No other rank need do the same.
+    fn look(&self, units: &[Unit], look: &mut Glance<'_>) -> Result<()>;
+
+    /// Shows this rank's values of each part and, where there is one, their gradient; the values may be written, so that all ranks call this.
     fn update(&mut self, units: &[Unit], step: &mut Look<'_>) -> Result<()>;
 
     /// Multiplies all gradients such that their norm over all ranks is at most this; the norm before.

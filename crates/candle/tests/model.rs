@@ -6,7 +6,7 @@ use phalanx_candle::{
     AdamW, Ddp, Error, FullyShard, Groups, Model, Optimizer, Policy, Reshard, Sgd, Single, Strategy, Unit,
 };
 use phalanx_comm::Threads;
-use phalanx_core::Group;
+use phalanx_core::{DType as Wire, Group};
 
 struct Layer {
     weight: Var,
@@ -234,4 +234,88 @@ fn what_cannot_be_is_refused_by_name() {
         Model::new(vec![unit], FullyShard::new(group, Policy::default())).expect_err("refused").to_string()
     });
     assert!(refused.expect("a world")[0].contains("wide is F64"), "F64");
+}
+
+#[test]
+fn the_type_of_a_policy_is_that_of_the_variables_or_refused() {
+    let told = Threads::new(2).run(|group| {
+        let with = |policy| Model::new(units().0, FullyShard::new(group.clone(), policy));
+        let refused = |policy| with(policy).expect_err("refused").to_string();
+        let told = refused(Policy::default().compute(Wire::BF16));
+        assert!(told.contains("computing in bf16 asks for variables of bf16, these are f32"), "{told}");
+        assert!(refused(Policy::default().output(Wire::I32)).contains("outputs of i32: must be"));
+        with(Policy::default().compute(Wire::F32)).map(drop).expect("what it is anyway");
+    });
+    told.expect("a world");
+}
+
+#[test]
+fn outputs_are_cast_to_the_type_of_the_policy() {
+    let rank = |group: Group| {
+        let x = Tensor::ones((1, 5), DType::F32, &Device::Cpu).expect("an input");
+        let gradients = |policy| {
+            let mut model = Model::new(units().0, FullyShard::new(group.clone(), policy)).expect("a model");
+            let outputs = [model.predict(&x).expect("an output"), model.forward(&x).expect("an output")];
+            model.backward(&outputs[1].sum_all().expect("a loss")).expect("backward");
+            let mut all = vec![];
+            model.update(|_, _, gradient| all.push(gradient.unwrap_or_default().to_vec())).expect("gradients");
+            (outputs.map(|output| output.dtype()), all)
+        };
+        let (plain, wanted) = gradients(Policy::default());
+        let (wide, got) = gradients(Policy::default().output(Wire::F64));
+        assert_eq!((plain, wide), ([DType::F32; 2], [DType::F64; 2]));
+        assert!(got == wanted && got[2].iter().any(|slope| *slope != 0.0));
+    };
+    Threads::new(2).run(rank).expect("a world");
+}
+
+/// What 512 micro-batches sum up to, of which each has a gradient of one in 512.
+fn summed(strategy: impl Strategy) -> Vec<f32> {
+    let weight = Var::zeros((4, 4), DType::BF16, &Device::Cpu).expect("a variable");
+    let unit = Unit::new("unit", Layer { weight: weight.clone(), is_cut: true }).parameter("weight", &weight);
+    let mut model = Model::new(vec![unit], strategy).expect("a model");
+    let x = Tensor::full(half::bf16::from_f32(1.0 / 512.0), (1, 4), &Device::Cpu).expect("an input");
+    for micro_batch in 1..=512 {
+        model.set_sync(micro_batch == 512);
+        let loss = model.forward(&x).and_then(|output| Ok(output.sum_all()?)).expect("a loss");
+        model.backward(&loss).expect("backward");
+    }
+    let mut all = vec![];
+    model.update(|_, _, gradient| all.extend_from_slice(gradient.unwrap_or_default())).expect("gradients");
+    all
+}
+
+#[test]
+fn micro_batches_of_sixteen_bits_add_up_whoever_holds_the_model() {
+    assert_eq!(summed(Single::new()), [1.0; 16]);
+    let sharded = |group| summed(FullyShard::new(group, Policy::default()));
+    assert_eq!(Threads::new(2).run(sharded).expect("a world"), [[1.0; 8]; 2]);
+    assert_eq!(Threads::new(2).run(|group| summed(Ddp::new(group))).expect("a world"), [[1.0; 16]; 2]);
+}
+
+/// Nothing that a rank does alone is missed by the others.
+#[test]
+fn a_rank_may_look_at_values_alone() {
+    fn check(rank: usize, strategy: impl Strategy) {
+        let mut model = Model::new(units().0, strategy).expect("a model");
+        let x = Tensor::ones((1, 5), DType::F32, &Device::Cpu).expect("an input");
+        let values = values(&mut model);
+        let wanted = model.predict(&x).and_then(|y| Ok(y.to_vec2::<f32>()?)).expect("an output");
+        for pass in 0..4 {
+            if rank == 0 {
+                let mut seen = vec![];
+                model.look(|at, values| seen.push((at, values.to_vec()))).expect("values");
+                assert_eq!(seen, values.iter().cloned().enumerate().collect::<Vec<_>>());
+            }
+            let output = if pass < 3 { model.predict(&x) } else { model.forward(&x) };
+            assert_eq!(output.and_then(|y| Ok(y.to_vec2::<f32>()?)).expect("an output"), wanted, "pass {pass}");
+        }
+    }
+    check(0, Single::new());
+    Threads::new(2).run(|group| check(group.rank(), Ddp::new(group))).expect("a world");
+    for reshard in [Reshard::Yes, Reshard::No] {
+        let policy = Policy::default().reshard_after_forward(reshard);
+        let sharded = |group: Group| check(group.rank(), FullyShard::new(group, policy.clone()));
+        Threads::new(2).run(sharded).expect("a world");
+    }
 }

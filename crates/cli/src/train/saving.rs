@@ -12,14 +12,14 @@ use super::options::Options;
 use crate::failure::{Failure, tell};
 
 /// Copies this rank's pieces. Of what several ranks hold alike, the first brings it.
-pub(super) fn pieces(model: &mut Model, optimizer: &mut AdamW) -> Result<Vec<Piece>, Failure> {
+pub(super) fn pieces(model: &Model, optimizer: &mut AdamW) -> Result<Vec<Piece>, Failure> {
     let parts = model.parts().to_vec();
     let mut pieces = vec![];
     let piece = |name: String, part: &Part, values: &[f32]| {
         let own = if part.is_first { values } else { &[] };
         Piece::floats(name, &part.shape, part.elements.start, own)
     };
-    model.update(|at, values, _| pieces.push(piece(parts[at].name.clone(), &parts[at], values))).map_err(stopped)?;
+    model.look(|at, values| pieces.push(piece(parts[at].name.clone(), &parts[at], values))).map_err(stopped)?;
     for (quantity, values) in optimizer.state(model) {
         let of_part = parts.iter().zip(values).filter(|(part, _)| part.is_trained);
         pieces.extend(of_part.map(|(part, values)| piece(state_name(quantity, &part.name), part, values)));

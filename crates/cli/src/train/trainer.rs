@@ -130,7 +130,7 @@ impl<'a> Trainer<'a> {
     fn save(&mut self) -> Result<(), Failure> {
         let is_due = self.step.is_multiple_of(self.options.save_every) || self.is_done();
         let Some(saver) = self.saver.as_mut().filter(|_| is_due) else { return Ok(()) };
-        let pieces = saving::pieces(&mut self.model, &mut self.optimizer)?;
+        let pieces = saving::pieces(&self.model, &mut self.optimizer)?;
         let progress = saving::progress(self.options, &self.corpus, &self.optimizer);
         saver.save(self.step, pieces, progress).map_err(stopped)
     }
