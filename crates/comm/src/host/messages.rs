@@ -21,8 +21,7 @@ impl Inner {
         let (mut vigil, mut pulse) = (self.kinship.vigil(), Pulse::default());
         let (mut disagreed, mut is_first) = (None, true);
         loop {
-            let mut moved = post.poll(|| self.now(), Some(Shown { ticket, data }));
-            moved |= patience.is_tried() && post.take_in();
+            let moved = post.poll(|| self.now(), Some(Shown { ticket, data })) || patience.is_tried() && post.take_in();
             let failed = post.take_failed();
             if !failed.is_empty() {
                 drop(post);
@@ -80,8 +79,7 @@ impl Inner {
     /// Moves asynchronous messages, with a wait when nothing moved; false when there are none.
     pub(super) fn drive_post(&self, patience: &mut Patience<'_>) -> bool {
         let mut post = self.post();
-        let mut moved = post.poll(|| self.now(), None);
-        moved |= patience.is_tried() && post.take_in();
+        let moved = post.poll(|| self.now(), None) || patience.is_tried() && post.take_in();
         let (is_busy, failed, overdue) = (post.is_busy(), post.take_failed(), post.take_overdue());
         self.wake_others(&mut post);
         drop(post);
