@@ -21,7 +21,7 @@ pub struct Fingerprint {
     pub dtype: DType,
     /// How elements are joined, if they are.
     pub reduce: Option<ReduceOp>,
-    /// The root, or a message's tag, or what a call without either was [marked](Fingerprint::marked) with, or 0.
+    /// The root, or a message's tag, or one more than the number of the unit that a call without either is for, or 0.
     pub root: u32,
     /// Elements: of a rank's part, or of all parts where they differ.
     pub count: u64,
