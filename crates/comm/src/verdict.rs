@@ -92,6 +92,7 @@ impl Pen {
             Waiting::Giving => (GIVING, None),
             Waiting::Arriving => (ARRIVING, None),
             Waiting::Unknown => (UNKNOWN, None),
+            Waiting::Working => (WORKING, None),
             Waiting::Coming { last: None } => (COMING, None),
             Waiting::Coming { last } => (COMING_AFTER, last.as_ref()),
             _ => (TAKING, None),
@@ -209,6 +210,7 @@ impl Eye<'_> {
             GIVING => Waiting::Giving,
             ARRIVING => Waiting::Arriving,
             UNKNOWN => Waiting::Unknown,
+            WORKING => Waiting::Working,
             COMING => Waiting::Coming { last: None },
             COMING_AFTER => {
                 let (op, sequence) = (OpKind::from_wire(self.byte()?)?, self.short()?);
@@ -280,6 +282,7 @@ const COMING: u8 = 2;
 const COMING_AFTER: u8 = 3;
 const ARRIVING: u8 = 4;
 const UNKNOWN: u8 = 5;
+const WORKING: u8 = 6;
 
 const DIRECT: u8 = 0;
 const THROUGH: u8 = 1;
@@ -345,7 +348,7 @@ mod tests {
                 op,
                 sequence: 7,
                 after,
-                stuck: vec![arriving, Stuck::unknown(4)],
+                stuck: vec![arriving, Stuck::unknown(4), Stuck { peer: 2, on: Waiting::Working }],
                 chain: Chain::Through("é".to_owned()),
             })),
             Error::setup("w".repeat(SHORT), "y".repeat(LONG)),

@@ -197,6 +197,8 @@ pub enum Waiting {
     Arriving,
     /// Something of the peer that others wait for.
     Unknown,
+    /// The rank itself that reports this. It waits for nobody, but has not come to the end of its own part.
+    Working,
     /// The peer to come to the operation, which it has not called as far as is known.
     Coming {
         /// What it called last.
@@ -410,6 +412,7 @@ impl fmt::Display for Stuck {
             Waiting::Giving => write!(f, "rank {} to give data", self.peer),
             Waiting::Arriving => write!(f, "rank {} to come", self.peer),
             Waiting::Unknown => write!(f, "rank {}", self.peer),
+            Waiting::Working => write!(f, "rank {}, which was still at work", self.peer),
             Waiting::Coming { last: None } => write!(f, "rank {}, which has called nothing yet", self.peer),
             Waiting::Coming { last: Some(last) } => write!(f, "rank {}, whose last was {last}", self.peer),
         }
@@ -513,6 +516,12 @@ mod tests {
         let (stuck, chain) = (vec![Stuck::unknown(3)], Chain::Through("rank 2, which waits for".to_owned()));
         let timeout = Timeout { stuck, chain, ..timeout };
         assert_eq!(timeout.to_string(), format!("{begin} rank 2, which waits for rank 3"));
+        let working = Stuck { peer: 1, on: Waiting::Working };
+        let (stuck, chain) = (vec![working], Chain::Direct);
+        assert_eq!(
+            Timeout { stuck, chain, ..timeout.clone() }.to_string(),
+            format!("{begin} rank 1, which was still at work")
+        );
         let circle = Chain::Circle("rank 2, which waits for rank 0".to_owned());
         let timeout = Timeout { chain: circle, ..timeout };
         assert_eq!(timeout.to_string(), format!("{begin} rank 2, which waits for rank 0: a deadlock"));

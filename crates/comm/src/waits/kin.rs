@@ -175,9 +175,10 @@ impl Kinship {
         }
     }
 
-    /// The world's numbers of those who are waited for.
+    /// The world's numbers of the others who are waited for.
     fn worldly(&self, stuck: &[Stuck]) -> Vec<usize> {
-        let mut ranks: Vec<usize> = stuck.iter().filter_map(|stuck| self.members.get(stuck.peer).copied()).collect();
+        let others = stuck.iter().filter(|stuck| stuck.peer != self.rank);
+        let mut ranks: Vec<usize> = others.filter_map(|stuck| self.members.get(stuck.peer).copied()).collect();
         ranks.sort_unstable();
         ranks.dedup();
         ranks

@@ -93,7 +93,8 @@ impl Player {
         Ok(Player { schedule, standing, at: 0, hands })
     }
 
-    /// Plays as far as the peers let it, but for a bounded time: whoever polls has a deadline. After an error the operation is over and its output has no meaning.
+    /// Plays as far as the peers let it, but for a bounded time: whoever polls has a deadline. After an error the operation is over
+    /// and its output has no meaning.
     pub fn poll(&mut self, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
         let played = self.play(data, mesh);
         mesh.announce();
@@ -138,8 +139,14 @@ impl Player {
         }
     }
 
-    /// The transfers that the current step waits for.
+    /// The transfers that the current step waits for, or this rank where it waits for none.
     pub fn stuck(&self, mesh: &mut Mesh) -> Vec<Stuck> {
+        let peers = self.awaited(mesh);
+        let own = || vec![Stuck { peer: self.hands.task.rank, on: Waiting::Working }];
+        if peers.is_empty() { own() } else { peers }
+    }
+
+    fn awaited(&self, mesh: &mut Mesh) -> Vec<Stuck> {
         let giving = |peer| Stuck { peer, on: Waiting::Giving };
         let taking = |peer| Stuck { peer, on: Waiting::Taking };
         if let Standing::Waits { .. } = self.standing {

@@ -1,16 +1,32 @@
 //! What a player asks of the machine before it plays.
 
 use super::*;
-use crate::schedule::Algorithm;
+use crate::schedule::{Algorithm, Place, Span};
+
+fn task() -> Task {
+    let op = Op::AllReduce { count: 8, reduce: ReduceOp::Sum };
+    let fingerprint = Fingerprint::of(&op, DType::F32, 2, 0, 0);
+    Task { op, dtype: DType::F32, factor: None, fingerprint, rank: 0, past_caches: usize::MAX }
+}
 
 #[test]
 fn memory_that_is_not_there_is_an_error() {
-    let op = Op::AllReduce { count: 8, reduce: ReduceOp::Sum };
-    let fingerprint = Fingerprint::of(&op, DType::F32, 2, 0, 0);
-    let task = Task { op, dtype: DType::F32, factor: None, fingerprint, rank: 0, past_caches: usize::MAX };
     for scratch in [isize::MAX as usize / 4, usize::MAX] {
         let schedule = Schedule { algorithm: Algorithm::Ring, steps: vec![], scratch, lending: None };
-        let error = Player::new(Arc::new(schedule), task.clone(), 2, vec![]).unwrap_err();
+        let error = Player::new(Arc::new(schedule), task(), 2, vec![]).unwrap_err();
         assert!(matches!(error, Error::Setup(_)), "{error}");
     }
+}
+
+/// Its time may be up between two polls.
+#[test]
+fn who_waits_for_nobody_is_told_to_be_at_work() {
+    let steps = vec![Step::Finish(Span { place: Place::Output, start: 0, len: 8 }); MOST_STEPS + 1];
+    let schedule = Schedule { algorithm: Algorithm::Ring, steps, scratch: 0, lending: None };
+    let mut player = Player::new(Arc::new(schedule), task(), 2, vec![]).expect("memory");
+    let (mut mesh, mut output) = (Mesh::new(vec![None, None]), [0; 32]);
+    let mut data = Data { input: &[], output: &mut output };
+    assert_eq!(player.poll(&mut data, &mut mesh), Ok(Progress::Moved));
+    assert_eq!(player.stuck(&mut mesh), [Stuck { peer: 0, on: Waiting::Working }]);
+    assert_eq!(player.poll(&mut data, &mut mesh), Ok(Progress::Done));
 }

@@ -120,6 +120,7 @@ fn the_messages_of_the_page_are_those_that_errors_print() {
         timeout(OpKind::AllReduce, 9, &[(1, Waiting::Coming { last: Some(last) })]),
         timeout(OpKind::Barrier, 10, &[]),
         timeout(OpKind::Barrier, 11, &[(2, Waiting::Arriving), (4, Waiting::Arriving)]),
+        timeout(OpKind::Reduce, 11, &[(0, Waiting::Working)]),
         by_way_of(12, OpKind::Recv, Chain::Through("rank 3, which waits for".into())),
         by_way_of(13, OpKind::AllReduce, Chain::Circle("rank 1, which waits in group \"rows\" for rank 0".into())),
         Error::aborted_by(dead),
