@@ -176,12 +176,16 @@ impl Mail {
     fn poll_peers(&mut self, mesh: &mut Mesh, mut shown: Option<Shown<'_, '_>>, looks: Looks) -> bool {
         let mut moved = false;
         for peer in 0..self.desks.len() {
-            let passes = || self.is_quiet(peer) != (looks == Looks::Unasked);
-            if peer == self.rank || self.desks[peer].lost.is_some() || passes() {
+            if peer == self.rank || self.desks[peer].lost.is_some() || self.is_quiet(peer) != (looks == Looks::Unasked)
+            {
                 continue;
             }
-            match self.poll_peer(peer, mesh, &mut shown, looks) {
-                Ok(some) => moved |= some,
+            match self.move_with(peer, mesh, &mut shown, looks) {
+                Ok(some) => {
+                    moved |= some;
+                    // Nobody else tells them: the link has news only when the peer moves something.
+                    self.is_passed_on |= some && self.desks[peer].is_hidden(&shown);
+                }
                 Err(error) => {
                     self.desks[peer].lose(&error, &mut self.ended);
                     moved = true;
@@ -193,19 +197,6 @@ impl Mail {
             self.settle();
         }
         moved
-    }
-
-    fn poll_peer(
-        &mut self,
-        peer: usize,
-        mesh: &mut Mesh,
-        shown: &mut Option<Shown<'_, '_>>,
-        looks: Looks,
-    ) -> Result<bool> {
-        let moved = self.move_with(peer, mesh, shown, looks)?;
-        // Nobody else tells them: the link has news only when the peer moves something.
-        self.is_passed_on |= moved && self.desks[peer].is_hidden(shown);
-        Ok(moved)
     }
 
     fn move_with(
