@@ -316,7 +316,7 @@ impl Inner {
                     call.start_when_called();
                 }
             }
-            match polled.map_err(|error| self.explain(player, error))? {
+            let is_in_time = match polled.map_err(|error| self.explain(player, error))? {
                 Progress::Done if stage.mesh.take_borrowed() => {
                     // Whoever gave the operation up may have written since what this rank read. Its verdict came before.
                     fence(Ordering::Acquire);
@@ -326,9 +326,7 @@ impl Inner {
                 Progress::Done => return Ok(()),
                 Progress::Moved => {
                     vigil.end();
-                    if !patience.renew() {
-                        return Err(self.kinship.traced(call.timed_out(self.stuck(call, player, stage))));
-                    }
+                    patience.renew()
                 }
                 Progress::Idle => {
                     self.check(call)?;
@@ -348,11 +346,12 @@ impl Inner {
                             self.fail_queued(job, self.stuck(call, player, stage));
                         }
                     }
-                    if !patience.wait() {
-                        vigil.give_up();
-                        return Err(self.kinship.traced(call.timed_out(self.stuck(call, player, stage))));
-                    }
+                    patience.wait()
                 }
+            };
+            if !is_in_time {
+                vigil.give_up();
+                return Err(self.kinship.traced(call.timed_out(self.stuck(call, player, stage))));
             }
         }
     }

@@ -49,12 +49,9 @@ impl Inner {
             }
             drop(post);
             self.check_message()?;
-            if moved {
+            let is_in_time = if moved {
                 vigil.end();
-                if !patience.renew() {
-                    let error = self.post().timed_out(call, ticket);
-                    return Err(self.fail(self.kinship.traced(error)));
-                }
+                patience.renew()
             } else if let Some(quarrel) = self.fate.quarrel() {
                 // A peer that was told of it may never come to this message.
                 if disagreed.get_or_insert_with(Instant::now).elapsed() >= PATIENCE_WITH_QUARRELS {
@@ -62,15 +59,21 @@ impl Inner {
                     return Err(quarrel.into());
                 }
                 thread::yield_now();
-            } else if !patience.wait() {
+                true
+            } else {
+                let is_in_time = patience.wait();
+                if is_in_time && patience.is_long() {
+                    self.check_keeper(&mut pulse).map_err(|error| self.fail(error))?;
+                    if !vigil.is_told() {
+                        vigil.tell(&self.post().stuck(ticket));
+                    }
+                }
+                is_in_time
+            };
+            if !is_in_time {
                 let error = self.post().timed_out(call, ticket);
                 vigil.give_up();
                 return Err(self.fail(self.kinship.traced(error)));
-            } else if patience.is_long() {
-                self.check_keeper(&mut pulse).map_err(|error| self.fail(error))?;
-                if !vigil.is_told() {
-                    vigil.tell(&self.post().stuck(ticket));
-                }
             }
             post = self.post();
         }
