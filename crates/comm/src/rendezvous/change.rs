@@ -244,19 +244,12 @@ const PAUSE: Duration = Duration::from_millis(10);
 mod tests {
     use phalanx_core::store::Limits;
 
+    use super::super::election::tests::{elector, entry};
     use super::*;
     use crate::store::LocalStore;
 
     fn changes() -> Changes {
         Changes::new(&Store::new(LocalStore::new(Limits::default())), moment::after(Duration::MAX))
-    }
-
-    fn entry(token: u8, seat: Option<u32>) -> Entry {
-        Entry { token: [token; 16], seat, card: vec![token; 3] }
-    }
-
-    fn elector(lost: &[usize]) -> Elector<'_> {
-        Elector { size: 3, lost, patience: Duration::ZERO }
     }
 
     #[test]

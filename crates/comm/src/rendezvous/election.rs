@@ -73,14 +73,14 @@ const NO_SEAT: u32 = u32::MAX;
 pub(super) const WITHDRAWN: u32 = u32::MAX - 1;
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn entry(token: u8, seat: Option<u32>) -> Entry {
+    pub(in crate::rendezvous) fn entry(token: u8, seat: Option<u32>) -> Entry {
         Entry { token: [token; 16], seat, card: vec![token; 3] }
     }
 
-    fn elector(lost: &[usize]) -> Elector<'_> {
+    pub(in crate::rendezvous) fn elector(lost: &[usize]) -> Elector<'_> {
         Elector { size: 3, lost, patience: Duration::ZERO }
     }
 
