@@ -49,6 +49,17 @@ fn progress_may_be_left_to_the_first_rank() {
     assert_holds(&mut latest(&place.0).expect("a checkpoint"), 3, 2);
 }
 
+/// Saves step 2 on such a disk; what both ranks say.
+fn save_on(disk: &Arc<impl Disk + 'static>, root: &Path) -> Vec<Result<()>> {
+    let saved = Threads::new(2).run(|group| {
+        let rank = group.rank();
+        let mut saver = Saver::new(root).group(group).disk(disk.clone());
+        saver.save(2, pieces(2, rank, 2), progress(2))?;
+        saver.finish()
+    });
+    saved.expect("a world")
+}
+
 /// Saves step 2 where a disk refuses something, that file names begin so included; what both ranks say, and what is in its directory.
 fn refused(act: &'static str, name: &'static str, removes: bool) -> (Vec<String>, BTreeSet<String>) {
     let place = Place::new();
@@ -60,13 +71,7 @@ fn refused(act: &'static str, name: &'static str, removes: bool) -> (Vec<String>
             false => Ok(()),
         }
     });
-    let saved = Threads::new(2).run(|group| {
-        let rank = group.rank();
-        let mut saver = Saver::new(&place.0).group(group).disk(disk.clone());
-        saver.save(2, pieces(2, rank, 2), progress(2))?;
-        saver.finish()
-    });
-    let told = saved.expect("a world").into_iter().map(|end| end.expect_err("refused").to_string()).collect();
+    let told = save_on(&disk, &place.0).into_iter().map(|end| end.expect_err("refused").to_string()).collect();
     let names = SystemDisk.list(&place.0.join("step-000000000002")).expect("names");
     (told, names.into_iter().collect())
 }
@@ -102,12 +107,6 @@ fn files_that_an_index_lists_stay() {
             false => Ok(()),
         }
     });
-    let saved = Threads::new(2).run(|group| {
-        let rank = group.rank();
-        let mut saver = Saver::new(&place.0).group(group).disk(disk.clone());
-        saver.save(2, pieces(2, rank, 2), progress(2))?;
-        saver.finish()
-    });
-    assert!(saved.expect("a world").iter().all(Result::is_err));
+    assert!(save_on(&disk, &place.0).iter().all(Result::is_err));
     assert_holds(&mut latest(&place.0).expect("a checkpoint"), 2, 2);
 }
