@@ -1,7 +1,6 @@
 //! A group as Python sees it: operations over memory that Python lends, at once on the calling thread or under way as a work.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use phalanx::reduce::Factor;
@@ -10,6 +9,7 @@ use pyo3::{Bound, FromPyObject, Py, PyAny, PyResult, Python, pyclass, pymethods}
 
 use crate::callsite;
 use crate::failure::raised;
+use crate::held::Held;
 use crate::joining::Door;
 use crate::memory::{Loan, Span};
 use crate::operation::{Op, known};
@@ -21,7 +21,7 @@ use crate::work::Work;
 #[pyclass(frozen, module = "phalanx._native")]
 pub(crate) struct Group {
     /// Absent once the group was left.
-    ranks: RwLock<Option<Ranks>>,
+    ranks: Held<Ranks>,
     #[pyo3(get)]
     rank: usize,
     #[pyo3(get)]
@@ -58,7 +58,7 @@ impl Group {
     fn over(ranks: Ranks, transport: Option<Transport>) -> Group {
         let (rank, size, epoch) = (ranks.rank(), ranks.size(), ranks.epoch());
         Group {
-            ranks: RwLock::new(Some(ranks)),
+            ranks: Held::new(ranks),
             rank,
             size,
             epoch,
@@ -71,7 +71,7 @@ impl Group {
 
     /// A handle whose calls may take this many milliseconds, or as long as is usual, and are told as called at `site`.
     fn handle(&self, millis: Option<u64>, site: Option<Site>) -> Result<Ranks> {
-        let ranks = self.ranks.read().unwrap_or_else(PoisonError::into_inner);
+        let ranks = self.ranks.look();
         let ranks = ranks.as_ref().ok_or_else(|| Error::aborted(format!("rank {} has left it", self.rank)))?;
         let ranks = ranks.at(site);
         Ok(match millis.unwrap_or(self.patience.load(Ordering::Relaxed)) {
@@ -216,7 +216,7 @@ impl Group {
     /// Leaves the group. What is under way ends as it would have; calls after it fail.
     fn leave(&self, py: Python<'_>) {
         py.detach(|| {
-            drop(self.ranks.write().unwrap_or_else(PoisonError::into_inner).take());
+            drop(self.ranks.take());
             self.meeting_place.close();
         });
     }
@@ -233,16 +233,6 @@ impl Group {
         self.handle(None, None)
             .map(|ranks| ranks.layout().hosts().to_vec())
             .map_err(|error| raised(py, &error, self.epoch))
-    }
-}
-
-impl Drop for Group {
-    /// The last one waits for what is under way, with which other threads of Python must not have to wait.
-    fn drop(&mut self) {
-        let ranks = self.ranks.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(ranks) = ranks {
-            Python::try_attach(|py| py.detach(|| drop(ranks)));
-        }
     }
 }
 

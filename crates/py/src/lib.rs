@@ -7,6 +7,7 @@ mod callsite;
 mod completion;
 mod failure;
 mod group;
+mod held;
 mod joining;
 mod memory;
 mod module;

@@ -1,6 +1,5 @@
 //! Worlds as Python sees them, for programs without PyTorch: joined as their launcher says, and divided into groups.
 
-use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use phalanx::{Error, GroupOptions, Joining, Result, Wiring, World as Ranks};
@@ -8,13 +7,14 @@ use pyo3::{PyResult, Python, pyclass, pyfunction, pymethods};
 
 use crate::failure::raised;
 use crate::group::Group;
+use crate::held::Held;
 use crate::store::Store;
 
 /// All ranks of a job, and this process's place among them.
 #[pyclass(frozen, module = "phalanx._native")]
 pub(crate) struct World {
     /// Absent once it was left.
-    ranks: RwLock<Option<Ranks>>,
+    ranks: Held<Ranks>,
     #[pyo3(get)]
     rank: usize,
     #[pyo3(get)]
@@ -36,7 +36,7 @@ pub(crate) fn init(py: Python<'_>, url: Option<&str>, timeout: Option<f64>) -> P
     let ranks = py.detach(join).map_err(|error| raised(py, &error, 0))?;
     let (rank, size) = (ranks.rank(), ranks.size());
     let (local_rank, local_size) = (ranks.local_rank(), ranks.local_size());
-    Ok(World { ranks: RwLock::new(Some(ranks)), rank, size, local_rank, local_size })
+    Ok(World { ranks: Held::new(ranks), rank, size, local_rank, local_size })
 }
 
 #[pymethods]
@@ -59,21 +59,8 @@ impl World {
 
     /// Leaves the world. Where its store lives in this process, waits until all have left, at most this long.
     fn leave(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
-        let left = py.detach(|| {
-            let ranks = self.ranks.write().unwrap_or_else(PoisonError::into_inner).take();
-            ranks.map_or(Ok(()), |ranks| ranks.leave(seconds(timeout)))
-        });
+        let left = py.detach(|| self.ranks.take().map_or(Ok(()), |ranks| ranks.leave(seconds(timeout))));
         left.map_err(|error| raised(py, &error, 0))
-    }
-}
-
-impl Drop for World {
-    /// Waits for the others where its store lives in this process, with which other threads of Python must not have to wait.
-    fn drop(&mut self) {
-        let ranks = self.ranks.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(ranks) = ranks {
-            Python::try_attach(|py| py.detach(|| drop(ranks)));
-        }
     }
 }
 
@@ -81,7 +68,7 @@ impl World {
     /// Several threads ask at once: what one waits for may be what another one of another rank does first.
     fn of_ranks<T: Send>(&self, py: Python<'_>, ask: impl FnOnce(&Ranks) -> Result<T> + Send) -> PyResult<T> {
         let asked = py.detach(|| {
-            let ranks = self.ranks.read().unwrap_or_else(PoisonError::into_inner);
+            let ranks = self.ranks.look();
             ranks.as_ref().ok_or_else(|| Error::aborted(format!("rank {} has left the world", self.rank))).and_then(ask)
         });
         asked.map_err(|error| raised(py, &error, 0))
