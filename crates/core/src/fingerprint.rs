@@ -29,6 +29,9 @@ pub struct Fingerprint {
     pub splits: u32,
     /// A hash of the call's place in the source, or 0 where it is not compared.
     pub site: u32,
+    /// The place of an offer among those of its operation, from 1 on; 0 of what is lent and of what is no offer. Ranks that disagreed
+    /// before and did not notice may have made more offers or fewer.
+    pub offer: u8,
 }
 
 /// Bytes that are no fingerprint of this version.
@@ -57,8 +60,20 @@ impl Fingerprint {
     pub const BYTE_LEN: usize = 32;
 
     /// The names of the fields in which two can differ, for those who pass a [`Desync`] on in numbers. The order stays.
-    pub const FIELDS: [&str; 11] =
-        ["epoch", "op", "sequence", "dtype", "reduce", "tag", "root", "count", "split table", "call site", "unit"];
+    pub const FIELDS: [&str; 12] = [
+        "epoch",
+        "op",
+        "sequence",
+        "dtype",
+        "reduce",
+        "tag",
+        "root",
+        "count",
+        "split table",
+        "call site",
+        "unit",
+        "offer",
+    ];
 
     /// What a rank says about `op`, number `sequence` of its group's `epoch`.
     pub fn of(op: &Op, dtype: DType, size: usize, epoch: u32, sequence: u32) -> Fingerprint {
@@ -73,6 +88,7 @@ impl Fingerprint {
             count: count as u64,
             splits,
             site: 0,
+            offer: 0,
         }
     }
 
@@ -101,7 +117,14 @@ impl Fingerprint {
             bytes[at..at + field.len()].copy_from_slice(field);
             at += field.len();
         };
-        put(&[MAGIC, VERSION, self.op as u8, self.dtype as u8, self.reduce.map_or(0, |reduce| reduce as u8), 0]);
+        put(&[
+            MAGIC,
+            VERSION,
+            self.op as u8,
+            self.dtype as u8,
+            self.reduce.map_or(0, |reduce| reduce as u8),
+            self.offer,
+        ]);
         put(&self.epoch.to_le_bytes());
         put(&self.sequence.to_le_bytes());
         put(&self.root.to_le_bytes());
@@ -114,12 +137,11 @@ impl Fingerprint {
     /// The fingerprint in these bytes.
     pub fn decode(bytes: &[u8; Fingerprint::BYTE_LEN]) -> Result<Fingerprint, BadFingerprint> {
         let bad = |what, value: u8| BadFingerprint { what, value: value.into() };
-        let [magic, version, op, dtype, reduce, reserved, ..] = *bytes;
-        match (magic, version, reserved) {
-            (MAGIC, VERSION, 0) => {}
-            (MAGIC, VERSION, other) => return Err(bad("reserved byte", other)),
-            (MAGIC, other, _) => return Err(bad("version", other)),
-            (other, ..) => return Err(bad("magic", other)),
+        let [magic, version, op, dtype, reduce, offer, ..] = *bytes;
+        match (magic, version) {
+            (MAGIC, VERSION) => {}
+            (MAGIC, other) => return Err(bad("version", other)),
+            (other, _) => return Err(bad("magic", other)),
         }
         let joined = if reduce == 0 { None } else { Some(ReduceOp::from_wire(reduce).ok_or(bad("reduce", reduce))?) };
         Ok(Fingerprint {
@@ -132,6 +154,7 @@ impl Fingerprint {
             count: u64::from_le_bytes(field(bytes, 16)),
             splits: u32::from_le_bytes(field(bytes, 24)),
             site: u32::from_le_bytes(field(bytes, 28)),
+            offer,
         })
     }
 
@@ -152,6 +175,7 @@ impl Fingerprint {
             .or_else(|| differ("count", ours.count, theirs.count))
             .or_else(|| differ("split table", hex(ours.splits), hex(theirs.splits)))
             .or_else(|| differ("call site", hex(ours.site), hex(theirs.site)).filter(|_| both_compare))
+            .or_else(|| differ("offer", ours.offer, theirs.offer))
     }
 
     /// The same of what stands in the place of a root.
@@ -224,7 +248,7 @@ fn field<const N: usize>(bytes: &[u8; Fingerprint::BYTE_LEN], at: usize) -> [u8;
 }
 
 const MAGIC: u8 = 0xFA;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -241,7 +265,7 @@ mod tests {
         let print = sample();
         let bytes = print.encode();
         assert_eq!(Fingerprint::decode(&bytes), Ok(print));
-        for (at, value) in [(0, 0), (1, 9), (2, 0), (2, 200), (3, 0), (3, 77), (4, 99), (5, 1)] {
+        for (at, value) in [(0, 0), (1, 9), (2, 0), (2, 200), (3, 0), (3, 77), (4, 99)] {
             let mut broken = bytes;
             broken[at] = value;
             let error = Fingerprint::decode(&broken).unwrap_err();
@@ -283,5 +307,6 @@ mod tests {
         assert_eq!(ours.difference(&Fingerprint { count: 9, ..ours }).unwrap().field, "count");
         assert_eq!(ours.difference(&Fingerprint { splits: 1, ..ours }).unwrap().field, "split table");
         assert_eq!(ours.difference(&Fingerprint { site: 0, ..ours }), None);
+        assert_eq!(ours.difference(&Fingerprint { offer: 2, ..ours }).unwrap().field, "offer");
     }
 }

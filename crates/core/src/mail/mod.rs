@@ -325,7 +325,18 @@ fn mismatch(rank: usize, peer: usize, posted: &Posted, print: &Fingerprint) -> O
 /// The fingerprint of a message.
 fn fingerprint(epoch: u16, sequence: u32, tag: u32, dtype: DType, byte_len: usize) -> Fingerprint {
     let count = (byte_len / dtype.byte_len()) as u64;
-    Fingerprint { epoch, sequence, op: OpKind::Send, dtype, reduce: None, root: tag, count, splits: 0, site: 0 }
+    Fingerprint {
+        epoch,
+        sequence,
+        op: OpKind::Send,
+        dtype,
+        reduce: None,
+        root: tag,
+        count,
+        splits: 0,
+        site: 0,
+        offer: 0,
+    }
 }
 
 const KEPT_LIMIT: usize = 64 << 20;

@@ -1,7 +1,7 @@
 //! An offer beside a join: what this rank offers next is copied while what its only peer offered before is joined.
 
 use super::memory::Memory;
-use super::viewing::{Join, bytes_of, checked, shown};
+use super::viewing::{Join, Number, bytes_of, checked, shown};
 use super::{Task, lost};
 use crate::link::{Lease, Mesh, Wanted};
 use crate::reduce::{Beside, combine_beside};
@@ -18,12 +18,13 @@ pub(super) fn offer_and_pull_all(
 ) -> Result<bool> {
     let windows = mesh.windows().map_err(|error| lost(task.rank, error))?;
     let ([span], ([from], offer)) = (spans, join.from) else { return Ok(false) };
-    if join.into.len == 0 || span.len == 0 || !span.is_apart_from(join.into) || offer >= windows.offers() {
+    if join.into.len == 0 || span.len == 0 || !span.is_apart_from(join.into) || offer.among_all() >= windows.offers() {
         return Ok(false);
     }
-    let head = task.fingerprint(task.rank, true).encode();
+    let next = Number { place: windows.offers() - offer.first, ..offer };
+    let head = task.head(next.in_heads());
     let part = bytes_of(task, from.start, join.into.len);
-    let wanted = Wanted { rank: from.rank, offer, part: part.clone() };
+    let wanted = Wanted { rank: from.rank, offer: offer.among_all(), part: part.clone() };
     memory.with_parts(join.into, &[join.own.0, *span], |target, in_place, others| {
         let (mine, given) = match in_place {
             Some(_) => (None, others[0]),
@@ -31,7 +32,8 @@ pub(super) fn offer_and_pull_all(
         };
         let mut joined = Ok(());
         let made = windows.try_offer_beside(&head, given, lease, wanted, &mut |room, view| {
-            let theirs = checked(task, from.rank, view, part.clone()).and_then(|seen| shown(from.rank, seen));
+            let theirs = checked(task, (from.rank, offer.in_heads()), view, part.clone())
+                .and_then(|seen| shown(from.rank, seen));
             joined = theirs.and_then(|theirs| {
                 // Without room it was copied before.
                 let beside = Beside { from: &given[..room.len()], room };

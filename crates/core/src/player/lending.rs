@@ -83,9 +83,8 @@ pub(super) fn written_by_peers(memory: &mut [u8]) {
 }
 
 fn lend(task: &Task, lending: &Lending, memory: &mut Memory<'_, '_>, windows: &mut dyn Windows) -> Result<Loan> {
-    let head = task.fingerprint(task.rank, true).encode();
     let room = lending.room.map(|room| memory.write(room)).unwrap_or_default();
-    windows.try_lend(&head, room).map_err(|error| lost(task.rank, error))
+    windows.try_lend(&task.head(LOAN), room).map_err(|error| lost(task.rank, error))
 }
 
 /// Whether all peers have lent their memory by this offer; none while it is not known.
@@ -96,7 +95,7 @@ fn have_lent(task: &Task, size: usize, offer: u64, lending: &Lending, windows: &
         match windows.view(peer, offer, end..end).map_err(|error| lost(peer, error))? {
             None => all = None,
             Some(view) => {
-                task.compare(peer, view.head, &task.fingerprint(peer, false))?;
+                task.compare_head(peer, view.head, LOAN)?;
                 if view.part.is_none() {
                     return Ok(Some(false));
                 }
@@ -167,8 +166,10 @@ fn part_of<'a>(
 ) -> Result<&'a [u8]> {
     let view = windows.view(peer, offer, part.clone()).map_err(|error| lost(peer, error))?;
     let view = view.ok_or_else(|| corrupt(peer, "an offer that was made is not there"))?;
-    shown(peer, checked(task, peer, view, part)?)
+    shown(peer, checked(task, (peer, LOAN), view, part)?)
 }
 
+/// The place in heads of what is lent.
+const LOAN: u8 = 0;
 /// Bytes that are made final at a time: as many as stay in the first-level cache between the join and the copies.
 const BLOCK: usize = 16 << 10;

@@ -17,7 +17,7 @@ use lending::Standing;
 pub use memory::Data;
 use memory::Memory;
 use moving::{Moving, STAGED};
-use viewing::Join;
+use viewing::{Join, Number};
 
 use crate::error::{PeerReason, Stuck, Waiting};
 use crate::fingerprint::Fingerprint;
@@ -219,15 +219,15 @@ impl Hands {
             Step::Move { send, recv } => self.moving.poll(task, (*send, *recv), &mut memory, staged, mesh),
             Step::Offer { spans, lease } => {
                 let windows = mesh.windows().map_err(|error| lost(task.rank, error))?;
-                self.first_offer.get_or_insert(windows.offers());
-                viewing::offer(task, (spans, *lease), &memory, windows)
+                let first = *self.first_offer.get_or_insert(windows.offers());
+                viewing::offer(task, first, (spans, *lease), &memory, windows)
             }
             Step::Pull { from, offer, start, into } => {
-                let offer = self.first_offer.unwrap_or_default() + *offer as u64;
+                let offer = Number { first: self.first_offer.unwrap_or_default(), place: *offer as u64 };
                 viewing::pull(task, (*from, offer, *start), *into, &mut memory, mesh)
             }
             Step::PullAll { from, offer, own, place, into, whole } => {
-                let offer = self.first_offer.unwrap_or_default() + *offer as u64;
+                let offer = Number { first: self.first_offer.unwrap_or_default(), place: *offer as u64 };
                 let join = Join { from: (from, offer), own: (*own, *place), into: *into, whole: *whole };
                 viewing::pull_all(task, &join, &mut memory, mesh)
             }
@@ -241,8 +241,8 @@ impl Hands {
         else {
             return Ok(false);
         };
-        let Some(first_offer) = self.first_offer else { return Ok(false) };
-        let from = (from.as_slice(), first_offer + *offer as u64);
+        let Some(first) = self.first_offer else { return Ok(false) };
+        let from = (from.as_slice(), Number { first, place: *offer as u64 });
         let join = Join { from, own: (*own, *place), into: *into, whole: *whole };
         let (task, scratch) = (&self.task, &mut self.scratch[self.staged..]);
         let mut memory = Memory::of(task, data, scratch);
@@ -274,6 +274,16 @@ impl Task {
             _ => self.fingerprint.count,
         };
         Fingerprint { count, ..self.fingerprint }
+    }
+
+    /// What stands at the head of this rank's offer at `place` among those of the operation.
+    fn head(&self, place: u8) -> [u8; Fingerprint::BYTE_LEN] {
+        Fingerprint { offer: place, ..self.fingerprint(self.rank, true) }.encode()
+    }
+
+    /// Compares what stands at the head of a peer's offer with what does there at `place`.
+    fn compare_head(&self, peer: usize, head: &[u8], place: u8) -> Result<()> {
+        self.compare(peer, head, &Fingerprint { offer: place, ..self.fingerprint(peer, false) })
     }
 
     /// How elements are joined when these are all inputs, or some of them: an average divides once, at the end.

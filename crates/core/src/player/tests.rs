@@ -30,3 +30,12 @@ fn who_waits_for_nobody_is_told_to_be_at_work() {
     assert_eq!(player.stuck(&mut mesh), [Stuck { peer: 0, on: Waiting::Working }]);
     assert_eq!(player.poll(&mut data, &mut mesh), Ok(Progress::Done));
 }
+
+/// One that noticed nothing of a disagreement before this operation may count its peers' offers from another one on.
+#[test]
+fn an_offer_at_another_place_in_its_operation_is_refused() {
+    let (ours, theirs) = (task(), Task { rank: 1, ..task() });
+    assert_eq!(ours.compare_head(1, &theirs.head(2), 2), Ok(()));
+    let error = ours.compare_head(1, &theirs.head(2), 3).expect_err("the second is no third");
+    assert_eq!(error.to_string(), "operation 0: rank 0 called with offer 3, rank 1 with offer 2");
+}

@@ -9,14 +9,34 @@ use crate::reduce::{combine, combine_in_place};
 use crate::schedule::{Part, Span};
 use crate::{Error, Result};
 
-/// Publishes spans as this rank's next offer.
+/// Which offer: the number of its operation's first, and how many come between.
+#[derive(Clone, Copy)]
+pub(super) struct Number {
+    pub(super) first: u64,
+    pub(super) place: u64,
+}
+
+impl Number {
+    /// Among all offers of the rank.
+    pub(super) fn among_all(self) -> u64 {
+        self.first + self.place
+    }
+
+    /// Among those of its operation, as heads say it: what is lent before them has a place too.
+    pub(super) fn in_heads(self) -> u8 {
+        (self.place + 1) as u8
+    }
+}
+
+/// Publishes spans as this rank's next offer in the operation whose first had this number.
 pub(super) fn offer(
     task: &Task,
+    first: u64,
     (spans, lease): (&[Span], Lease),
     memory: &Memory<'_, '_>,
     windows: &mut dyn Windows,
 ) -> Result<Progress> {
-    let head = task.fingerprint(task.rank, true).encode();
+    let head = task.head(Number { first, place: windows.offers() - first }.in_heads());
     let mut parts = Parts::new();
     parts.extend(spans.iter().map(|&span| memory.read(span)));
     let made = windows.try_offer(&head, &parts, lease).map_err(|error| lost(task.rank, error))?;
@@ -26,7 +46,7 @@ pub(super) fn offer(
 /// Copies a part of one peer's offer: `(peer, offer, first element)`.
 pub(super) fn pull(
     task: &Task,
-    (peer, offer, start): (usize, u64, usize),
+    (peer, offer, start): (usize, Number, usize),
     into: Span,
     memory: &mut Memory<'_, '_>,
     mesh: &mut Mesh,
@@ -47,7 +67,7 @@ pub(super) fn pull(
 /// A step that joins parts of several peers' offers with this rank's own.
 pub(super) struct Join<'a> {
     /// Where the peers' parts are, and in which of their offers.
-    pub(super) from: (&'a [Part], u64),
+    pub(super) from: (&'a [Part], Number),
     /// What this rank adds, and its place among the operands.
     pub(super) own: (Span, usize),
     pub(super) into: Span,
@@ -91,18 +111,23 @@ pub(super) fn shown(peer: usize, seen: Seen<'_>) -> Result<&[u8]> {
 fn view<'a>(
     task: &Task,
     windows: &'a dyn Windows,
-    (peer, offer): (usize, u64),
+    (peer, offer): (usize, Number),
     start: usize,
     len: usize,
 ) -> Result<Option<Seen<'a>>> {
     let part = bytes_of(task, start, len);
-    let view = windows.view(peer, offer, part.clone()).map_err(|error| lost(peer, error))?;
-    view.map(|view| checked(task, peer, view, part)).transpose()
+    let view = windows.view(peer, offer.among_all(), part.clone()).map_err(|error| lost(peer, error))?;
+    view.map(|view| checked(task, (peer, offer.in_heads()), view, part)).transpose()
 }
 
-/// The part of a peer's offer, as it was asked for. What the peer wrote is another process's input: nothing is taken on trust.
-pub(super) fn checked<'a>(task: &Task, peer: usize, view: View<'a>, part: Range<usize>) -> Result<Seen<'a>> {
-    task.compare(peer, view.head, &task.fingerprint(peer, false))?;
+/// The part of a peer's offer at this place in the operation, as it was asked for. What the peer wrote is another process's input: nothing is taken on trust.
+pub(super) fn checked<'a>(
+    task: &Task,
+    (peer, place): (usize, u8),
+    view: View<'a>,
+    part: Range<usize>,
+) -> Result<Seen<'a>> {
+    task.compare_head(peer, view.head, place)?;
     view.part.ok_or_else(|| corrupt(peer, format!("an offer that ends before byte {}", part.end)))
 }
 
