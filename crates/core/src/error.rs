@@ -197,7 +197,8 @@ pub enum Waiting {
     Arriving,
     /// Something of the peer that others wait for.
     Unknown,
-    /// The rank itself that reports this. It waits for nobody, but has not come to the end of its own part.
+    /// The rank itself that reports this. It waits for nobody, but has not come to the end of its own part; whether others were late
+    /// before is not known, so it is no culprit.
     Working,
     /// The peer to come to the operation, which it has not called as far as is known.
     Coming {
@@ -335,7 +336,8 @@ impl Error {
         match self {
             Error::Peer(peer) => peer.ranks().collect(),
             Error::Timeout(timeout) => {
-                let mut ranks: Vec<usize> = timeout.stuck.iter().map(|stuck| stuck.peer).collect();
+                let others = timeout.stuck.iter().filter(|stuck| stuck.on != Waiting::Working);
+                let mut ranks: Vec<usize> = others.map(|stuck| stuck.peer).collect();
                 ranks.sort_unstable();
                 ranks.dedup();
                 ranks
@@ -518,10 +520,9 @@ mod tests {
         assert_eq!(timeout.to_string(), format!("{begin} rank 2, which waits for rank 3"));
         let working = Stuck { peer: 1, on: Waiting::Working };
         let (stuck, chain) = (vec![working], Chain::Direct);
-        assert_eq!(
-            Timeout { stuck, chain, ..timeout.clone() }.to_string(),
-            format!("{begin} rank 1, which was still at work")
-        );
+        let working = Timeout { stuck, chain, ..timeout.clone() };
+        assert_eq!(working.to_string(), format!("{begin} rank 1, which was still at work"));
+        assert!(Error::Timeout(Box::new(working)).culprits().is_empty());
         let circle = Chain::Circle("rank 2, which waits for rank 0".to_owned());
         let timeout = Timeout { chain: circle, ..timeout };
         assert_eq!(timeout.to_string(), format!("{begin} rank 2, which waits for rank 0: a deadlock"));

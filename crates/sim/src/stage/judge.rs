@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use phalanx_core::schedule::Step;
-use phalanx_core::{Chain, Error, Op, Timeout, Waiting};
+use phalanx_core::{Chain, Error, Op, Timeout};
 
 use super::Stage;
 use super::clock::DEADLINE;
@@ -80,10 +80,7 @@ impl Stage<'_> {
     fn fault_in(&self, rank: usize, error: &Error) -> Option<(ViolationKind, String)> {
         let network = lock(&self.network);
         let called_for = match error {
-            Error::Timeout(timeout) => {
-                let mut working = timeout.stuck.iter().filter(|stuck| stuck.on == Waiting::Working);
-                self.struck.is_some() && !timeout.stuck.is_empty() && working.all(|stuck| self.was_late(stuck.peer))
-            }
+            Error::Timeout(timeout) => self.struck.is_some() && !timeout.stuck.is_empty(),
             Error::Aborted(_) => self.struck.is_some(),
             Error::Desync(_) => matches!(self.struck, Some(Fault::Mismatch { .. })) || network.is_flipped(),
             Error::Peer(peer) => peer.rank != rank && network.is_hurt(peer.rank, rank),
@@ -94,11 +91,6 @@ impl Stage<'_> {
             _ => ViolationKind::FalseAlarm,
         };
         (!called_for).then(|| (kind, error.to_string()))
-    }
-
-    /// Whether a rank was kept from its work until it was too late.
-    fn was_late(&self, late: usize) -> bool {
-        matches!(self.struck, Some(Fault::Late { rank } | Fault::Stop { rank, .. }) if rank == late)
     }
 
     /// Only the first counts: what comes after may be its consequence.
