@@ -1,6 +1,6 @@
 //! Worlds of threads that form groups.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -186,6 +186,31 @@ fn a_wait_that_ends_says_nothing_of_another_of_its_rank() {
                 // A wait is told once it is long.
                 thread::sleep(Duration::from_millis(200));
                 other.send(&[1], 1, 0).expect("it is awaited");
+            }
+        }
+        world.barrier("all", Duration::from_secs(20)).expect("all");
+    });
+}
+
+/// A rank tells whom it waits for though another sends it what it has not asked for all the time.
+#[test]
+fn a_wait_is_long_whatever_comes_that_nobody_asked_for() {
+    let is_over = AtomicBool::new(false);
+    worlds(4, |world| {
+        let group = world.wire(&Wiring::default()).expect("all come");
+        match world.rank() {
+            0 => {
+                let error = group.within(LONG_ENOUGH).recv(&mut [0], 1, 0).expect_err("nobody sends");
+                is_over.store(true, Ordering::Release);
+                assert_eq!(error.culprits(), [2], "{error}");
+            }
+            1 => drop(group.recv(&mut [0], 2, 0).expect_err("rank 0 gives up")),
+            2 => {}
+            _ => {
+                while !is_over.load(Ordering::Acquire) && group.send(&[1], 1, 9).is_ok() {
+                    // More often than a wait becomes long, and not so often that it never comes to a sleep.
+                    thread::sleep(Duration::from_millis(10));
+                }
             }
         }
         world.barrier("all", Duration::from_secs(20)).expect("all");

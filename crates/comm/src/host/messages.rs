@@ -21,7 +21,10 @@ impl Inner {
         let (mut vigil, mut pulse) = (self.kinship.vigil(), Pulse::default());
         let (mut disagreed, mut is_first) = (None, true);
         loop {
-            let moved = post.poll(|| self.now(), Some(Shown { ticket, data })) || patience.is_tried() && post.take_in();
+            let moved = post.poll(|| self.now(), Some(Shown { ticket, data }));
+            if !moved && patience.is_tried() {
+                self.take_in(&mut post);
+            }
             let failed = post.take_failed();
             if !failed.is_empty() {
                 drop(post);
@@ -82,7 +85,10 @@ impl Inner {
     /// Moves asynchronous messages, with a wait when nothing moved; false when there are none.
     pub(super) fn drive_post(&self, patience: &mut Patience<'_>) -> bool {
         let mut post = self.post();
-        let moved = post.poll(|| self.now(), None) || patience.is_tried() && post.take_in();
+        let moved = post.poll(|| self.now(), None);
+        if !moved && patience.is_tried() {
+            self.take_in(&mut post);
+        }
         let (is_busy, failed, overdue) = (post.is_busy(), post.take_failed(), post.take_overdue());
         self.wake_others(&mut post);
         drop(post);
@@ -107,8 +113,10 @@ impl Inner {
         };
         if has_waited || post.is_busy() {
             let moved = post.poll(|| self.now(), None);
-            if has_waited && (post.take_in() | moved) {
-                // There may be more, which nobody rings for: this thread is not to sleep yet.
+            if has_waited {
+                self.take_in(&mut post);
+            }
+            if has_waited && moved {
                 self.bell.ring();
             }
             self.wake_others(&mut post);
@@ -116,6 +124,14 @@ impl Inner {
         let (failed, overdue) = (post.take_failed(), post.take_overdue());
         drop(post);
         self.fail_of(failed.into_iter().chain(overdue));
+    }
+
+    /// Takes in what nobody has asked for. That is not what this thread waits for: its wait goes on.
+    fn take_in(&self, post: &mut Post) {
+        if post.take_in() {
+            // There may be more, which nobody rings for: this thread is not to sleep yet.
+            self.bell.ring();
+        }
     }
 
     /// Wakes the threads whose messages came to their end while this one moved all that could be moved, or have to be moved

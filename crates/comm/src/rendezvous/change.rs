@@ -68,12 +68,11 @@ impl Changes {
             if self.is_forgotten(number)? {
                 return Ok(vec![]);
             }
-            let entries = self.entries(number)?;
+            let entries = entries_in(&self.asked(number))?;
             let patience = elector.patience.saturating_sub(began.elapsed());
             if elector.is_complete(&entries) || patience.is_zero() {
-                let elected = elector.elect(entries);
                 let called = Instant::now();
-                let elected = self.call_newcomers(number, elected)?;
+                let elected = self.call_newcomers(number, elector, entries)?;
                 // They had time of their own.
                 let until = moment::later(self.until, called.elapsed());
                 return Changes { until, ..self.clone() }.decide(number, &elected);
@@ -125,9 +124,14 @@ impl Changes {
         }
     }
 
-    /// Those of the elected who are ranks, or newcomers that answer.
-    fn call_newcomers(&self, number: u32, elected: Vec<Entry>) -> Result<Vec<Entry>, StoreError> {
-        let scope = self.asked(number);
+    /// Those who are elected of the ranks, and of the newcomers that answer.
+    fn call_newcomers(
+        &self,
+        number: u32,
+        elector: &Elector<'_>,
+        entries: Vec<Entry>,
+    ) -> Result<Vec<Entry>, StoreError> {
+        let (scope, elected) = (self.asked(number), elector.elect(entries));
         scope.set(CALLED, YES)?;
         let answers: Vec<String> = elected.iter().filter(|entry| entry.seat.is_none()).map(answer_of).collect();
         let keys: Vec<&str> = answers.iter().map(String::as_str).collect();
@@ -135,19 +139,17 @@ impl Changes {
             return Ok(elected);
         }
         match scope.with_timeout(ROLL_CALL).wait(&keys) {
-            Err(error) if error.is_timeout() => {}
-            answered => return answered.map(|()| elected),
+            Err(error) if !error.is_timeout() => return Err(error),
+            _ => {}
         }
+        // That took its time, in which a rank may have come, or one that has answered may have gone.
+        let elected = elector.elect(entries_in(&scope)?);
         let is_here = |entry: &Entry| match entry.seat {
             Some(_) => Ok(true),
             None => scope.check(&[&answer_of(entry)]),
         };
         let kept = elected.into_iter().map(|entry| is_here(&entry).map(|is_here| is_here.then_some(entry)));
         kept.filter_map(Result::transpose).collect()
-    }
-
-    fn entries(&self, number: u32) -> Result<Vec<Entry>, StoreError> {
-        Ok(Entry::decode_list(&self.asked(number).find(ENTRIES)?.unwrap_or_default()))
     }
 
     fn decide(&self, number: u32, elected: &[Entry]) -> Result<Vec<Entry>, StoreError> {
@@ -157,12 +159,11 @@ impl Changes {
             return Ok(vec![]);
         }
         // It is decided: the others go on with this rank, whatever becomes of the rest.
-        if let Err(error) = self.raise(number) {
-            log::warn!("change {number} of the world is not told to newcomers: {error}");
-        }
-        // Who is in this change has left the world before the last for good.
-        if let Some(old) = number.checked_sub(2).filter(|old| *old > 0) {
-            self.forget(old);
+        match self.raise(number) {
+            // Who is in this change has left the world before the last for good.
+            Ok(()) => number.checked_sub(2).filter(|old| *old > 0).into_iter().for_each(|old| self.forget(old)),
+            // Nor may old ones go, as they would look like ones that are still to come.
+            Err(error) => log::warn!("change {number} of the world is not told to newcomers: {error}"),
         }
         Ok(Entry::decode_list(&outcome))
     }
@@ -222,6 +223,11 @@ impl Changes {
     }
 }
 
+/// Those who have written themselves down for a change, which has this scope.
+fn entries_in(scope: &Store) -> Result<Vec<Entry>, StoreError> {
+    Ok(Entry::decode_list(&scope.find(ENTRIES)?.unwrap_or_default()))
+}
+
 /// The key under which a newcomer answers when it is called.
 fn answer_of(newcomer: &Entry) -> String {
     format!("answer/{:032x}", u128::from_be_bytes(newcomer.token))
@@ -242,7 +248,10 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
-    use phalanx_core::store::Limits;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use phalanx_core::store::{Doubt, Home, Limits, Reply, Request};
 
     use super::super::election::tests::{elector, entry};
     use super::*;
@@ -287,6 +296,62 @@ mod tests {
         assert_eq!(changes.waiting(1), Ok(1));
         changes.asked(1).set(&answer_of(&entry(6, None)), YES).expect("room");
         assert_eq!(changes.outcome(1, &elector(&[0, 1, 2])), Ok(vec![entry(6, None)]));
+    }
+
+    /// While another one is waited for that does not answer.
+    #[test]
+    fn a_newcomer_that_goes_after_it_has_answered_is_not_elected() {
+        let changes = changes();
+        for newcomer in [entry(5, None), entry(6, None)] {
+            changes.enter(1, &newcomer).expect("room");
+        }
+        let answer = |newcomer| changes.asked(1).set(&answer_of(&newcomer), YES).expect("room");
+        thread::scope(|scope| {
+            let elected = scope.spawn(|| changes.outcome(1, &elector(&[0, 1, 2])));
+            changes.asked(1).get(CALLED).expect("it is called");
+            answer(entry(5, None));
+            changes.withdraw(1, &entry(5, None)).expect("room");
+            answer(entry(6, None));
+            assert_eq!(elected.join().expect("no panic"), Ok(vec![entry(6, None)]));
+        });
+    }
+
+    /// A store that loses what is to become the number of the last change, while it is told to.
+    struct Lossy {
+        home: LocalStore,
+        loses: Arc<AtomicBool>,
+    }
+
+    impl Home for Lossy {
+        fn ask(&self, request: Request, timeout: Duration) -> Result<Reply, StoreError> {
+            let raises = matches!(&request, Request::CompareSet { key, .. } if key.as_bytes().ends_with(b"current"));
+            if raises && self.loses.load(Ordering::Relaxed) {
+                let verb = request.verb();
+                return Err(StoreError::Lost { verb, detail: "it broke".to_owned(), doubt: Doubt::Unknown });
+            }
+            self.home.ask(request, timeout)
+        }
+
+        fn describe(&self) -> String {
+            "a lossy store".to_owned()
+        }
+    }
+
+    #[test]
+    fn who_slept_makes_no_change_of_its_own_where_the_last_is_not_told() {
+        let loses = Arc::new(AtomicBool::new(false));
+        let store = Store::new(Lossy { home: LocalStore::new(Limits::default()), loses: Arc::clone(&loses) });
+        let changes = Changes::new(&store, moment::after(Duration::MAX));
+        let awake = vec![entry(0, Some(0))];
+        for number in 1..=3 {
+            loses.store(number == 3, Ordering::Relaxed);
+            assert_eq!(changes.decide(number, &awake), Ok(awake.clone()));
+        }
+        loses.store(false, Ordering::Relaxed);
+        changes.enter(1, &entry(2, Some(2))).expect("room");
+        let alone = Elector { size: 3, lost: &[0, 1], patience: Duration::ZERO };
+        assert_eq!(changes.outcome(1, &alone), Ok(awake.clone()));
+        assert_eq!((changes.decide(4, &awake), changes.outcome(1, &alone)), (Ok(awake), Ok(vec![])));
     }
 
     #[test]

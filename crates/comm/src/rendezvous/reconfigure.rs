@@ -34,7 +34,7 @@ impl World {
     /// # Errors
     ///
     /// [`Setup`](phalanx_core::ErrorKind::Setup) where the world went on without this rank, or the store cannot be reached; that within a second of
-    /// the end of `patience`.
+    /// the end of `patience`, or of the two seconds that newcomers have.
     pub fn reconfigure(mut self, lost: &[usize], patience: Duration) -> Result<World> {
         let until = moment::after(patience.saturating_add(LAST_WORDS));
         let (changes, number) = (Changes::new(self.base(), until), self.change() + 1);

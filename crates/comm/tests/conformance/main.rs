@@ -48,7 +48,7 @@ macro_rules! conformance {
             conformance!(@tests lent: buffers_of_the_group);
             conformance!(@tests lists: of_any_lengths, of_wrong_lengths);
             conformance!(@tests coalesced: as_one, many, of_different_kinds, cut_otherwise);
-            conformance!(@tests objects: of_any_size, blobs, in_messages, in_messages_of_two_threads, of_different_types, not_given, too_long);
+            conformance!(@tests objects: of_any_size, blobs, in_messages, in_messages_of_two_threads, in_messages_held_up, of_different_types, not_given, too_long);
             conformance!(@tests monitored: all_come, some_are_missing, rank_0_is_missing);
             conformance!(@tests watched: by_hooks, by_alarms, works, for_nan);
             conformance!(@tests quarrels: aborted, given_up, every_mistake, swapped, messages);

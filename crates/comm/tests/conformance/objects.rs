@@ -1,7 +1,9 @@
 //! Objects and blobs: every rank gets what was given, and when it cannot, every rank is told and the group goes on.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use phalanx_core::{Error, ErrorKind, Group, GroupOptions, Result, Scope};
 use serde::{Deserialize, Serialize};
@@ -122,6 +124,35 @@ pub(crate) fn in_messages_of_two_threads(setting: &Setting) {
             came[usize::from(bytes[0])] += 1;
         }
         assert_eq!(came, [0, EACH, EACH]);
+    });
+}
+
+/// An object that its receiver does not take holds up no other thread's for longer than that one has said.
+pub(crate) fn in_messages_held_up(setting: &Setting) {
+    const MORE_THAN_A_LINK_HOLDS: usize = 32 << 20;
+    let (is_under_way, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let wait_for = |flag: &AtomicBool| {
+        while !flag.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+    };
+    setting.run(2, |group| {
+        if group.rank() == 1 {
+            // What goes before the bytes.
+            group.recv(&mut [0_u8; 128], 0, 7).unwrap();
+            is_under_way.store(true, Ordering::Release);
+            return wait_for(&is_over);
+        }
+        thread::scope(|scope| {
+            let first = scope.spawn(|| group.send_bytes(&vec![1; MORE_THAN_A_LINK_HOLDS], 1, 7).unwrap_err());
+            wait_for(&is_under_way);
+            let began = Instant::now();
+            let error = group.within(Duration::from_millis(50)).send_bytes(&[2], 1, 8).unwrap_err();
+            assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+            is_over.store(true, Ordering::Release);
+            assert!(error.to_string().ends_with("not finished after 50ms; waiting for rank 1 to take data"), "{error}");
+            assert_eq!(first.join().unwrap(), Error::aborted_by(error));
+        });
     });
 }
 

@@ -20,10 +20,11 @@ pub use coalesce::Coalesced;
 pub use failing::WeakGroup;
 pub use messages::{Delivered, Message};
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use check::Lens;
+use objects::Parcels;
 use phalanx_mem::Buffer;
 
 use crate::backend::{Backend, Buffers, Number, Pending};
@@ -60,8 +61,7 @@ struct Shared {
     backend: Arc<dyn Backend>,
     options: GroupOptions,
     recorder: Arc<Recorder>,
-    /// Held for each rank while an object goes to it, so that the two messages of one stay together.
-    parcels: OnceLock<Box<[Mutex<()>]>>,
+    parcels: Parcels,
 }
 
 /// How a group behaves. Ranks must agree on all but the timeout.
@@ -207,7 +207,7 @@ impl Group {
     pub fn new(layout: Layout, backend: Arc<dyn Backend>, options: GroupOptions) -> Group {
         let (timeout, recorder) = (options.timeout, Arc::new(Recorder::new(options.remembered)));
         let members = options.members.clone().unwrap_or_else(|| (0..layout.size()).collect());
-        let parcels = OnceLock::new();
+        let parcels = Parcels::default();
         let shared = Arc::new(Shared { layout, members, backend, options, recorder, parcels });
         Group { shared, timeout, site: None }
     }
@@ -355,11 +355,25 @@ impl Group {
     /// Numbers an operation that may be called like this, and writes it down unless that can wait.
     #[inline]
     fn number(&self, op: Op, dtype: DType, factor: Option<Factor>, in_place: bool, site: Site) -> Result<Call> {
-        let (shared, timeout, site) = (&self.shared, self.timeout, self.site.unwrap_or(site));
+        let (shared, timeout) = (&self.shared, self.timeout);
         shared.backend.accepts(&op, dtype, factor)?;
         let number = self.told(shared.backend.number(op.kind(), timeout))?;
+        Ok(self.numbered(op, dtype, (factor, in_place), number, site))
+    }
+
+    /// The operation that has this number.
+    #[inline]
+    fn numbered(
+        &self,
+        op: Op,
+        dtype: DType,
+        (factor, in_place): (Option<Factor>, bool),
+        number: Number,
+        site: Site,
+    ) -> Call {
+        let (shared, timeout, site) = (&self.shared, self.timeout, self.site.unwrap_or(site));
         if shared.options.is_bare {
-            return Ok(self.bare_call(op, dtype, (factor, in_place), number, site));
+            return self.bare_call(op, dtype, (factor, in_place), number, site);
         }
         let Number { round, sequence, waited } = number;
         let fingerprint = Fingerprint::of(&op, dtype, self.size(), shared.options.epoch, sequence);
@@ -385,7 +399,7 @@ impl Group {
             call.open(now);
             call.watch = Watch::begin(&shared.options.hooks, call.record(now));
         }
-        Ok(call)
+        call
     }
 
     /// An operation of which nothing is told.

@@ -1,6 +1,7 @@
 //! Bad calls, by table: each is refused by an error that names the argument and its value, before the backend hears of
 //! it and before a number is used up.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 
@@ -11,7 +12,7 @@ use super::*;
 use crate::backend::{Finished, Numbers};
 use crate::{Bool, Counts, OpKind, ReduceOp, Reduction, Scope};
 
-/// A backend that writes down what reaches it and ends everything well but for what is received under the last tag. Each takes a
+/// A backend that writes down what reaches it and ends everything well but for what goes and comes under the last tag. Each takes a
 /// second of its clock.
 #[derive(Default)]
 struct Fake {
@@ -51,7 +52,10 @@ impl Backend for Fake {
     fn run(&self, call: &Call, _: &mut Data<'_>) -> Result<Option<usize>> {
         call.end(|| self.now(), None);
         self.reached.lock().unwrap().push(call.clone());
-        Ok(None)
+        match call.op {
+            Op::Send { tag: u32::MAX, .. } => Err(Error::aborted("the tag is the last")),
+            _ => Ok(None),
+        }
     }
 
     fn abort(&self, _: Error) {}
@@ -384,6 +388,26 @@ fn a_batch_waits_for_all_of_it_although_one_fails() {
     let error = group.batch(vec![recv(1, u32::MAX), recv(2, 0), recv(1, 0)]).unwrap_err();
     assert_eq!(error.to_string(), "recv: tag is 4294967295, must be another");
     assert_eq!(fake.waited.load(Ordering::Relaxed), 3);
+}
+
+/// Tells the rank to which an object could not go of that, by another object.
+#[derive(Default)]
+struct Teller(Mutex<Vec<Result<()>>>);
+
+impl Alarm for Teller {
+    fn failed(&self, group: &Group, error: &Error) {
+        self.0.lock().unwrap().push(group.send_bytes(error.to_string().as_bytes(), 1, 0));
+    }
+}
+
+#[test]
+fn an_alarm_may_send_an_object_where_one_could_not_go() {
+    let teller = Arc::new(Teller::default());
+    let options = GroupOptions::default().timeout(Duration::from_secs(5)).alarm(Arc::clone(&teller) as Arc<dyn Alarm>);
+    let group = Group::new(Layout::one_host(0, 2).unwrap(), Arc::new(Fake::default()), options);
+    let error = group.send_bytes(&[1], 1, u32::MAX).unwrap_err();
+    assert_eq!(error, Error::aborted("the tag is the last"));
+    assert_eq!(*teller.0.lock().unwrap(), [Ok(())]);
 }
 
 #[test]

@@ -189,9 +189,10 @@ impl Desk {
             || matches!(room, Some(Room::Posted { ticket, room }) if room.is_hidden(*ticket, shown))
     }
 
-    /// Whether nothing goes out, and nothing is half way in.
+    /// Whether nothing goes out, and nothing that was asked for is half way in.
     pub(super) fn is_quiet(&self) -> bool {
-        self.out.is_empty() && self.arriving.as_ref().is_none_or(|arriving| arriving.frame.came() == 0)
+        let room = self.arriving.as_ref().and_then(|arriving| arriving.room.as_ref());
+        self.out.is_empty() && !matches!(room, Some(Room::Posted { .. } | Room::Refused(..)))
     }
 
     pub(super) fn holds(&self, ticket: Ticket) -> bool {

@@ -51,9 +51,9 @@ pub struct Delivery {
 /// Which peers are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Looks {
-    /// Those that something goes to, that are half way through a message, or that somebody waits for.
+    /// Those that something goes to, or that somebody waits for.
     Awaited,
-    /// The others, for all that they have sent.
+    /// The others, for all that they have sent. It is nobody's progress: a message is taken in to its end by such looks.
     Unasked,
 }
 
@@ -163,7 +163,7 @@ impl Mail {
         self.ended.extend(self.posted.drain(..).map(|posted| (posted.ticket, Err(error.clone()))));
     }
 
-    /// Nothing goes out, nothing is half way in, and nobody waits for this peer: its link need not be asked.
+    /// Nothing goes out, and nobody waits for this peer: its link need not be asked.
     fn is_quiet(&self, peer: usize) -> bool {
         self.desks[peer].is_quiet() && !self.awaits(peer)
     }

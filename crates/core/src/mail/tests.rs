@@ -342,6 +342,21 @@ fn what_nobody_asks_for_is_left_where_it_is_until_a_rank_has_waited() {
     assert_eq!(two.received(came), b"early");
 }
 
+/// Whoever waits for something else would take it for that.
+#[test]
+fn a_message_that_nobody_asked_for_is_nobodys_progress() {
+    let mut two = Two::new(64);
+    let text = [7; 1000];
+    two.send(1, &text);
+    for _ in 0..20 {
+        two.mail[0].poll(&mut two.mesh[0], None);
+        assert!(!two.mail[1].poll(&mut two.mesh[1], None));
+        two.mail[1].take_in(&mut two.mesh[1]);
+    }
+    let came = two.recv(Some(0), 1, text.len());
+    assert_eq!(two.received(came), text);
+}
+
 #[test]
 fn short_messages_that_nobody_asks_for_are_bounded_too() {
     let mut two = Two::protected(64, false);

@@ -1,7 +1,6 @@
 //! Objects and blobs from one rank to another: two messages under one tag, what comes and then the bytes.
 
 use std::any::type_name;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,6 +9,8 @@ use super::blobs::BLOB;
 use super::exchange::{Verdict, zeroed};
 use super::header::{Given, Header};
 use super::{read, written};
+use crate::call::Call;
+use crate::error::{Stuck, Waiting};
 use crate::group::Group;
 use crate::player::Data;
 use crate::{DType, Error, Op, OpKind, Result, Scope, Site};
@@ -55,22 +56,40 @@ impl Group {
             return Err(Error::usage(OpKind::Send, "value", format!("{} bytes long", bytes.len()), expected));
         }
         let head = Header::new(OpKind::Send, 0, Given::Bytes(bytes.len() as u64), largest, type_name).encode();
+        // Alarms may call the group, and are told once others may send to this rank again.
+        self.told(self.send_parts([&head, bytes], to, tag, site))
+    }
+
+    fn send_parts(&self, parts: [&[u8]; 2], to: usize, tag: u32, site: Site) -> Result<()> {
         let began = self.shared.backend.now();
-        let _parcel = self.parcel(to);
-        for part in [&head, bytes] {
+        let Some(_parcel) = self.shared.parcels.begin(to, self.timeout) else {
+            return Err(self.held_up(to, &self.part_call(parts[0], to, tag, site)?));
+        };
+        for part in parts {
             self.part(began, |group| {
-                let op = Op::Send { count: part.len(), to, tag };
-                let call = group.call(op, DType::U8, None, Some(part), &[], site)?;
-                group.play(&call, Some(part), &mut [])
+                let call = group.part_call(part, to, tag, site)?;
+                group.shared.backend.run(&call, &mut Data { input: part, output: &mut [] })
             })?;
         }
         Ok(())
     }
 
-    /// Keeps other threads from sending an object to this rank meanwhile; nothing where there is no such rank.
-    fn parcel(&self, to: usize) -> Option<MutexGuard<'_, ()>> {
-        let parcels = self.shared.parcels.get_or_init(|| (0..self.size()).map(|_| Mutex::default()).collect());
-        parcels.get(to).map(|parcel| parcel.lock().unwrap_or_else(PoisonError::into_inner))
+    fn part_call(&self, part: &[u8], to: usize, tag: u32, site: Site) -> Result<Call> {
+        let op = Op::Send { count: part.len(), to, tag };
+        self.fits(&op, DType::U8, None, Some(part), &[])?;
+        let backend = &self.shared.backend;
+        backend.accepts(&op, DType::U8, None)?;
+        let number = backend.number(op.kind(), self.timeout)?;
+        Ok(self.numbered(op, DType::U8, (None, false), number, site))
+    }
+
+    /// The error of an object that could not go in time because its receiver does not take another thread's. The group ends
+    /// of it, as of any call that takes too long.
+    fn held_up(&self, to: usize, call: &Call) -> Error {
+        let error = call.timed_out(vec![Stuck { peer: to, on: Waiting::Taking }]);
+        call.end(|| self.shared.backend.now(), Some(&error));
+        self.shared.backend.abort(error.clone());
+        error
     }
 
     fn recv_blob(&self, type_name: &str, from: Option<usize>, tag: u32, site: Site) -> Result<(Vec<u8>, usize)> {

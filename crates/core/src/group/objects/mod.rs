@@ -6,6 +6,7 @@ mod depth;
 mod exchange;
 mod header;
 mod messages;
+mod parcel;
 
 use std::any::type_name;
 
@@ -14,6 +15,7 @@ use serde::de::DeserializeOwned;
 
 use self::blobs::{each, given_at};
 use self::exchange::{Exchange, Gift, check_root};
+pub(super) use self::parcel::Parcels;
 use super::Group;
 use crate::{Error, OpKind, Result, Site};
 
