@@ -204,8 +204,11 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// Those of the strategy.
+    /// [`Error::Usage`] for a bound that is not above zero, and those of the strategy.
     pub fn clip(&mut self, most: f64) -> Result<f64> {
+        if most.is_nan() || most <= 0.0 {
+            return Err(Error::Usage(format!("clip: most is {most}: must be above zero")));
+        }
         self.strategy.clip(most)
     }
 
