@@ -45,7 +45,12 @@ fn check(strategy: impl Strategy + 'static, mut optimizer: impl Optimizer) {
     let mut model = Model::new(units().0, strategy).expect("a model");
     let before = values(&mut model);
     let x = Tensor::ones((2, 5), DType::F32, &Device::Cpu).expect("an input");
-    let loss = model.forward(&x).and_then(|output| Ok(output.sqr()?.mean_all()?)).expect("a loss");
+    let loss = |model: &mut Model| model.forward(&x).and_then(|output| Ok(output.sqr()?.mean_all()?)).expect("a loss");
+    let given_up = loss(&mut model);
+    model.forward(&Tensor::ones((2, 4), DType::F32, &Device::Cpu).expect("an input")).expect_err("it does not fit");
+    assert!(matches!(model.backward(&given_up), Err(Error::Usage(why)) if why.contains("no forward")));
+    let (earlier, loss) = (loss(&mut model), loss(&mut model));
+    assert!(matches!(model.backward(&earlier), Err(Error::Usage(why)) if why.contains("does not depend")));
     model.backward(&loss).expect("backward");
     assert_eq!(model.unused(), ["0.weight", "1.weight"]);
     optimizer.step(&mut model, 0.1).expect("a step");
