@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use candle_core::{CpuStorage, DType, Device, Layout, Storage, Tensor};
+use candle_core::{CpuStorage, DType, Layout, Storage, Tensor};
 use phalanx_core::DType as Wire;
 use phalanx_fsdp::{Class, Gradient, Groups, Param, ParamSpec, Policy, Reshard, Sharded, UnitSpec};
 
@@ -66,7 +66,7 @@ impl FullyShard {
             match &mut memory {
                 CpuStorage::F32(values) => gathered.copy_out(at, values)?,
                 CpuStorage::BF16(values) => gathered.copy_out(at, values)?,
-                _ => return Err(unfit(parameter)),
+                _ => return Err(parameter.unfit()),
             }
             storage::swap(&parameter.var, memory)?;
         }
@@ -104,7 +104,7 @@ impl FullyShard {
             match storage::take(&parameter.var)? {
                 CpuStorage::F32(values) => engine.load_full(param, &values)?,
                 CpuStorage::BF16(values) => engine.load_full(param, &values)?,
-                _ => return Err(unfit(parameter)),
+                _ => return Err(parameter.unfit()),
             }
             let division = engine.division(param)?;
             let (rank, replica) =
@@ -246,7 +246,8 @@ fn settle(policy: &Policy, units: &[Unit]) -> Result<Policy> {
         return refuse(format!("outputs of {dtype}: must be f64, f32, f16 or bf16"));
     }
     let policy = policy.clone().reduce(policy.reduce_dtype().unwrap_or(Wire::F32));
-    let compute = units.iter().flat_map(|unit| &unit.parameters).map(wire_type).collect::<Result<Vec<_>>>()?;
+    let compute =
+        units.iter().flat_map(|unit| &unit.parameters).map(Parameter::wire_type).collect::<Result<Vec<_>>>()?;
     let Some(first) = compute.first().copied() else { return Ok(policy) };
     if compute.iter().any(|dtype| *dtype != first) {
         return refuse("parameters of different types".to_owned());
@@ -282,22 +283,9 @@ fn lend<'a>(at: usize, storage: &'a Storage, layout: &Layout) -> Result<Gradient
     }
 }
 
-fn wire_type(parameter: &Parameter) -> Result<Wire> {
-    match (parameter.var.dtype(), parameter.var.device()) {
-        (DType::F32, Device::Cpu) => Ok(Wire::F32),
-        (DType::BF16, Device::Cpu) => Ok(Wire::BF16),
-        _ => Err(unfit(parameter)),
-    }
-}
-
-fn unfit(parameter: &Parameter) -> Error {
-    let (dtype, place) = (parameter.var.dtype(), parameter.var.device().location());
-    Error::Usage(format!("{} is {dtype:?} on {place:?}: must be f32 or bf16 on the CPU", parameter.name))
-}
-
 #[cfg(test)]
 mod tests {
-    use candle_core::{Result, Var};
+    use candle_core::{Device, Result, Var};
     use phalanx_comm::Threads;
 
     use super::*;

@@ -56,6 +56,7 @@ impl Model {
     /// Those of the units and of the strategy.
     pub fn forward(&mut self, input: &Tensor) -> Result<Tensor> {
         self.tape.clear();
+        self.output = None;
         self.strategy.set_training(true);
         let mut x = tape::leaf(input)?;
         for index in 0..self.units.len() {
@@ -118,11 +119,14 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] where there was no forward or the loss has nothing to do with it, and those of the strategy.
+    /// [`Error::Usage`] where there was no forward or the loss has nothing to do with it: another loss of it may follow then. Those of the
+    /// strategy.
     pub fn backward(&mut self, loss: &Tensor) -> Result<()> {
-        let output = self.output.take().ok_or_else(|| Error::Usage("backward: no forward went before".to_owned()))?;
-        let cut_off = || Error::Usage("backward: the loss does not depend on what forward returned".to_owned());
-        let mut gradient = Some(loss.backward()?.remove(&output).ok_or_else(cut_off)?);
+        let absent = || Error::Usage("backward: no forward went before".to_owned());
+        let cut_off = || Error::Usage("backward: the loss does not depend on what forward returned last".to_owned());
+        let output = self.output.as_ref().ok_or_else(absent)?;
+        let mut gradient = Some(loss.backward()?.remove(output).ok_or_else(cut_off)?);
+        self.output = None;
         self.sharing.clear();
         while let Some(segment) = self.tape.pop() {
             let index = self.tape.len();
@@ -204,8 +208,11 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// Those of the strategy.
+    /// [`Error::Usage`] for a bound that is not above zero, and those of the strategy.
     pub fn clip(&mut self, most: f64) -> Result<f64> {
+        if most.is_nan() || most <= 0.0 {
+            return Err(Error::Usage(format!("clip: most is {most}: must be above zero")));
+        }
         self.strategy.clip(most)
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use candle_core::{CpuStorage, DType, Storage, Tensor};
 use half::bf16;
+use phalanx_core::DType as Wire;
 
 use crate::error::Result;
 use crate::storage;
@@ -55,7 +56,7 @@ impl Strategy for Single {
                 let (name, shape) = (parameter.name.clone(), parameter.shape().to_vec());
                 let elements = 0..shape.iter().product();
                 self.parts.push(Part { name, shape, elements, is_first: true, is_trained: parameter.is_trained });
-                let is_narrow = parameter.var.dtype() != DType::F32;
+                let is_narrow = parameter.wire_type()? != Wire::F32;
                 let wide = || parameter.var.to_dtype(DType::F32)?.flatten_all()?.to_vec1();
                 self.masters.push(is_narrow.then(wide).transpose()?);
                 self.gradients.push(None);

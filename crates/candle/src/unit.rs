@@ -1,6 +1,9 @@
 //! A model as a list of units: modules that run one after the other, each with its parameters.
 
-use candle_core::{Module, Var};
+use candle_core::{DType, Device, Module, Var};
+use phalanx_core::DType as Wire;
+
+use crate::error::{Error, Result};
 
 /// A part of a model that runs as a whole: an embedding, a block, a head. What one returns is the next one's input.
 pub struct Unit {
@@ -86,6 +89,20 @@ impl Parameter {
     /// The full shape.
     pub fn shape(&self) -> &[usize] {
         self.var.dims()
+    }
+
+    /// What ranks call its type.
+    pub(crate) fn wire_type(&self) -> Result<Wire> {
+        match (self.var.dtype(), self.var.device()) {
+            (DType::F32, Device::Cpu) => Ok(Wire::F32),
+            (DType::BF16, Device::Cpu) => Ok(Wire::BF16),
+            _ => Err(self.unfit()),
+        }
+    }
+
+    pub(crate) fn unfit(&self) -> Error {
+        let (dtype, place) = (self.var.dtype(), self.var.device().location());
+        Error::Usage(format!("{} is {dtype:?} on {place:?}: must be f32 or bf16 on the CPU", self.name))
     }
 }
 

@@ -45,7 +45,12 @@ fn check(strategy: impl Strategy + 'static, mut optimizer: impl Optimizer) {
     let mut model = Model::new(units().0, strategy).expect("a model");
     let before = values(&mut model);
     let x = Tensor::ones((2, 5), DType::F32, &Device::Cpu).expect("an input");
-    let loss = model.forward(&x).and_then(|output| Ok(output.sqr()?.mean_all()?)).expect("a loss");
+    let loss = |model: &mut Model| model.forward(&x).and_then(|output| Ok(output.sqr()?.mean_all()?)).expect("a loss");
+    let given_up = loss(&mut model);
+    model.forward(&Tensor::ones((2, 4), DType::F32, &Device::Cpu).expect("an input")).expect_err("it does not fit");
+    assert!(matches!(model.backward(&given_up), Err(Error::Usage(why)) if why.contains("no forward")));
+    let (earlier, loss) = (loss(&mut model), loss(&mut model));
+    assert!(matches!(model.backward(&earlier), Err(Error::Usage(why)) if why.contains("does not depend")));
     model.backward(&loss).expect("backward");
     assert_eq!(model.unused(), ["0.weight", "1.weight"]);
     optimizer.step(&mut model, 0.1).expect("a step");
@@ -228,12 +233,37 @@ fn what_cannot_be_is_refused_by_name() {
     let mut model = Model::new(units().0, Single::new()).expect("a model");
     let short = model.load(|_, _| Ok(vec![0.0; 3])).expect_err("refused").to_string();
     assert!(short.contains("3 values for 0.weight of 25"), "{short}");
-    let refused = Threads::new(1).run(|group| {
+    fn wide(strategy: impl Strategy) {
         let wide = Var::zeros((2, 2), DType::F64, &Device::Cpu).expect("a variable");
         let unit = Unit::new("wide", Layer { weight: wide.clone(), is_cut: false }).parameter("wide", &wide);
-        Model::new(vec![unit], FullyShard::new(group, Policy::default())).expect_err("refused").to_string()
-    });
-    assert!(refused.expect("a world")[0].contains("wide is F64"), "F64");
+        let refused = Model::new(vec![unit], strategy).expect_err("refused").to_string();
+        assert_eq!(refused, "wide is F64 on Cpu: must be f32 or bf16 on the CPU");
+    }
+    wide(Single::new());
+    let rank = |group: Group| {
+        wide(Ddp::new(group.clone()));
+        wide(FullyShard::new(group, Policy::default()));
+    };
+    Threads::new(1).run(rank).expect("a world");
+}
+
+#[test]
+fn a_bound_of_no_norm_is_refused_whoever_holds_the_model() {
+    fn check(strategy: impl Strategy) {
+        let mut model = Model::new(units().0, strategy).expect("a model");
+        let x = Tensor::ones((2, 5), DType::F32, &Device::Cpu).expect("an input");
+        let loss = model.forward(&x).and_then(|output| Ok(output.sqr()?.mean_all()?)).expect("a loss");
+        model.backward(&loss).expect("backward");
+        let norm = model.clip(f64::INFINITY).expect("nothing is clipped");
+        for most in [-1.0, 0.0, f64::NAN] {
+            let refused = model.clip(most).expect_err("refused").to_string();
+            assert_eq!(refused, format!("clip: most is {most}: must be above zero"));
+        }
+        assert_eq!(model.clip(f64::INFINITY).expect("gradients are as they were"), norm);
+    }
+    check(Single::new());
+    Threads::new(2).run(|group| check(Ddp::new(group))).expect("a world");
+    Threads::new(2).run(|group| check(FullyShard::new(group, Policy::default()))).expect("a world");
 }
 
 #[test]

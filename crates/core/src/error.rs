@@ -331,7 +331,8 @@ impl Error {
         }
     }
 
-    /// The ranks that this error, or what it was caused by, makes out as lost: those to go on without.
+    /// The ranks that this error, or what it was caused by, makes out as lost: those to go on without. By their numbers in the group that
+    /// failed, which [`world_rank`](crate::Group::world_rank) translates where that is not the world's.
     pub fn culprits(&self) -> Vec<usize> {
         match self {
             Error::Peer(peer) => peer.ranks().collect(),

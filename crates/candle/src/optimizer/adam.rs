@@ -1,6 +1,7 @@
 //! AdamW, as PyTorch computes it.
 
 use super::Optimizer;
+use super::memory::PartMemory;
 use crate::error::Result;
 use crate::model::Model;
 
@@ -11,7 +12,7 @@ pub struct AdamW {
     epsilon: f64,
     decay: f64,
     steps: u64,
-    moments: Vec<Moments>,
+    moments: PartMemory<Moments>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -20,10 +21,16 @@ struct Moments {
     second: Vec<f32>,
 }
 
+impl Moments {
+    fn zero(len: usize) -> Moments {
+        Moments { first: vec![0.0; len], second: vec![0.0; len] }
+    }
+}
+
 impl Default for AdamW {
     /// Betas 0.9 and 0.999, epsilon 1e-8, decay 0.01: PyTorch's.
     fn default() -> AdamW {
-        AdamW { betas: (0.9, 0.999), epsilon: 1e-8, decay: 0.01, steps: 0, moments: vec![] }
+        AdamW { betas: (0.9, 0.999), epsilon: 1e-8, decay: 0.01, steps: 0, moments: PartMemory::default() }
     }
 }
 
@@ -45,19 +52,11 @@ impl AdamW {
         self.decay = decay;
         self
     }
-
-    fn make_room(&mut self, model: &Model) {
-        self.moments.resize_with(model.parts().len(), Moments::default);
-        for (moments, part) in self.moments.iter_mut().zip(model.parts()).filter(|(_, part)| part.is_trained) {
-            moments.first.resize(part.elements.len(), 0.0);
-            moments.second.resize(part.elements.len(), 0.0);
-        }
-    }
 }
 
 impl Optimizer for AdamW {
     fn step(&mut self, model: &mut Model, rate: f64) -> Result<()> {
-        self.make_room(model);
+        let moments = self.moments.go_on("AdamW", model, Moments::zero)?;
         self.steps += 1;
         let count = self.steps as f64;
         let (first, second) = self.betas;
@@ -68,7 +67,6 @@ impl Optimizer for AdamW {
         // Close to one an `f32` has no digits left for what is missing.
         let takes = ((1.0 - first) as f32, (1.0 - second) as f32);
         let keep = (1.0 - rate * self.decay) as f32;
-        let moments = &mut self.moments;
         model.update(|index, values, gradient| {
             let Some(gradient) = gradient else { return };
             let Moments { first, second } = &mut moments[index];
@@ -83,10 +81,9 @@ impl Optimizer for AdamW {
     }
 
     fn state(&mut self, model: &Model) -> Vec<(&'static str, Vec<&mut [f32]>)> {
-        self.make_room(model);
         let mut first = vec![];
         let mut second = vec![];
-        for moments in &mut self.moments {
+        for moments in self.moments.begin(model, Moments::zero) {
             first.push(moments.first.as_mut_slice());
             second.push(moments.second.as_mut_slice());
         }

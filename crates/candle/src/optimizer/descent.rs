@@ -1,6 +1,7 @@
 //! Gradient descent with momentum, as PyTorch's SGD computes it.
 
 use super::Optimizer;
+use super::memory::PartMemory;
 use crate::error::Result;
 use crate::model::Model;
 
@@ -9,7 +10,7 @@ use crate::model::Model;
 pub struct Sgd {
     momentum: f32,
     steps: u64,
-    velocities: Vec<Vec<f32>>,
+    velocities: PartMemory<Vec<f32>>,
 }
 
 impl Sgd {
@@ -23,26 +24,20 @@ impl Sgd {
         self.momentum = momentum as f32;
         self
     }
-
-    fn make_room(&mut self, model: &Model) {
-        self.velocities.resize_with(model.parts().len(), Vec::new);
-        for (velocity, part) in self.velocities.iter_mut().zip(model.parts()).filter(|(_, part)| part.is_trained) {
-            velocity.resize(part.elements.len(), 0.0);
-        }
-    }
 }
 
 impl Optimizer for Sgd {
     fn step(&mut self, model: &mut Model, rate: f64) -> Result<()> {
-        self.steps += 1;
         if self.momentum == 0.0 {
+            self.steps += 1;
             return model.update(|_, values, gradient| {
                 let slopes = gradient.unwrap_or_default();
                 values.iter_mut().zip(slopes).for_each(|(value, slope)| *value -= rate as f32 * slope);
             });
         }
-        self.make_room(model);
-        let (momentum, velocities) = (self.momentum, &mut self.velocities);
+        let velocities = self.velocities.go_on("Sgd", model, zeros)?;
+        let momentum = self.momentum;
+        self.steps += 1;
         model.update(|index, values, gradient| {
             let slopes = gradient.unwrap_or_default();
             for ((value, slope), velocity) in values.iter_mut().zip(slopes).zip(&mut velocities[index]) {
@@ -56,8 +51,7 @@ impl Optimizer for Sgd {
         if self.momentum == 0.0 {
             return vec![];
         }
-        self.make_room(model);
-        vec![("velocity", self.velocities.iter_mut().map(Vec::as_mut_slice).collect())]
+        vec![("velocity", self.velocities.begin(model, zeros).iter_mut().map(Vec::as_mut_slice).collect())]
     }
 
     fn steps(&self) -> u64 {
@@ -67,4 +61,8 @@ impl Optimizer for Sgd {
     fn resume(&mut self, steps: u64) {
         self.steps = steps;
     }
+}
+
+fn zeros(len: usize) -> Vec<f32> {
+    vec![0.0; len]
 }

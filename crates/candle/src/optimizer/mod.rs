@@ -2,6 +2,7 @@
 
 mod adam;
 mod descent;
+mod memory;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -23,10 +24,12 @@ pub trait Optimizer {
     ///
     /// # Errors
     ///
-    /// Those of the model.
+    /// [`Error::Usage`](crate::Error::Usage) where what it remembers is of other parts than the model has, as after a change of the ranks;
+    /// those of the model.
     fn step(&mut self, model: &mut Model, rate: f64) -> Result<()>;
 
-    /// What it remembers of each part, in the order of [`Model::parts`]: the name of the quantity, and as many values as the part has.
+    /// What it remembers of each part, in the order of [`Model::parts`]: the name of the quantity, and as many values as the part has. What it
+    /// remembered of another model's parts is forgotten: all values are zero then, to be set from a checkpoint.
     fn state(&mut self, model: &Model) -> Vec<(&'static str, Vec<&mut [f32]>)>;
 
     /// How many steps it has made.

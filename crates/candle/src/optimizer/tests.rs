@@ -1,10 +1,11 @@
 //! Optimizers against values that PyTorch has computed.
 
-use candle_core::{Device, Module, Tensor, Var};
+use candle_core::{DType, Device, Module, Tensor, Var};
+use phalanx_comm::Threads;
+use phalanx_core::Group;
 
 use super::*;
-use crate::single::Single;
-use crate::unit::Unit;
+use crate::{Ddp, FullyShard, Policy, Single, Strategy, Unit};
 
 struct Times(Var);
 
@@ -66,6 +67,41 @@ fn what_is_new_counts_as_in_pytorch_however_slowly_averages_forget() {
 fn descent_goes_the_way_of_pytorch() {
     assert_close(&path(&mut Sgd::new()), SGD);
     assert_close(&path(&mut Sgd::new().momentum(0.9)), SGD_MOMENTUM);
+}
+
+/// One step of a weight of six rows.
+fn step(optimizer: &mut impl Optimizer, strategy: impl Strategy) -> (Result<()>, Model) {
+    let weight = Var::ones((6, 2), DType::F32, &Device::Cpu).expect("a variable");
+    let unit = Unit::new("times", Times(weight.clone())).parameter("weight", &weight);
+    let mut model = Model::new(vec![unit], strategy).expect("a model");
+    let x = Tensor::ones((6, 2), DType::F32, &Device::Cpu).expect("an input");
+    let loss = model.forward(&x).and_then(|output| Ok(output.sum_all()?)).expect("a loss");
+    model.backward(&loss).expect("backward");
+    (optimizer.step(&mut model, 0.1), model)
+}
+
+#[test]
+fn what_is_remembered_of_other_parts_makes_no_step_of_this_model() {
+    fn check(group: &Group, mut optimizer: impl Optimizer) {
+        step(&mut optimizer, Single::new()).0.expect("a step");
+        step(&mut optimizer, Ddp::new(group.clone())).0.expect("a step: the same elements, whoever writes them down");
+        let (refused, mut model) = step(&mut optimizer, FullyShard::new(group.clone(), Policy::default()));
+        let own = 6 * group.rank()..6 * (group.rank() + 1);
+        let told =
+            format!("is of elements 0..12 of weight [6, 2], and the model has elements {own:?} of weight [6, 2]");
+        let refused = refused.expect_err("refused").to_string();
+        assert!(refused.contains(&told), "{refused}");
+        assert_eq!(optimizer.steps(), 2);
+        for (_, values) in optimizer.state(&model) {
+            assert_eq!(values, [[0.0; 6]]);
+        }
+        optimizer.step(&mut model, 0.1).expect("a step");
+    }
+    let rank = |group: Group| {
+        check(&group, AdamW::default());
+        check(&group, Sgd::new().momentum(0.9));
+    };
+    Threads::new(2).run(rank).expect("a world");
 }
 
 #[test]

@@ -179,7 +179,7 @@ impl Told {
 }
 
 fn door(variables: Variables<'_>, otherwise: Result<Door, String>) -> Result<Door> {
-    let port: Option<u16> = variables.whole("MASTER_PORT")?;
+    let port = variables.whole::<u64>("MASTER_PORT")?.map(port).transpose()?;
     if let Some(address) = variables.text("PHALANX_STORE") {
         return Ok(Door::Store(address));
     }
@@ -192,6 +192,10 @@ fn door(variables: Variables<'_>, otherwise: Result<Door, String>) -> Result<Doo
         Door::Master { host, port: chosen, agent } => Ok(Door::Master { host, port: port.unwrap_or(chosen), agent }),
         other => Ok(other),
     }
+}
+
+fn port(number: u64) -> Result<u16> {
+    u16::try_from(number).map_err(|_| wrong("MASTER_PORT", number, "must be a port, at most 65535"))
 }
 
 fn key(variables: Variables<'_>) -> Result<Option<KeySource>> {

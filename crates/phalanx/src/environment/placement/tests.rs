@@ -125,7 +125,7 @@ fn what_is_wrong_is_told_with_name_and_value() {
         ("RANK=0 WORLD_SIZE=2".to_owned(), "MASTER_ADDR is not set"),
         (
             "RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=70000".to_owned(),
-            "MASTER_PORT is \"70000\", must be a whole number",
+            "MASTER_PORT is \"70000\", must be a port, at most 65535",
         ),
         (
             format!("{torch} RANK=0 WORLD_SIZE=2 TORCHELASTIC_USE_AGENT_STORE=perhaps"),
