@@ -238,7 +238,7 @@ impl Epoch {
             _ if self.halted.contains(&local_rank) => State::Halted,
             _ => State::Stopped,
         };
-        let fact = Fact {
+        Fact {
             rank: plan.rank(local_rank),
             pid: self.pids[local_rank].as_raw_pid(),
             host: host.to_owned(),
@@ -248,7 +248,6 @@ impl Epoch {
             remains: self.remains[local_rank].clone(),
             memory: self.memory[local_rank].clone(),
             log: recipe.log(plan, local_rank),
-        };
-        fact.since_its_panic(self.began)
+        }
     }
 }

@@ -87,7 +87,7 @@ fn fact_from_value(value: &Value) -> Option<Fact> {
         state,
         after: Duration::try_from_secs_f64(value["after"].as_f64()?).ok()?,
         report: report(&value["report"]),
-        remains: Remains { tail: strings(&value["tail"])?, panic: panic(&value["panic"]), panicked: None },
+        remains: Remains { tail: strings(&value["tail"])?, panic: panic(&value["panic"]) },
         memory: text("memory"),
         log: text("log").map(PathBuf::from),
     })
@@ -126,7 +126,6 @@ mod tests {
             remains: Remains {
                 tail: vec!["last\u{fffd}".to_owned()],
                 panic: Some(Panic { place: "a.rs:1".to_owned(), message: "m".to_owned() }),
-                panicked: None,
             },
             memory: Some("rose".to_owned()),
             log: Some(PathBuf::from("logs/x")),

@@ -2,7 +2,6 @@
 //! written last.
 
 use std::collections::VecDeque;
-use std::time::Instant;
 
 /// What is kept of a rank's standard error for the verdict.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,16 +10,6 @@ pub(crate) struct Remains {
     pub(crate) tail: Vec<String>,
     /// The first panic that was printed: later ones mostly follow from it.
     pub(crate) panic: Option<Panic>,
-    /// When the last was: one before may have been caught.
-    pub(crate) panicked: Option<Instant>,
-}
-
-impl Remains {
-    /// Whether its last words are of what another rank did, as a call on a group says it.
-    pub(crate) fn blames_others(&self) -> bool {
-        let last = self.panic.as_ref().map(|panic| &panic.message).or(self.tail.last());
-        last.is_some_and(|last| OF_OTHERS.iter().any(|words| last.contains(words)))
-    }
 }
 
 /// Where a panic was, and what it said.
@@ -37,7 +26,6 @@ pub(super) struct Tail {
     lines: VecDeque<Vec<u8>>,
     byte_len: usize,
     panic: Option<Panic>,
-    panicked: Option<Instant>,
     /// Whether what comes next is written over the line so far, unless it is the line's end.
     is_returned: bool,
     /// Whether the next line is the message of the panic.
@@ -65,7 +53,7 @@ impl Tail {
             self.end_line();
         }
         let text = |line: &Vec<u8>| String::from_utf8_lossy(line).into_owned();
-        Remains { tail: self.lines.iter().map(text).collect(), panic: self.panic, panicked: self.panicked }
+        Remains { tail: self.lines.iter().map(text).collect(), panic: self.panic }
     }
 
     fn end_line(&mut self) {
@@ -84,29 +72,15 @@ impl Tail {
             if let Some(panic) = &mut self.panic {
                 panic.message = String::from_utf8_lossy(line).into_owned();
             }
-        } else if let Some((_, place)) = String::from_utf8_lossy(line).split_once(" panicked at ") {
-            self.panicked = Some(Instant::now());
-            if self.panic.is_some() {
-                return;
-            }
+        } else if self.panic.is_none()
+            && let Some((_, place)) = String::from_utf8_lossy(line).split_once(" panicked at ")
+        {
             let place = place.trim_end_matches(':').to_owned();
             self.panic = Some(Panic { place, message: String::new() });
             self.is_message_next = true;
         }
     }
 }
-
-/// What errors say of ranks that were lost, and of groups that ended of it.
-const OF_OTHERS: [&str; 8] = [
-    "group aborted: ",
-    " not finished after ",
-    " is dead: ",
-    " are dead: ",
-    " is unresponsive: ",
-    " are unresponsive: ",
-    " has left: ",
-    " have left: ",
-];
 
 const MOST_LINES: usize = 20;
 const MOST_BYTES: usize = 8 << 10;
@@ -155,29 +129,5 @@ mod tests {
         let panic = remains(&text).panic.unwrap();
         assert_eq!((panic.place.as_str(), panic.message.as_str()), ("src/a.rs:3:5", "the cause"));
         assert_eq!(remains("it panicked").panic, None);
-    }
-
-    #[test]
-    fn a_panic_has_a_time_and_the_last_counts() {
-        let (mut tail, began) = (Tail::default(), Instant::now());
-        tail.push(b"thread 'x' panicked at src/a.rs:3:5:\ncaught\n");
-        let (first, between) = (tail.panicked.unwrap(), Instant::now());
-        tail.push(b"thread 'main' panicked at src/b.rs:1:1:\nnot caught\n");
-        assert!(began <= first && first <= between);
-        assert!(tail.finish().panicked.unwrap() >= between);
-        assert_eq!(remains("it panicked").panicked, None);
-    }
-
-    #[test]
-    fn last_words_may_blame_others() {
-        let last = "Error: Ranks(Aborted: group aborted: rank 1 is dead: its thread panicked)";
-        assert!(remains(last).blames_others());
-        let panic =
-            "called `Result::unwrap()` on an `Err` value: Peer: ranks 1 and 3 have left: their groups were dropped";
-        let panicked = |message: &str| format!("thread 'main' panicked at src/a.rs:3:5:\n{message}\n   0: frame\n");
-        assert!(remains(&panicked(panic)).blames_others());
-        assert!(!remains(&panicked("index out of bounds")).blames_others());
-        assert!(!remains(&format!("{last}\nno such file\n")).blames_others());
-        assert!(!remains("").blames_others());
     }
 }

@@ -1,7 +1,7 @@
 //! What is known of a rank when an epoch is over. It travels between nodes as JSON, since one of them judges for all.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Report;
 use crate::run::output::{Panic, Remains};
@@ -14,7 +14,7 @@ pub(crate) struct Fact {
     pub(crate) pid: i32,
     pub(crate) host: String,
     pub(crate) state: State,
-    /// How long after the start of its epoch it ended, or panicked.
+    /// How long after the start of its epoch it ended.
     pub(crate) after: Duration,
     pub(crate) report: Option<Report>,
     pub(crate) remains: Remains,
@@ -39,16 +39,6 @@ impl Fact {
     /// Whether it ended by itself, and not well.
     pub(crate) fn has_failed(&self) -> bool {
         matches!(self.state, State::Ended(exit) if !exit.is_well())
-    }
-
-    /// Has one that panicked fail when it said so: it tells the others while it unwinds, and they may have ended before it does. One
-    /// that panics because of another fails when it ends.
-    pub(crate) fn since_its_panic(mut self, began: Instant) -> Fact {
-        let is_own = self.panic().is_some() && !self.remains.blames_others();
-        if let Some(panicked) = self.remains.panicked.filter(|_| is_own) {
-            self.after = self.after.min(panicked.saturating_duration_since(began));
-        }
-        self
     }
 
     /// The panic that ended it, if one did: one that was caught does not.

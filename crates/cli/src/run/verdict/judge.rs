@@ -44,7 +44,6 @@ fn consequence(fact: &Fact) -> u8 {
     match (&fact.report, fact.state) {
         (Some(report), _) if !report.missing.is_empty() => 2,
         (None, State::Ended(Exit::Signal(signal))) if signal != SIGABRT => 0,
-        (None, _) if fact.remains.blames_others() => 2,
         _ => 1,
     }
 }

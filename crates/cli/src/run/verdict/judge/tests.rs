@@ -1,7 +1,7 @@
 //! Verdicts on worlds of four ranks.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::*;
 use crate::run::output::{Panic, Remains};
@@ -101,35 +101,6 @@ fn a_panic_an_abort_or_a_report_may_follow_from_an_earlier_failure() {
     assert!(headline(&facts).starts_with("rank 0 gave up"));
     facts[0].after = Duration::from_millis(515);
     assert!(headline(&facts).starts_with("rank 1 failed: panicked"));
-}
-
-/// It tells the others while it unwinds, and they may be gone before it is.
-#[test]
-fn a_rank_that_panicked_failed_before_those_who_heard_of_it() {
-    let began = Instant::now();
-    let mut facts = world(&[(0, code(1), 500), (1, code(101), 590), (2, code(101), 580)]);
-    let panic = |message: &str| Some(Panic { place: "a.rs:1:1".to_owned(), message: message.to_owned() });
-    facts[1].remains.panic = panic("index out of bounds");
-    facts[1].remains.panicked = Some(began + Duration::from_millis(450));
-    facts[2].remains.panic =
-        panic("called `Result::unwrap()` on an `Err` value: Peer: rank 1 is dead: its thread panicked");
-    facts[2].remains.panicked = Some(began + Duration::from_millis(440));
-    let facts: Vec<Fact> = facts.into_iter().map(|fact| fact.since_its_panic(began)).collect();
-    let told = headline(&facts);
-    assert!(told.starts_with("rank 1 failed: panicked at a.rs:1:1 after 0.450 s: index out of bounds"), "{told}");
-    // A panic that was caught, and one that came to another end, say nothing of when it failed.
-    let mut caught = facts[1].clone();
-    (caught.state, caught.after) = (code(3), Duration::from_millis(590));
-    assert_eq!(caught.clone().since_its_panic(began).after, caught.after);
-}
-
-#[test]
-fn who_says_what_another_did_is_not_to_blame_where_one_failed_at_once() {
-    let mut facts = world(&[(0, code(1), 500), (1, code(1), 520)]);
-    facts[0].remains.tail = vec!["Error: Peer: rank 1 has left: its group was dropped".to_owned()];
-    assert!(headline(&facts).starts_with("rank 1 failed: exit code 1"));
-    facts[1].after = Duration::from_millis(600);
-    assert!(headline(&facts).starts_with("rank 0 failed: exit code 1"));
 }
 
 #[test]
