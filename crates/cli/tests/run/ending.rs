@@ -115,6 +115,18 @@ fn a_program_that_is_not_there_is_named() {
 }
 
 #[test]
+fn a_limit_that_the_key_does_not_fit_into_is_named() {
+    let job = Job::new();
+    let ended = job.marked("sh").args(["-c", "ulimit -n 60; exec $PHALANX run true"]).output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr);
+    let expected =
+        "phalanx: rank 0 could not be started: it gets the job key as descriptor 100, and open files are limited to 60";
+    assert!(told.starts_with(expected), "{told}");
+    assert_eq!(ended.status.code(), Some(1));
+    job.assert_nothing_left();
+}
+
+#[test]
 fn a_rank_that_ignores_the_request_to_end_is_killed() {
     let script = "mkfifo $TMPDIR/ready 2> $TMPDIR/twice || true
         if [ $RANK = 0 ]; then trap '' TERM; echo ready > $TMPDIR/ready; exec sleep 1000; fi
