@@ -184,7 +184,7 @@ fn signals_are_passed_on_and_the_training_ends_as_a_run_does() {
     stdout.read_exact(&mut first).expect("a step");
     for (signal, name) in [(Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2")] {
         kill_process(Pid::from_child(&child), signal).expect("our own child");
-        let expected = format!("phalanx: {name} was not passed on to rank 0, 1: without a handler it would end there");
+        let expected = format!("phalanx: {name} was not passed on to ranks 0-1: without a handler it would end there");
         assert_eq!(told.next(), Some(expected));
     }
     kill_process(Pid::from_child(&child), Signal::TERM).expect("our own child");

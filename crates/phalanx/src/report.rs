@@ -1,6 +1,7 @@
-//! The report that a rank leaves for its launcher when it cannot join: why, and who is to blame.
+//! What a rank leaves for its launcher: when it cannot join, why and who is to blame; when a group of it fails, because of whom.
 //!
-//! It has the shape of torchrun's error files, so that torchrun prints it too.
+//! The first has the shape of torchrun's error files, so that torchrun prints it too. The second is for our launcher alone: torchrun takes whoever
+//! wrote first for the one that failed first, and those who suffer from a rank may well write before it ends.
 
 use std::fs;
 use std::io;
@@ -12,11 +13,30 @@ use serde_json::{Value, json};
 
 /// Writes the report where the launcher asks for one. That it cannot be written is only logged: the error itself counts.
 pub(crate) fn leave(error: &Error, rank: Option<usize>) {
-    let asked = FILES.iter().find_map(|name| std::env::var_os(name).filter(|path| !path.is_empty()));
-    let Some(path) = asked.map(PathBuf::from) else { return };
-    if let Err(failure) = write(&path, &report(error, rank, SystemTime::now())) {
+    if let Some(path) = FILES.iter().find_map(|name| asked(name)) {
+        write_or_log(&path, &report(error, rank, SystemTime::now()));
+    }
+}
+
+/// Writes where our launcher asks for it that a group has failed, and which of the launcher's ranks that is laid on.
+pub(crate) fn accuse(error: &Error, ranks: &[usize]) {
+    if let Some(path) = asked(OURS) {
+        write_or_log(&path, &accusation(error, ranks));
+    }
+}
+
+fn asked(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+fn write_or_log(path: &Path, report: &Value) {
+    if let Err(failure) = write(path, report) {
         log::warn!("the error report {} cannot be written: {failure}", path.display());
     }
+}
+
+fn accusation(error: &Error, ranks: &[usize]) -> Value {
+    json!({ "failure": error.to_string(), "accused": ranks })
 }
 
 fn report(error: &Error, rank: Option<usize>, now: SystemTime) -> Value {
@@ -35,8 +55,8 @@ fn write(path: &Path, report: &Value) -> io::Result<()> {
     written.inspect_err(|_| drop(fs::remove_file(&draft)))
 }
 
-/// Ours first; our launcher names one file in both.
-const FILES: [&str; 2] = ["PHALANX_ERROR_FILE", "TORCHELASTIC_ERROR_FILE"];
+const OURS: &str = "PHALANX_ERROR_FILE";
+const FILES: [&str; 2] = [OURS, "TORCHELASTIC_ERROR_FILE"];
 
 #[cfg(test)]
 mod tests {
@@ -50,6 +70,12 @@ mod tests {
         let message = "joining the world: rank 2 \"did\" not come";
         let extra = json!({ "timestamp": "1700000000", "rank": 1 });
         assert_eq!(report, json!({ "message": { "message": message, "extraInfo": extra }, "missing": [2] }));
+    }
+
+    #[test]
+    fn an_accusation_is_no_report() {
+        let error = Error::setup("store", "no route");
+        assert_eq!(accusation(&error, &[2]), json!({ "failure": "store: no route", "accused": [2] }));
     }
 
     #[test]

@@ -190,6 +190,11 @@ fn process() {
         }
         let world: World = phalanx::init().unwrap();
         world.barrier("here", LONG).unwrap();
+        if std::env::var_os("PHALANX_TEST_PANIC").is_some() {
+            let group = world.group().unwrap();
+            assert!(world.rank() == 0, "this rank panics");
+            group.barrier().unwrap();
+        }
         world.leave(LONG).unwrap();
     }
 }
@@ -250,6 +255,28 @@ fn a_process_that_cannot_join_leaves_a_report() {
     let nowhere = [("PMI_RANK", "0"), ("PMI_SIZE", "1"), ("MPI_LOCALNRANKS", "1"), ("PHALANX_TRACE_DIR", "/proc/x")];
     let (message, _, _) = told(&nowhere, "PHALANX_ERROR_FILE");
     assert!(message.contains("environment: PHALANX_TRACE_DIR is \\\"/proc/x\\\", cannot be written: "), "{message}");
+}
+
+/// What a launcher judges by: who panics is known to the others before its process has ended, and may well end after them.
+#[test]
+fn a_process_whose_group_fails_leaves_because_of_whom() {
+    let directory = Directory::new();
+    let reports = [0, 1].map(|rank| directory.0.join(format!("{rank}.json")).to_str().unwrap().to_owned());
+    let processes = [0, 1].map(|rank: usize| {
+        let (number, report) = (rank.to_string(), reports[rank].as_str());
+        let pmi = [("PMI_RANK", number.as_str()), ("PMI_SIZE", "2"), ("MPI_LOCALNRANKS", "2")];
+        let asked = [("MPI_LOCALRANKID", number.as_str()), ("PHALANX_ERROR_FILE", report), ("PHALANX_TEST_PANIC", "1")];
+        start(&[&pmi[..], &asked].concat())
+    });
+    for process in processes {
+        let output = process.wait_with_output().unwrap();
+        assert!(!output.status.success(), "{}", text(&output));
+    }
+    let report: serde_json::Value = serde_json::from_str(&fs::read_to_string(&reports[0]).unwrap()).unwrap();
+    assert_eq!(report["accused"], serde_json::json!([1]));
+    let failure = report["failure"].as_str().unwrap();
+    assert!(failure.contains("rank 1 is dead: its thread panicked"), "{failure}");
+    assert!(!fs::exists(&reports[1]).unwrap(), "nobody else is to blame for its own end");
 }
 
 /// As the example `survivors` goes on where its group cannot be formed.

@@ -91,14 +91,15 @@ pub fn write_torch(directory: &Path, dump: &Dump, messages: Messages) -> Result<
     put(directory, &format!("{PREFIX}{}", dump.rank), &torch::encode(dump, messages))
 }
 
-/// Whoever reads at the same time finds the old file or the new one, never a part.
+/// Whoever reads at the same time finds the old file or the new one, never a part. Of what cannot be written whole nothing
+/// stays: where a disk is full, it would keep it so.
 fn put(directory: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, Error> {
     let path = directory.join(name);
     let said = |cause| Error::Io { path: path.clone(), cause };
     let part = directory.join(format!(".{name}.part"));
     fs::create_dir_all(directory).map_err(said)?;
-    fs::write(&part, bytes).map_err(said)?;
-    fs::rename(&part, &path).map_err(said)?;
+    let written = fs::write(&part, bytes).and_then(|()| fs::rename(&part, &path));
+    written.inspect_err(|_| drop(fs::remove_file(&part))).map_err(said)?;
     Ok(path)
 }
 
@@ -155,3 +156,18 @@ const PREFIX: &str = "trace_";
 const LONGEST: u64 = 256 << 20;
 /// More than any job has.
 const MOST_FILES: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_written_leaves_nothing() {
+        let directory = std::env::temp_dir().join(format!("phalanx-files-{}", std::process::id()));
+        // A directory has the place of the dump.
+        fs::create_dir_all(directory.join("trace_0.json/x")).unwrap();
+        assert!(put(&directory, "trace_0.json", b"{}").is_err());
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

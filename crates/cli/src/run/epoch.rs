@@ -15,7 +15,7 @@ use super::process::exit::Exit;
 use super::process::memory::Kills;
 use super::process::{descendants, signals};
 use super::spawn::Recipe;
-use super::verdict::{Fact, Report, State};
+use super::verdict::{Accusation, Fact, Report, State, named};
 use super::watch::{End, Event, Order, Watch};
 use crate::condition;
 use crate::failure::tell;
@@ -181,9 +181,9 @@ impl Epoch {
             self.running().partition(|rank| signals::is_taken(self.pids[*rank], signal));
         due.into_iter().for_each(|rank| signals::send(self.pids[rank], signal));
         if !spared.is_empty() {
-            let ranks: Vec<String> = spared.iter().map(|rank| (self.first_rank + rank).to_string()).collect();
-            let (name, ranks) = (signals::name(signal), ranks.join(", "));
-            tell(&format!("{name} was not passed on to rank {ranks}: without a handler it would end there"));
+            let numbers: Vec<usize> = spared.iter().map(|rank| self.first_rank + rank).collect();
+            let (name, spared) = (signals::name(signal), named(&numbers));
+            tell(&format!("{name} was not passed on to {spared}: without a handler it would end there"));
         }
     }
 
@@ -244,7 +244,8 @@ impl Epoch {
             host: host.to_owned(),
             state,
             after: end.map_or_else(|| self.began.elapsed(), |end| end.at.duration_since(self.began)),
-            report: Report::read(&plan.report(local_rank)),
+            report: [plan.report(local_rank), plan.own_report(local_rank)].iter().find_map(|path| Report::read(path)),
+            accusation: Accusation::read(&plan.own_report(local_rank)),
             remains: self.remains[local_rank].clone(),
             memory: self.memory[local_rank].clone(),
             log: recipe.log(plan, local_rank),

@@ -82,4 +82,4 @@ pub(super) fn host() -> String {
 }
 
 /// What there is to say once the guard is gone.
-pub(super) const ORPHANED: &str = "the process that was started is gone";
+pub(super) const ORPHANED: &str = "the process of `phalanx run` was killed";

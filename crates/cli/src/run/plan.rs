@@ -36,9 +36,14 @@ impl Plan {
         self.first_rank + local_rank
     }
 
-    /// The file where a rank leaves its report.
+    /// The file where a rank leaves its report as PyTorch's programs do.
     pub(super) fn report(&self, local_rank: usize) -> PathBuf {
         self.directory(&self.reports, local_rank).join("error.json")
+    }
+
+    /// The file where ours leaves it, and whom it accuses: what PyTorch writes does not replace that.
+    pub(super) fn own_report(&self, local_rank: usize) -> PathBuf {
+        self.directory(&self.reports, local_rank).join("phalanx.json")
     }
 
     /// The place of a rank of this epoch under `root`.
@@ -89,7 +94,7 @@ impl Plan {
             ("PHALANX_JOB", OsString::from(&self.job)),
             ("PHALANX_EPOCH", self.epoch.to_string().into()),
             ("PHALANX_JOIN_TIMEOUT", self.join_seconds.to_string().into()),
-            ("PHALANX_ERROR_FILE", self.report(local_rank).into()),
+            ("PHALANX_ERROR_FILE", self.own_report(local_rank).into()),
         ];
         own.extend(self.key_descriptor.map(|number| ("PHALANX_KEY_FD", number.to_string().into())));
         own.extend(self.insecure.then(|| ("PHALANX_INSECURE", OsString::from("1"))));
@@ -159,7 +164,7 @@ mod tests {
             ("PHALANX_JOB", "j"),
             ("PHALANX_EPOCH", "1"),
             ("PHALANX_JOIN_TIMEOUT", "2.5"),
-            ("PHALANX_ERROR_FILE", "reports/1/6/error.json"),
+            ("PHALANX_ERROR_FILE", "reports/1/6/phalanx.json"),
         ];
         let plan = plan();
         for (name, expected) in expected {

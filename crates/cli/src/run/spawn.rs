@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use command_fds::{CommandFdExt, FdMapping};
-use rustix::process::{Pid, getpid};
+use rustix::process::{Pid, Resource, getpid, getrlimit};
 
 use super::Options;
 use super::output::{LogFile, Source, Stream, make_room};
@@ -77,6 +77,7 @@ impl Recipe {
         command.envs(plan.variables(local_rank, &|name| std::env::var_os(name).is_some()));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         if let Some((key, number)) = &self.key {
+            check_number(*number)?;
             let mapping = FdMapping { parent_fd: key.try_clone()?, child_fd: *number };
             command.fd_mappings(vec![mapping]).map_err(io::Error::other)?;
         }
@@ -93,6 +94,17 @@ impl Recipe {
         let name = if stream == Stream::Stdout { "stdout.log" } else { "stderr.log" };
         self.log_dir.as_ref().map(|root| plan.directory(root, local_rank).join(name))
     }
+}
+
+/// Refuses a descriptor that the limit of this process does not let its children have.
+fn check_number(number: i32) -> io::Result<()> {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    if i64::from(number) < i64::try_from(limit).unwrap_or(i64::MAX) {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "it gets the job key as descriptor {number}, and open files are limited to {limit} (ulimit -n)"
+    )))
 }
 
 /// The number of a child that is reaped elsewhere.

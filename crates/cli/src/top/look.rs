@@ -1,11 +1,12 @@
 //! Two looks at the ranks of this host, and what changed in between.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use phalanx::{Account, GroupAccount, Neighbour, Underway};
 
 use super::finding::{self, Finding};
+use super::show::plain;
 use crate::condition;
 use crate::failure::Failure;
 
@@ -14,6 +15,8 @@ use crate::failure::Failure;
 pub(super) struct Look {
     pub(super) at: Instant,
     pub(super) ranks: Vec<Neighbour>,
+    /// Why nobody is shown where that is so.
+    pub(super) nobody: String,
 }
 
 /// What two looks show.
@@ -21,6 +24,8 @@ pub(super) struct Look {
 pub(super) struct View {
     pub(super) ranks: Vec<RankView>,
     pub(super) findings: Vec<Finding>,
+    /// What is said where there are no ranks.
+    pub(super) nobody: String,
 }
 
 /// One rank.
@@ -55,9 +60,19 @@ impl Look {
     pub(super) fn take(job: Option<&str>) -> Result<Look, Failure> {
         let ranks = phalanx::neighbours(PATIENCE);
         let mut ranks = ranks.map_err(|error| Failure::Stopped(format!("the ranks of this host: {error}")))?;
+        let nobody = nobody(job, &ranks);
         ranks.retain(|rank| job.is_none_or(|job| rank.is_of(job)));
-        Ok(Look { at: Instant::now(), ranks })
+        Ok(Look { at: Instant::now(), ranks, nobody })
     }
+}
+
+/// Says that there is no rank of a job, or of any.
+fn nobody(job: Option<&str>, seen: &[Neighbour]) -> String {
+    let Some(job) = job else { return "no ranks of this user on this host".to_owned() };
+    let names: BTreeSet<&str> = seen.iter().map(|rank| rank.job.as_str()).collect();
+    let names: Vec<String> = names.into_iter().map(plain).collect();
+    let others = if names.is_empty() { String::new() } else { format!("; there are some of {}", names.join(", ")) };
+    format!("no ranks of job {} of this user on this host{others}", plain(job))
 }
 
 impl View {
@@ -74,7 +89,7 @@ impl View {
             RankView { groups: groups.map(of_group).collect(), neighbour, process }
         };
         let ranks: Vec<RankView> = now.ranks.iter().map(of_rank).collect();
-        View { findings: finding::find(&ranks), ranks }
+        View { findings: finding::find(&ranks), ranks, nobody: now.nobody.clone() }
     }
 }
 

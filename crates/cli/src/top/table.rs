@@ -27,7 +27,7 @@ pub(super) enum Tone {
 pub(super) fn lines(view: &View) -> Vec<Line> {
     let mut lines: Vec<Line> = view.findings.iter().map(|finding| line(&finding.verdict, Tone::Alarm)).collect();
     if view.ranks.is_empty() {
-        lines.push(line("no ranks of this user on this host", Tone::Plain));
+        lines.push(line(&view.nobody, Tone::Plain));
         return lines;
     }
     let mut rows = vec![(HEAD.map(str::to_owned), Tone::Head)];
@@ -152,7 +152,7 @@ mod tests {
             sample::rank(1, 2, None),
             sample::rank(3, 4, Some(Vec::new())),
         ];
-        View { findings: find(&ranks), ranks }
+        View { findings: find(&ranks), ranks, nobody: String::new() }
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn nobody_is_said_to_be_there() {
-        let view = View { ranks: Vec::new(), findings: Vec::new() };
-        assert_eq!(lines(&view), [line("no ranks of this user on this host", Tone::Plain)]);
+        let view = View { ranks: Vec::new(), findings: Vec::new(), nobody: "no ranks".to_owned() };
+        assert_eq!(lines(&view), [line("no ranks", Tone::Plain)]);
     }
 }

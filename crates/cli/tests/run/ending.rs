@@ -66,6 +66,34 @@ fn a_rank_that_never_joined_is_to_blame_rather_than_those_who_waited() {
     assert!(stderr.contains("says: rank 2 is missing"), "{stderr}");
 }
 
+/// Others hear of a panic before its process has ended, which may take longer than they need.
+#[test]
+fn a_rank_that_panics_is_to_blame_though_others_end_before_it() {
+    let script = r#"mkfifo $TMPDIR/ready 2> $TMPDIR/twice || true
+        if [ $RANK = 2 ]; then
+            echo "thread 'main' panicked at src/train.rs:5:9:" >&2; echo 'index out of bounds' >&2
+            echo ready > $TMPDIR/ready; exec sleep 1000
+        fi
+        [ $RANK = 0 ] || exec sleep 1000
+        read line < $TMPDIR/ready; rm -f $TMPDIR/ready $TMPDIR/twice
+        echo '{"failure": "rank 2 is dead: its thread panicked", "accused": [2]}' > "$PHALANX_ERROR_FILE"; exit 1"#;
+    let (verdict, _) = verdict(&[], script);
+    assert!(verdict.starts_with("phalanx: rank 2 failed: panicked at src/train.rs:5:9 after "), "{verdict}");
+    assert!(verdict.contains(" s: index out of bounds (host "), "{verdict}");
+    assert!(verdict.ends_with("; 2 other ranks were stopped; 1 other rank failed after it"), "{verdict}");
+}
+
+#[test]
+fn why_the_group_of_a_rank_failed_is_told_with_the_rank() {
+    let script = r#"[ $RANK = 0 ] || exec sleep 1000
+        echo '{"failure": "barrier (operation 3) not finished; waiting for rank 2", "accused": [2]}' > "$PHALANX_ERROR_FILE"
+        exit 1"#;
+    let (verdict, _) = verdict(&[], script);
+    assert!(verdict.starts_with("phalanx: rank 0 failed: exit code 1 after "), "{verdict}");
+    let failure = "; before, its group failed: barrier (operation 3) not finished; waiting for rank 2; 3 other ranks";
+    assert!(verdict.contains(failure), "{verdict}");
+}
+
 #[test]
 fn a_rank_that_a_signal_halted_is_named_and_ends_within_the_grace() {
     let script = r#"if [ $RANK = 2 ]; then echo $$ > $TMPDIR/pid; kill -STOP $$; exec sleep 1000; fi
@@ -84,6 +112,18 @@ fn a_program_that_is_not_there_is_named() {
     assert_eq!(ended.code, Some(1));
     assert!(ended.verdict().contains("rank 0 failed: exit code 127, as of a program that cannot be started"));
     assert!(ended.stderr.contains("cannot start ./no-such-program: No such file"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_limit_that_the_key_does_not_fit_into_is_named() {
+    let job = Job::new();
+    let ended = job.marked("sh").args(["-c", "ulimit -n 60; exec $PHALANX run true"]).output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr);
+    let expected =
+        "phalanx: rank 0 could not be started: it gets the job key as descriptor 100, and open files are limited to 60";
+    assert!(told.starts_with(expected), "{told}");
+    assert_eq!(ended.status.code(), Some(1));
+    job.assert_nothing_left();
 }
 
 #[test]

@@ -53,8 +53,8 @@ fn variables_are_those_of_torchrun() {
         }
         assert!(variables["MASTER_PORT"].parse::<u16>().unwrap() > 0);
         assert_eq!(variables["TORCHELASTIC_USE_AGENT_STORE"], "True");
-        assert_eq!(variables["TORCHELASTIC_ERROR_FILE"], variables["PHALANX_ERROR_FILE"]);
-        assert!(variables["PHALANX_ERROR_FILE"].ends_with(&format!("/0/{rank}/error.json")));
+        assert!(variables["TORCHELASTIC_ERROR_FILE"].ends_with(&format!("/0/{rank}/error.json")));
+        assert!(variables["PHALANX_ERROR_FILE"].ends_with(&format!("/0/{rank}/phalanx.json")));
         assert!(!variables.contains_key("PHALANX_KEY"), "the key must not be inherited");
     }
 }

@@ -157,14 +157,14 @@ fn a_node_whose_guard_is_killed_ends_all() {
     second.job.assert_nothing_left();
     let first = end(first);
     assert_eq!(first.code, Some(1), "{}", first.stderr);
-    assert!(first.verdict().ends_with("): the process that was started is gone"), "{}", first.stderr);
+    assert!(first.verdict().ends_with("): the process of `phalanx run` was killed"), "{}", first.stderr);
 }
 
 /// Rank 0 fails at once when rank 1 ends, as ranks that work together do.
 #[test]
 fn who_fails_because_a_node_left_is_not_the_cause() {
     for (signal, why) in
-        [(Signal::KILL, "): the process that was started is gone"), (Signal::TERM, ") was ended by SIGTERM")]
+        [(Signal::KILL, "): the process of `phalanx run` was killed"), (Signal::TERM, ") was ended by SIGTERM")]
     {
         let cluster = Cluster::new();
         let fifo = cluster.key.with_extension("fifo");
@@ -243,6 +243,25 @@ fn a_node_that_never_comes_is_named() {
     let first = end(cluster.node(0, 3, 1, &["--join-timeout", "3"], "exit 0"));
     assert_eq!(first.code, Some(1));
     assert_eq!(first.stderr, "phalanx: nodes 1, 2 never came within 3s: 1 of 3 nodes came\n");
+}
+
+/// The store goes with the first node, and what becomes of it tells nobody who it is that did not come.
+#[test]
+fn nodes_that_came_are_told_who_did_not() {
+    let cluster = Cluster::new();
+    let waiting = cluster.node(1, 3, 1, &[], "true");
+    let first = end(cluster.node(0, 3, 1, &["--join-timeout", "3"], "true"));
+    let expected = "phalanx: node 2 never came within 3s: 2 of 3 nodes came\n";
+    assert_eq!((first.stderr.as_str(), end(waiting).stderr.as_str()), (expected, expected));
+}
+
+#[test]
+fn nodes_that_were_told_other_numbers_of_nodes_say_so() {
+    let cluster = Cluster::new();
+    let other = cluster.node(1, 3, 1, &[], "true");
+    let first = end(cluster.node(0, 2, 1, &[], "true"));
+    let expected = "phalanx: --nnodes is 2 on node 0 and 3 on node 1\n";
+    assert_eq!((first.stderr.as_str(), end(other).stderr.as_str()), (expected, expected));
 }
 
 #[test]

@@ -47,6 +47,7 @@ fn without_the_key_there_is_no_way_in() {
     let server = StoreServer::start(ServerOptions::new(loopback()).key(JobKey::mint().unwrap())).unwrap();
     let error = TcpStore::connect(client(&server).timeout(Duration::from_millis(200))).unwrap_err();
     assert!(matches!(error, StoreError::Lost { verb: Verb::Connect, .. }), "{error}");
+    assert!(error.to_string().contains("it asks for a key, and none was given"), "{error}");
 }
 
 #[test]

@@ -16,6 +16,7 @@ use signal_hook::iterator::{Handle, Signals};
 
 use crate::environment::wrong;
 use crate::presence::Seat;
+use crate::trace::accuser::Accuser;
 
 /// What a rank writes down of itself.
 #[derive(Debug)]
@@ -26,6 +27,7 @@ pub(crate) struct BlackBox {
     seat: OnceLock<Seat>,
     /// How each group stands that is there and has failed.
     verdicts: Mutex<Vec<Verdict>>,
+    accuser: Accuser,
     /// Ends the thread that waits for the signal.
     signals: OnceLock<Handle>,
 }
@@ -51,12 +53,14 @@ impl BlackBox {
     }
 
     fn writing_to(directory: Option<PathBuf>) -> Arc<BlackBox> {
-        Arc::new(BlackBox { directory, seat: OnceLock::new(), verdicts: Mutex::default(), signals: OnceLock::new() })
+        let (verdicts, accuser) = (Mutex::default(), Accuser::default());
+        Arc::new(BlackBox { directory, seat: OnceLock::new(), verdicts, accuser, signals: OnceLock::new() })
     }
 
     /// Begins to record this rank, and to wait for the signal.
     pub(crate) fn open(self: &Arc<BlackBox>, seat: &Seat) {
         let _ = self.seat.set(seat.clone());
+        self.accuser.begin(&seat.registry);
         if self.directory.is_none() {
             return;
         }
@@ -118,6 +122,9 @@ impl Drop for BlackBox {
 impl Alarm for BlackBox {
     fn failed(&self, group: &Group, error: &Error) {
         self.note(group, error);
+        if let Some(seat) = self.seat.get() {
+            self.accuser.accuse(&seat.registry, group, error);
+        }
         self.write();
     }
 }

@@ -3,6 +3,7 @@
 //! Where `PHALANX_TRACE_DIR` names a directory, every rank writes its dump there when a call fails, and on `SIGUSR2`. Without it too
 //! `phalanx trace collect` asks all ranks of a job for theirs, and so does [`collect()`]. `phalanx trace analyze DIR` reads what they say.
 
+mod accuser;
 mod black_box;
 mod collect;
 mod host;

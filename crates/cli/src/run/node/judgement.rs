@@ -74,7 +74,7 @@ mod tests {
     fn fact(rank: usize, state: State) -> Fact {
         let after = Duration::from_millis(100 + rank as u64);
         let (report, remains, memory, log) = (None, Remains::default(), None, None);
-        Fact { rank, pid: 1, host: "h".to_owned(), state, after, report, remains, memory, log }
+        Fact { rank, pid: 1, host: "h".to_owned(), state, after, report, accusation: None, remains, memory, log }
     }
 
     fn accounts(states: [State; 2]) -> BTreeMap<usize, Account> {

@@ -28,12 +28,11 @@ pub(crate) fn meet(meeting: &Meeting) -> Result<(Store, Vec<Card>), String> {
     let store = meeting.connect(deadline).map_err(|error| error.to_string())?;
     let store = store.scope("launcher").scope(&meeting.epoch.to_string());
     meeting.put_card(&store, deadline).map_err(|error| error.to_string())??;
-    let keys: Vec<String> = (0..meeting.card.nodes).map(key).collect();
-    let names: Vec<&str> = keys.iter().map(String::as_str).collect();
-    let left = deadline.saturating_duration_since(Instant::now());
-    let cards = store.with_timeout(left).multi_get(&names);
-    let cards = cards.map_err(|error| meeting.missing(&store, &error))?;
-    meeting.read(&cards).map(|cards| (store, cards))
+    let cards = meeting.await_cards(&store, deadline).and_then(|cards| meeting.read(&cards));
+    if let (0, Err(why)) = (meeting.node, &cards) {
+        meeting.call_off(&store, why);
+    }
+    cards.map(|cards| (store, cards))
 }
 
 impl Meeting {
@@ -83,6 +82,35 @@ impl Meeting {
         Ok(Err(format!("--node-rank is {}, which is taken by {other}", self.node)))
     }
 
+    /// Waits for the cards of all nodes, or until node 0 has given up.
+    fn await_cards(&self, store: &Store, deadline: Instant) -> Result<Vec<Vec<u8>>, String> {
+        let keys: Vec<String> = (0..self.card.nodes).map(key).collect();
+        let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let look = store.with_timeout(left.min(LOOK));
+            match look.multi_get(&names) {
+                Ok(cards) => return Ok(cards),
+                Err(StoreError::Timeout { .. } | StoreError::Lost { .. }) if left > LOOK => {}
+                Err(error) => return Err(self.missing(store, &error)),
+            }
+            if let Ok(Some(why)) = look.find(OFF) {
+                let _ = store.set(&heard(self.node), b"");
+                return Err(String::from_utf8_lossy(&why).into_owned());
+            }
+        }
+    }
+
+    /// Tells those who have come why nothing becomes of it, and stays until they have heard: the store goes with this node.
+    fn call_off(&self, store: &Store, why: &str) {
+        let has_come = |node: &usize| matches!(store.find(&key(*node)), Ok(Some(_)));
+        let others: Vec<String> = (1..self.card.nodes).filter(has_come).map(heard).collect();
+        let names: Vec<&str> = others.iter().map(String::as_str).collect();
+        if !names.is_empty() && store.set(OFF, why.as_bytes()).is_ok() {
+            let _ = store.with_timeout(FAREWELL).multi_get(&names);
+        }
+    }
+
     fn missing(&self, store: &Store, error: &StoreError) -> String {
         let is_missing = |node: &usize| matches!(store.find(&key(*node)), Ok(None));
         let missing: Vec<String> = (0..self.card.nodes).filter(is_missing).map(|node| node.to_string()).collect();
@@ -101,7 +129,10 @@ impl Meeting {
                 Card::from_text(text).ok_or_else(|| format!("node {node} speaks another version of this program"))?;
             match card.nodes == self.card.nodes {
                 true => Ok(card),
-                false => Err(format!("--nnodes is {} here and {} on node {node}", self.card.nodes, card.nodes)),
+                false => {
+                    let (own, here) = (self.card.nodes, self.node);
+                    Err(format!("--nnodes is {own} on node {here} and {} on node {node}", card.nodes))
+                }
             }
         });
         cards.collect()
@@ -112,5 +143,16 @@ fn key(node: usize) -> String {
     format!("node/{node}")
 }
 
+/// Where a node says that it knows of the end.
+fn heard(node: usize) -> String {
+    format!("heard/{node}")
+}
+
+/// Where node 0 says why the nodes do not meet.
+const OFF: &str = "off";
+/// How often a node that waits for others looks there.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long node 0 waits until the others have looked.
+const FAREWELL: Duration = Duration::from_secs(2);
 /// How long one call to the store may take, unless it waits for something.
 const CALL: Duration = Duration::from_secs(5);

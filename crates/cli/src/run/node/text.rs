@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::judgement::{Account, Cry, Judgement};
 use crate::run::output::{Panic, Remains};
 use crate::run::process::exit::Exit;
-use crate::run::verdict::{Fact, Report, State, Verdict};
+use crate::run::verdict::{Accusation, Fact, Report, State, Verdict};
 
 impl Account {
     pub(crate) fn to_text(&self) -> String {
@@ -61,13 +61,14 @@ fn fact_to_value(fact: &Fact) -> Value {
         State::Stopped | State::Halted => (None, None),
     };
     let halted = fact.state == State::Halted;
-    // Only those who failed are quoted.
-    let tail = if fact.has_failed() { &fact.remains.tail[..] } else { &[] };
+    // Only those who may be to blame are quoted.
+    let tail = if fact.was_broken() { &fact.remains.tail[..] } else { &[] };
     let panic = fact.remains.panic.as_ref().map(|panic| json!([panic.place, panic.message]));
     let report = fact.report.as_ref().map(|report| json!({"message": report.message, "missing": report.missing}));
+    let accusation = fact.accusation.as_ref().map(Accusation::to_value);
     json!({
         "rank": fact.rank, "pid": fact.pid, "host": fact.host, "code": code, "signal": signal,
-        "halted": halted, "after": fact.after.as_secs_f64(), "report": report, "tail": tail, "panic": panic, "memory": fact.memory,
+        "halted": halted, "after": fact.after.as_secs_f64(), "report": report, "accusation": accusation, "tail": tail, "panic": panic, "memory": fact.memory,
         "log": fact.log.as_ref().map(|path| path.to_string_lossy()),
     })
 }
@@ -87,6 +88,7 @@ fn fact_from_value(value: &Value) -> Option<Fact> {
         state,
         after: Duration::try_from_secs_f64(value["after"].as_f64()?).ok()?,
         report: report(&value["report"]),
+        accusation: Accusation::of(&value["accusation"]),
         remains: Remains { tail: strings(&value["tail"])?, panic: panic(&value["panic"]) },
         memory: text("memory"),
         log: text("log").map(PathBuf::from),
@@ -123,6 +125,7 @@ mod tests {
             state,
             after: Duration::from_millis(1500),
             report: Some(Report { message: "no \"way\"".to_owned(), missing: vec![1, 2] }),
+            accusation: Some(Accusation { failure: "rank 2 is dead".to_owned(), ranks: vec![2] }),
             remains: Remains {
                 tail: vec!["last\u{fffd}".to_owned()],
                 panic: Some(Panic { place: "a.rs:1".to_owned(), message: "m".to_owned() }),
@@ -134,7 +137,14 @@ mod tests {
 
     #[test]
     fn accounts_come_back_as_they_were() {
-        let bare = Fact { report: None, remains: Remains::default(), memory: None, log: None, ..fact(State::Stopped) };
+        let bare = Fact {
+            report: None,
+            accusation: None,
+            remains: Remains::default(),
+            memory: None,
+            log: None,
+            ..fact(State::Stopped)
+        };
         let halted = Fact { state: State::Halted, ..bare.clone() };
         let facts = vec![fact(State::Ended(Exit::Code(3))), fact(State::Ended(Exit::Signal(9))), halted, bare];
         for account in [Account { facts }, Account { facts: vec![] }] {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Report;
+use super::{Accusation, Report};
 use crate::run::output::{Panic, Remains};
 use crate::run::process::exit::Exit;
 
@@ -17,6 +17,8 @@ pub(crate) struct Fact {
     /// How long after the start of its epoch it ended.
     pub(crate) after: Duration,
     pub(crate) report: Option<Report>,
+    /// How a group of it failed before.
+    pub(crate) accusation: Option<Accusation>,
     pub(crate) remains: Remains,
     /// Why it is believed to have been killed for want of memory.
     pub(crate) memory: Option<String>,
@@ -41,9 +43,15 @@ impl Fact {
         matches!(self.state, State::Ended(exit) if !exit.is_well())
     }
 
-    /// The panic that ended it, if one did: one that was caught does not.
+    /// Whether something was wrong with it before it ended: of one that was stopped, that it had panicked.
+    pub(crate) fn was_broken(&self) -> bool {
+        self.has_failed() || (self.state == State::Stopped && self.remains.panic.is_some())
+    }
+
+    /// The panic that ended it, if one did: one that was caught does not. A process of many threads and much memory takes its
+    /// time for that, so that it may be asked to end meanwhile.
     pub(crate) fn panic(&self) -> Option<&Panic> {
-        let ends_so = matches!(self.state, State::Ended(Exit::Code(PANICKED) | Exit::Signal(ABORTED)));
+        let ends_so = matches!(self.state, State::Ended(Exit::Code(PANICKED) | Exit::Signal(ABORTED)) | State::Stopped);
         self.remains.panic.as_ref().filter(|_| ends_so)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use signal_hook::consts::SIGABRT;
 
-use super::words::{ranks, seconds};
+use super::words::{named, ranks, seconds};
 use super::{Fact, Report, State};
 use crate::run::process::exit::Exit;
 
@@ -30,12 +30,21 @@ pub(crate) fn judge(facts: &[Fact], epoch: u32) -> Option<Verdict> {
 }
 
 /// The rank that failed first. Of several that failed almost at once, the one whose end explains those of the others. One
-/// that waited for others in vain is only the messenger, so that any other failure is a cause before it.
+/// that waited for others in vain is only the messenger, so that any other failure is a cause before it. So is one that lays
+/// its failure on a rank which failed, too: others hear of a panic before its process has ended.
 fn culprit(facts: &[Fact]) -> Option<&Fact> {
     let failed = || facts.iter().filter(|fact| fact.has_failed());
     let first = failed().min_by_key(|fact| (messenger(fact).is_some(), fact.after))?;
     let near = failed().filter(|fact| fact.after <= first.after + AT_ONCE);
-    near.min_by_key(|fact| (consequence(fact), fact.after))
+    let suspect = near.min_by_key(|fact| (consequence(fact), fact.after))?;
+    Some(accused(suspect, facts).unwrap_or(suspect))
+}
+
+/// The rank on which a failed one lays its failure, where that one was broken without another's doing.
+fn accused<'a>(suspect: &Fact, facts: &'a [Fact]) -> Option<&'a Fact> {
+    let accusation = suspect.accusation.as_ref()?;
+    let named = facts.iter().filter(|fact| accusation.ranks.contains(&fact.rank));
+    named.filter(|fact| fact.was_broken() && fact.accusation.is_none()).min_by_key(|fact| fact.after)
 }
 
 /// How likely a failure follows from another: who is killed did not choose to end, who gives up, panics or aborts may do so
@@ -77,7 +86,18 @@ impl Case<'_> {
             (Some(report), ..) => format!("gave up after {after}: {}", first_line(&report.message)),
             (None, None, None) => format!("failed: {} after {after}", self.exit()),
         };
-        format!("rank {} {what} ({}){}{}", fact.rank, self.place(), self.leavers(), self.others())
+        let before = self.failure_before();
+        format!("rank {} {what} ({}){before}{}{}", fact.rank, self.place(), self.leavers(), self.others())
+    }
+
+    /// The words for what happened to the culprit before, where it does not say itself why it ended.
+    fn failure_before(&self) -> String {
+        match (&self.culprit.accusation, &self.culprit.report, self.culprit.panic()) {
+            (Some(accusation), None, None) => {
+                format!("; before, its group failed: {}", first_line(&accusation.failure))
+            }
+            _ => String::new(),
+        }
     }
 
     /// The words for ranks that had ended well by then, where what failed may have followed from that: the others worked still.
@@ -145,8 +165,9 @@ impl Case<'_> {
     }
 
     fn others(&self) -> String {
-        let failed = self.facts.iter().filter(|fact| fact.has_failed()).count() - 1;
-        let stopped = self.facts.iter().filter(|fact| fact.state == State::Stopped).count();
+        let others = || self.facts.iter().filter(|fact| fact.rank != self.culprit.rank);
+        let failed = others().filter(|fact| fact.has_failed()).count();
+        let stopped = others().filter(|fact| fact.state == State::Stopped).count();
         let stopped = match stopped {
             0 => String::new(),
             1 => "; 1 other rank was stopped".to_owned(),
@@ -175,13 +196,6 @@ impl Case<'_> {
         };
         let tail = fact.remains.tail.iter().map(|line| format!("    {line}"));
         message.into_iter().chain(title).chain(tail).collect()
-    }
-}
-
-fn named(missing: &[usize]) -> String {
-    match missing {
-        [rank] => format!("rank {rank}"),
-        _ => format!("ranks {}", ranks(missing)),
     }
 }
 

@@ -1,10 +1,10 @@
-//! What a rank itself said about its end, in the file that torchrun reads too.
+//! What a rank itself said about its end: in the file that torchrun reads too, and in one of ours.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A rank's own words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,21 +15,54 @@ pub(crate) struct Report {
     pub(crate) missing: Vec<usize>,
 }
 
+/// That a group of a rank has failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Accusation {
+    /// How.
+    pub(crate) failure: String,
+    /// Because of which ranks.
+    pub(crate) ranks: Vec<usize>,
+}
+
 impl Report {
     /// The report in a file, if there is one that can be understood.
     pub(crate) fn read(path: &Path) -> Option<Report> {
-        let mut text = Vec::new();
-        File::open(path).ok()?.take(LONGEST).read_to_end(&mut text).ok()?;
-        Report::parse(&text)
+        Report::of(&contents(path)?)
     }
 
-    fn parse(text: &[u8]) -> Option<Report> {
-        let value: Value = serde_json::from_slice(text).ok()?;
+    fn of(value: &Value) -> Option<Report> {
         let message = &value["message"];
         let message = message.as_str().or_else(|| message["message"].as_str())?.trim().to_owned();
-        let missing = value["missing"].as_array().into_iter().flatten().filter_map(Value::as_u64);
-        Some(Report { message, missing: missing.filter_map(|rank| usize::try_from(rank).ok()).collect() })
+        Some(Report { message, missing: numbers(&value["missing"]) })
     }
+}
+
+impl Accusation {
+    /// The accusation in a file, if there is one that can be understood.
+    pub(crate) fn read(path: &Path) -> Option<Accusation> {
+        Accusation::of(&contents(path)?)
+    }
+
+    /// The accusation in a value, if it is one.
+    pub(crate) fn of(value: &Value) -> Option<Accusation> {
+        let failure = value["failure"].as_str()?.to_owned();
+        Some(Accusation { failure, ranks: numbers(&value["accused"]) })
+    }
+
+    pub(crate) fn to_value(&self) -> Value {
+        json!({"failure": self.failure, "accused": self.ranks})
+    }
+}
+
+fn contents(path: &Path) -> Option<Value> {
+    let mut text = Vec::new();
+    File::open(path).ok()?.take(LONGEST).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+fn numbers(list: &Value) -> Vec<usize> {
+    let numbers = list.as_array().into_iter().flatten().filter_map(Value::as_u64);
+    numbers.filter_map(|rank| usize::try_from(rank).ok()).collect()
 }
 
 const LONGEST: u64 = 1 << 20;
@@ -39,7 +72,8 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Option<(String, Vec<usize>)> {
-        Report::parse(text.as_bytes()).map(|report| (report.message, report.missing))
+        let report = serde_json::from_str(text).ok().and_then(|value| Report::of(&value))?;
+        Some((report.message, report.missing))
     }
 
     #[test]
@@ -52,8 +86,16 @@ mod tests {
     }
 
     #[test]
+    fn accusations_come_back_as_they_were() {
+        let accusation = Accusation { failure: "rank 2 is \"dead\"".to_owned(), ranks: vec![2] };
+        assert_eq!(Accusation::of(&accusation.to_value()), Some(accusation));
+        assert_eq!(Accusation::of(&json!({"message": "m"})), None);
+    }
+
+    #[test]
     fn anything_else_is_no_report() {
-        for text in ["", "{}", "[1]", "{\"message\": 3}", "{\"message\": {\"message\": []}}", "\u{0}"] {
+        let accusation = r#"{"failure": "m", "accused": [1]}"#;
+        for text in [accusation, "", "{}", "[1]", "{\"message\": 3}", "{\"message\": {\"message\": []}}", "\u{0}"] {
             assert_eq!(parsed(text), None, "{text}");
         }
     }

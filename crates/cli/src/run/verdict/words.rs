@@ -16,6 +16,14 @@ pub(super) fn ranks(ranks: &[usize]) -> String {
     runs.map(show).collect::<Vec<_>>().join(", ")
 }
 
+/// The same with what they are: `rank 2`, `ranks 5-7`.
+pub(crate) fn named(numbers: &[usize]) -> String {
+    match numbers {
+        [rank] => format!("rank {rank}"),
+        _ => format!("ranks {}", ranks(numbers)),
+    }
+}
+
 /// Seconds to the millisecond: `1.204 s`.
 pub(super) fn seconds(time: Duration) -> String {
     format!("{:.3} s", time.as_secs_f64())
@@ -30,6 +38,7 @@ mod tests {
         assert_eq!(ranks(&[7, 2, 5, 6, 5]), "2, 5-7");
         assert_eq!(ranks(&[0, 1]), "0-1");
         assert_eq!(ranks(&[]), "");
+        assert_eq!([named(&[7]), named(&[0, 1])], ["rank 7", "ranks 0-1"]);
     }
 
     #[test]

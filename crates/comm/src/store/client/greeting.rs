@@ -21,7 +21,7 @@ pub(super) struct Greeting {
 impl Greeting {
     /// Is let in over `stream` by `until`. A server of ours also says which one it is.
     pub(super) fn greet(&self, mut stream: Stream, until: Instant) -> Result<(Connection, Option<Welcome>), Trouble> {
-        if self.key.is_none() && !(probe(&mut stream, until)? && self.speech == Speech::Either) {
+        if self.key.is_none() && !(probe(&mut stream, until).map_err(keyless)? && self.speech == Speech::Either) {
             return Ok((Connection::new(stream, Tunnel::plain(), Dialect::PyTorch), None));
         }
         let (tunnel, welcome) = self.shake_hands(&mut stream, until)?;
@@ -82,6 +82,14 @@ fn fill(stream: &mut Stream, until: Instant) -> Result<(), Trouble> {
     if stream.fill(until)? { Ok(()) } else { Err(silent(Trouble::Late)) }
 }
 
+/// A server that asks for a key gives no answer at all to who has none.
+fn keyless(trouble: Trouble) -> Trouble {
+    match trouble {
+        Trouble::Closed(_) => Trouble::Closed(NO_KEY.to_owned()),
+        other => other,
+    }
+}
+
 fn silent(trouble: Trouble) -> Trouble {
     match trouble {
         Trouble::Late => Trouble::Silent("it does not answer the greeting".to_owned()),
@@ -97,3 +105,5 @@ fn not_ours(error: HandshakeError) -> Trouble {
         other => Trouble::Broken(other.to_string()),
     }
 }
+
+const NO_KEY: &str = "the server closed the connection: it asks for a key, and none was given, or is no store";

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::super::Accusation;
 use super::*;
 use crate::run::output::{Panic, Remains};
 
@@ -15,6 +16,7 @@ fn world(changes: &[(usize, State, u64)]) -> Vec<Fact> {
         state: State::Stopped,
         after: Duration::from_secs(9),
         report: None,
+        accusation: None,
         remains: Remains::default(),
         memory: None,
         log: None,
@@ -101,6 +103,50 @@ fn a_panic_an_abort_or_a_report_may_follow_from_an_earlier_failure() {
     assert!(headline(&facts).starts_with("rank 0 gave up"));
     facts[0].after = Duration::from_millis(515);
     assert!(headline(&facts).starts_with("rank 1 failed: panicked"));
+}
+
+/// A panic is told to the others while its process is on its way to the end, and what others say of a rank is in their words only.
+#[test]
+fn a_rank_that_panicked_is_to_blame_though_others_end_before_it() {
+    let mut facts = world(&[(0, code(1), 500), (1, code(101), 590), (2, code(1), 501), (3, code(1), 502)]);
+    assert!(headline(&facts).starts_with("rank 0 failed: exit code 1 after 0.500 s"));
+    for rank in [0, 2, 3] {
+        facts[rank].accusation = laid_on(1);
+    }
+    facts[1].remains.panic = Some(Panic { place: "a.rs:1:1".to_owned(), message: "no".to_owned() });
+    let expected = "rank 1 failed: panicked at a.rs:1:1 after 0.590 s: no (host a, pid 4701, epoch 0)";
+    assert_eq!(headline(&facts), format!("{expected}; 3 other ranks failed after it"));
+    // It may take so long for it that it is stopped with the rest.
+    facts[1].state = State::Stopped;
+    assert_eq!(headline(&facts), format!("{expected}; 3 other ranks failed after it"));
+}
+
+#[test]
+fn who_ends_with_an_error_of_its_own_is_to_blame_and_not_who_only_suffers() {
+    let mut facts = world(&[(0, code(1), 500), (1, code(101), 501), (2, code(4), 590)]);
+    facts[0].accusation = laid_on(2);
+    facts[1].accusation = laid_on(2);
+    facts[1].remains.panic = Some(Panic { place: "a.rs:1:1".to_owned(), message: "rank 2 has left".to_owned() });
+    assert!(headline(&facts).starts_with("rank 2 failed: exit code 4 after 0.590 s"), "{}", headline(&facts));
+    // Each lays it on the other.
+    facts[2].accusation = laid_on(0);
+    assert!(headline(&facts).starts_with("rank 0 failed: exit code 1 after 0.500 s"), "{}", headline(&facts));
+}
+
+#[test]
+fn who_was_waited_for_is_told_where_it_did_not_fail() {
+    let mut facts = world(&[(0, code(1), 500), (1, code(1), 501)]);
+    facts[0].accusation =
+        Some(Accusation { failure: "barrier not finished; waiting for rank 2".to_owned(), ranks: vec![2] });
+    assert_eq!(
+        headline(&facts),
+        "rank 0 failed: exit code 1 after 0.500 s (host a, pid 4700, epoch 0); before, its group failed: barrier not \
+         finished; waiting for rank 2; 2 other ranks were stopped; 1 other rank failed after it"
+    );
+}
+
+fn laid_on(rank: usize) -> Option<Accusation> {
+    Some(Accusation { failure: format!("rank {rank} is dead"), ranks: vec![rank] })
 }
 
 #[test]
