@@ -31,8 +31,10 @@ class StoreFailure(dist.DistStoreError, Failure):
     """A store that did not answer as asked: both ``dist.DistStoreError`` and ``phalanx.Error``."""
 
 
-def translated(error: Error) -> BackendError:
-    """The same error with the words that PyTorch's programs look for."""
+def translated(error: Error) -> Failure:
+    """The same error with the words that PyTorch's programs look for, where it has not got them yet."""
+    if isinstance(error, Failure):
+        return error
     if error.kind == "timeout":
         return BackendError(f"phalanx: Timed out waiting {error.after * 1000:.0f}ms: {error}", error)
     return BackendError(f"phalanx: {error}", error)

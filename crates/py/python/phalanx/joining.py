@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -61,8 +62,9 @@ def meet(
         return _native.join(None, *arguments)
     store.set(f"host/{rank}", _native.host_identity())
     if rank:
-        return _native.join(_next_door(store, seconds), *arguments)
-    hosts = {_host_of(store, other, size) for other in range(size)}
+        return _native.join(_next_door(store, size, timeout), *arguments)
+    _await(store, _hosts(size), size, timeout)
+    hosts = {store.get(key) for key in _hosts(size)}
     door = _native.Door(size, len(hosts) > 1)
     try:
         address = ("127.0.0.1" if len(hosts) == 1 else _own_address(), door.port, door.key)
@@ -76,9 +78,11 @@ def meet(
         _forget(store, "door")
 
 
-def _next_door(store: dist.Store, seconds: float) -> tuple[str, int, str]:
+def _next_door(store: dist.Store, size: int, timeout: timedelta) -> tuple[str, int, str]:
     """Where rank 0 opened its door. On a store that is used again, the former one may stand for a while."""
+    seconds = timeout.total_seconds()
     until = time.monotonic() + seconds
+    _await(store, ["door"], size, timeout)
     while True:
         host, port, key = json.loads(store.get("door"))
         if key not in _past_doors:
@@ -98,12 +102,23 @@ def underneath(store: dist.Store) -> dist.Store:
     return store
 
 
-def _host_of(store: dist.Store, rank: int, size: int) -> bytes:
+def _await(store: dist.Store, keys: list[str], size: int, timeout: timedelta) -> None:
+    """Waits for what others say. An error names the ranks that have said nothing, also where it is another one that waits for them."""
     try:
-        return store.get(f"host/{rank}")
+        store.wait(keys, timeout)
     except RuntimeError as error:
-        failure = f"phalanx: joining: rank {rank} of {size} did not come: {error}"
-        raise StoreFailure(failure, late("process", [rank])) from error
+        missing: list[int] = []
+        # A store that is gone has nothing to tell of the ranks.
+        with suppress(RuntimeError):
+            missing = [rank for rank, key in enumerate(_hosts(size)) if not store.check([key])]
+        names = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {size} did not come: "
+        failure = f"phalanx: joining: {names if missing else ''}{error}"
+        raise StoreFailure(failure, late("process", missing, timeout.total_seconds())) from error
+
+
+def _hosts(size: int) -> list[str]:
+    """The keys under which the ranks say, before all else, on which host they are."""
+    return [f"host/{rank}" for rank in range(size)]
 
 
 def _own_address() -> str:
