@@ -23,6 +23,7 @@ from .arguments import (
     count_of_each,
     counts_of,
     one_for_each,
+    rank_number,
     single,
     split,
     tag_number,
@@ -85,7 +86,7 @@ class ProcessGroup(Identity):
         tensors = listed(tensors)
         opts = options(c10d.ReduceOptions, opts, timeout, rootRank=root, reduceOp=op)
         reduce, factor = reduction(opts)
-        tensor, root = single("reduce", "tensors", tensors), opts.rootRank
+        tensor, root = single("reduce", "tensors", tensors), _root("reduce", opts)
         flat = contiguous("reduce", tensor)
         back = _back(tensor, flat) if self._group.rank == root else None
         return self._together(
@@ -97,11 +98,11 @@ class ProcessGroup(Identity):
     ) -> Work | None:
         tensors = listed(tensors)
         opts = options(c10d.BroadcastOptions, opts, timeout, rootRank=root)
-        works = []
+        root, works = _root("broadcast", opts), []
         for tensor in tensors:
             flat = contiguous("broadcast", tensor)
-            back = _back(tensor, flat) if self._group.rank != opts.rootRank else None
-            works.append(self._call(Op.broadcast(flat.numel(), opts.rootRank), opts, flat, None, back))
+            back = _back(tensor, flat) if self._group.rank != root else None
+            works.append(self._call(Op.broadcast(flat.numel(), root), opts, flat, None, back))
         return self._together(works, tensors)
 
     # Gathering and scattering.
@@ -161,7 +162,7 @@ class ProcessGroup(Identity):
     ) -> Work | None:
         outputs, inputs = paired(outputs, inputs)
         opts = options(c10d.GatherOptions, opts, timeout, rootRank=root)
-        tensor, root = single("gather", "inputs", inputs), opts.rootRank
+        tensor, root = single("gather", "inputs", inputs), _root("gather", opts)
         if self._group.rank == root:
             parts = self._listed("gather", "outputs", single("gather", "output lists", outputs))
             return self._together([self._gather_into("gather", parts, tensor, opts, root)], outputs)
@@ -174,8 +175,9 @@ class ProcessGroup(Identity):
 
     def gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work | None:
         opts = options(c10d.GatherOptions, opts)
-        source, op = contiguous("gather", input), Op.gather(input.numel(), opts.rootRank)
-        if self._group.rank != opts.rootRank:
+        source, root = contiguous("gather", input), _root("gather_single", opts)
+        op = Op.gather(input.numel(), root)
+        if self._group.rank != root:
             return self._together([self._call(op, opts, None, source)], [output])
         check_whole("gather_single", "output", output, "input", input, self._group.size)
         check_same_dtype("gather_single", [output, input])
@@ -193,7 +195,7 @@ class ProcessGroup(Identity):
     ) -> Work | None:
         outputs, inputs = paired(outputs, inputs)
         opts = options(c10d.ScatterOptions, opts, timeout, rootRank=root)
-        output, root = single("scatter", "outputs", outputs), opts.rootRank
+        output, root = single("scatter", "outputs", outputs), _root("scatter", opts)
         flat, source = contiguous("scatter", output), None
         counts: int | list[int] = flat.numel()
         if self._group.rank == root:
@@ -278,11 +280,11 @@ class ProcessGroup(Identity):
 
     def send(self, tensors: Sequence[Tensor], dst: int, tag: int = 0) -> Work | None:
         source = contiguous("send", single("send", "tensors", tensors))
-        op = Op.send(source.numel(), dst, tag_number("send", tag))
+        op = Op.send(source.numel(), rank_number("send", "to", dst), tag_number("send", tag))
         return self._together([self._begin(op, None, source)], tensors)
 
     def recv(self, tensors: Sequence[Tensor], src: int, tag: int = 0) -> Work | None:
-        return self._receive(tensors, src, tag)
+        return self._receive(tensors, rank_number("recv", "from", src), tag)
 
     def recv_anysource(self, tensors: Sequence[Tensor], tag: int = 0) -> Work | None:
         return self._receive(tensors, None, tag)
@@ -435,6 +437,10 @@ def _spans(op: Op, output: Tensor | None, source: Tensor | None) -> tuple[int, t
     dtype = DTYPES.get(tensor.dtype) or dtype_number(op.name, tensor)
     given = None if source is None else (source.data_ptr(), source.nbytes)
     return dtype, given, _NOWHERE if output is None else (output.data_ptr(), output.nbytes)
+
+
+def _root(call: str, opts: Any) -> int:
+    return rank_number(call, "root", opts.rootRank)
 
 
 def _back(tensor: Tensor, flat: Tensor) -> Finish | None:

@@ -117,6 +117,9 @@ def part_into(targets: Sequence[Tensor], source: Tensor) -> None:
 def adjacent(call: str, parts: Sequence[Tensor]) -> Tensor | None:
     """One flat tensor over all parts, where they lie after each other in one storage."""
     first = parts[0]
+    # Only what is memory has a storage: the others are refused here.
+    if contiguous(call, first) is not first:
+        return None
     storage, end = first.untyped_storage().data_ptr(), first.data_ptr()
     for part in parts:
         if contiguous(call, part) is not part or part.data_ptr() != end or part.untyped_storage().data_ptr() != storage:
