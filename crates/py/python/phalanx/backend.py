@@ -28,6 +28,7 @@ from .arguments import (
     split,
     tag_number,
 )
+from .eager import eager
 from .failures import translated
 from .identity import Identity
 from .reductions import reduction
@@ -38,6 +39,7 @@ from .works import ENDED, Work, milliseconds
 Finish = Callable[[], None]
 
 
+@eager
 class ProcessGroup(Identity):
     """A process group whose operations end with the right result, or with an error that says which rank is to blame.
 

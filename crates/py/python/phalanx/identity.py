@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from . import _native
+from .eager import eager
 from .failures import translated
 from .joining import Options, meet, underneath
 from .presence import shown
@@ -18,6 +19,7 @@ from .shared import Pool
 from .works import IS_BEFORE_2_7, milliseconds
 
 
+@eager
 class Identity(dist.ProcessGroup):
     """A place among the ranks of a native group."""
 
