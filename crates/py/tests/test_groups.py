@@ -15,6 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import phalanx
+from phalanx.joining import meet
 from ranks import on_ranks
 
 # Before, PyTorch only splits groups that are on a device, and keeps monitored barriers for one backend.
@@ -43,6 +44,25 @@ class Groups(unittest.TestCase):
     @unittest.skipUnless(KNOWS_THE_CPU, "older versions of PyTorch ask for another backend")
     def test_pytorchs_monitored_barrier_is_the_groups(self):
         on_ranks(2, monitored)
+
+
+class Options(unittest.TestCase):
+    def test_a_wrong_word_is_refused_where_it_is_said(self):
+        with self.assertRaisesRegex(ValueError, "transport is 'tpc', must be one of automatic, shared_memory, tcp"):
+            phalanx.Options(transport="tpc")
+        with self.assertRaisesRegex(ValueError, "protection is 'none', must be one of encrypted, authenticated, hand"):
+            phalanx.Options(protection="none")
+
+    def test_options_of_another_backend_are_refused(self):
+        for options in ("tcp", dist.ProcessGroupGloo._Options()):
+            with self.assertRaisesRegex(TypeError, f"pg_options is a {type(options).__name__}, must be a phalanx.Opt"):
+                dist.init_process_group("phalanx", store=dist.HashStore(), rank=0, world_size=1, pg_options=options)
+            self.assertFalse(dist.is_initialized())
+
+    def test_no_time_at_all_is_refused(self):
+        for timeout in (timedelta(0), timedelta(seconds=-1)):
+            with self.assertRaisesRegex(ValueError, "timeout is .*, must be above zero"):
+                meet(dist.HashStore(), 1, 2, "hurried", timeout, phalanx.Options())
 
 
 def described(rank: int, size: int) -> None:

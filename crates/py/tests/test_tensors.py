@@ -232,6 +232,7 @@ def refusals(rank: int, size: int) -> None:
         (lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3)), "input has 3 rows, must be a multiple of the 2"),
         (lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4), [1, 2], [2, 2]), "must add up to its 4 rows"),
         (lambda: group.broadcast([torch.ones(2)], root(9)), "root is 9, must be below the group size 2"),
+        (lambda: dist.all_reduce(torch.ones(1).expand(4)), "output has elements that share a place"),
         (lambda: dist.broadcast(torch.ones(2), -1), "broadcast: root is -1, must be at least 0"),
         (lambda: group.reduce([torch.ones(2)], root=-2), "reduce: root is -2, must be at least 0"),
         (lambda: group.send([torch.ones(1)], -1), "send: to is -1, must be at least 0"),

@@ -33,7 +33,18 @@ from .failures import translated
 from .identity import Identity
 from .reductions import reduction
 from .spelling import listed, options, paired
-from .tensors import DTYPES, apart, contiguous, copy_into, dtype_number, is_plain, joined, part_into, room_for
+from .tensors import (
+    DTYPES,
+    apart,
+    check_apart,
+    contiguous,
+    copy_into,
+    dtype_number,
+    is_plain,
+    joined,
+    part_into,
+    room_for,
+)
 from .works import ENDED, Work, milliseconds
 
 Finish = Callable[[], None]
@@ -447,7 +458,10 @@ def _root(call: str, opts: Any) -> int:
 
 def _back(tensor: Tensor, flat: Tensor) -> Finish | None:
     """What brings the result back to a tensor that could not be worked on where it is."""
-    return None if tensor is flat else lambda: copy_into(tensor, flat)
+    if tensor is flat:
+        return None
+    check_apart(tensor)
+    return lambda: copy_into(tensor, flat)
 
 
 # The dtype of operations without data: bytes.

@@ -64,7 +64,9 @@ def monitored_barrier(
 
 def create(options: Any, group_options: Options | None = None) -> ProcessGroup:
     """The process group of these ranks, which all call this and meet on the store of `options`."""
-    chosen = group_options or Options()
+    chosen = Options() if group_options is None else group_options
+    if not isinstance(chosen, Options):
+        raise TypeError(f"phalanx: pg_options is a {type(chosen).__name__}, must be a phalanx.Options, or nothing")
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
     try:
         if chosen.world is not None:

@@ -17,6 +17,8 @@ from . import _native
 from .failures import StoreFailure, late
 from .worlds import World
 
+_TRANSPORTS = ("automatic", "shared_memory", "tcp")
+_PROTECTIONS = ("encrypted", "authenticated", "handshake")
 #: The keys of doors that this process came to.
 _past_doors: deque[str] = deque(maxlen=256)
 
@@ -35,6 +37,13 @@ class Options:
     transport: str = "automatic"
     protection: str = "encrypted"
     world: World | None = None
+
+    def __post_init__(self) -> None:
+        for name, values in (("transport", _TRANSPORTS), ("protection", _PROTECTIONS)):
+            if getattr(self, name) not in values:
+                raise ValueError(
+                    f"phalanx: Options: {name} is {getattr(self, name)!r}, must be one of {', '.join(values)}"
+                )
 
 
 def next_of(world: World, rank: int, size: int, timeout: timedelta) -> _native.Group:
@@ -57,6 +66,8 @@ def meet(
 ) -> _native.Group:
     """The group of `size` ranks that all call this with a store of their own group, and where it is shown."""
     seconds = timeout.total_seconds()
+    if seconds <= 0:
+        raise ValueError(f"phalanx: joining: timeout is {timeout}, must be above zero")
     arguments = (rank, size, name, seconds, options.transport, options.protection, shown)
     if size == 1:
         return _native.join(None, *arguments)
