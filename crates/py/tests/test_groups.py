@@ -59,10 +59,32 @@ class Options(unittest.TestCase):
                 dist.init_process_group("phalanx", store=dist.HashStore(), rank=0, world_size=1, pg_options=options)
             self.assertFalse(dist.is_initialized())
 
+    def test_ranks_that_would_wire_a_group_differently_are_told_so(self):
+        on_ranks(3, wired_differently)
+
     def test_no_time_at_all_is_refused(self):
         for timeout in (timedelta(0), timedelta(seconds=-1)):
             with self.assertRaisesRegex(ValueError, "timeout is .*, must be above zero"):
                 meet(dist.HashStore(), 1, 2, "hurried", timeout, phalanx.Options())
+
+
+def wired_differently(rank: int, size: int) -> None:
+    for options, words in (
+        ({"transport": "tcp" if rank == 2 else "automatic"}, "transport is automatic on rank 0, tcp on rank 2, must"),
+        (
+            {"protection": "handshake" if rank else "encrypted"},
+            "protection is encrypted on rank 0, handshake on rank 1",
+        ),
+    ):
+        try:
+            dist.new_group(pg_options=phalanx.Options(**options))
+        except ValueError as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError(f"nothing was refused: {words}")
+    data = torch.ones(1)
+    dist.all_reduce(data)
+    assert data.item() == size
 
 
 def described(rank: int, size: int) -> None:

@@ -71,15 +71,17 @@ def meet(
     arguments = (rank, size, name, seconds, options.transport, options.protection, shown)
     if size == 1:
         return _native.join(None, *arguments)
-    store.set(f"host/{rank}", _native.host_identity())
+    store.set(f"host/{rank}", json.dumps([_native.host_identity(), options.transport, options.protection]))
     if rank:
         return _native.join(_next_door(store, size, timeout), *arguments)
     _await(store, _hosts(size), size, timeout)
-    hosts = {store.get(key) for key in _hosts(size)}
+    said = [json.loads(store.get(key)) for key in _hosts(size)]
+    _check_alike(store, [wiring for _, *wiring in said])
+    hosts = {host for host, *_ in said}
     door = _native.Door(size, len(hosts) > 1)
     try:
         address = ("127.0.0.1" if len(hosts) == 1 else _own_address(), door.port, door.key)
-        store.set("door", json.dumps(address))
+        store.set("door", json.dumps([*address, None]))
         group = _native.join(("127.0.0.1", door.port, door.key), *arguments)
         group.keep(door)
         return group
@@ -89,15 +91,29 @@ def meet(
         _forget(store, "door")
 
 
+def _check_alike(store: dist.Store, wirings: list[list[str]]) -> None:
+    """That all ranks would wire the group as rank 0 does, which else tells them in the place of a door."""
+    for rank, wiring in enumerate(wirings):
+        for name, one, other in zip(("transport", "protection"), wirings[0], wiring):
+            if one != other:
+                refusal = (
+                    f"phalanx: pg_options: {name} is {one} on rank 0, {other} on rank {rank}, must be the same on all"
+                )
+                store.set("door", json.dumps(["", 0, os.urandom(16).hex(), refusal]))
+                raise ValueError(refusal)
+
+
 def _next_door(store: dist.Store, size: int, timeout: timedelta) -> tuple[str, int, str]:
     """Where rank 0 opened its door. On a store that is used again, the former one may stand for a while."""
     seconds = timeout.total_seconds()
     until = time.monotonic() + seconds
     _await(store, ["door"], size, timeout)
     while True:
-        host, port, key = json.loads(store.get("door"))
+        host, port, key, refusal = json.loads(store.get("door"))
         if key not in _past_doors:
             _past_doors.append(key)
+            if refusal is not None:
+                raise ValueError(refusal)
             return host, port, key
         if time.monotonic() > until:
             failure = f"phalanx: joining: rank 0 did not open a new door within {seconds} s"
