@@ -67,6 +67,10 @@ class Options(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "timeout is .*, must be above zero"):
                 meet(dist.HashStore(), 1, 2, "hurried", timeout, phalanx.Options())
 
+    def test_a_rank_beyond_the_group_waits_for_nobody(self):
+        with self.assertRaisesRegex(ValueError, "rank is 2, must be below the group size 2"):
+            meet(dist.HashStore(), 2, 2, "crowded", timedelta(seconds=30), phalanx.Options())
+
 
 def wired_differently(rank: int, size: int) -> None:
     for options, words in (
@@ -128,6 +132,16 @@ def split(rank: int, size: int) -> None:
     data = torch.full((3,), float(rank))
     part.allreduce([data]).wait()
     assert data.tolist() == [float(sum(ranks))] * 3
+    for members, options, words in (
+        (ranks, "tcp", "pg_options is a str"),
+        ([0, 4], None, "must be below the group size 4"),
+    ):
+        try:
+            world.split_group(members, opts=options)
+        except (TypeError, ValueError) as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError(f"nothing was refused: {words}")
     some = world.split_group([3, 1], timedelta(seconds=30), group_name="odd")
     assert (some is None) == (rank % 2 == 0)
     if some is not None:

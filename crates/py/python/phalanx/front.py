@@ -12,7 +12,7 @@ from torch import Tensor
 from . import _native
 from .backend import ProcessGroup
 from .failures import translated
-from .joining import Options, meet, next_of
+from .joining import Options, given_or, meet, next_of
 from .presence import shown
 from .store import WorldStore
 from .worlds import World
@@ -64,9 +64,7 @@ def monitored_barrier(
 
 def create(options: Any, group_options: Options | None = None) -> ProcessGroup:
     """The process group of these ranks, which all call this and meet on the store of `options`."""
-    chosen = Options() if group_options is None else group_options
-    if not isinstance(chosen, Options):
-        raise TypeError(f"phalanx: pg_options is a {type(chosen).__name__}, must be a phalanx.Options, or nothing")
+    chosen = given_or(Options(), group_options)
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
     try:
         if chosen.world is not None:

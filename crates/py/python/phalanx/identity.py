@@ -13,7 +13,7 @@ from torch import Tensor
 from . import _native
 from .eager import eager
 from .failures import translated
-from .joining import Options, meet, underneath
+from .joining import Options, given_or, meet, underneath
 from .presence import shown
 from .shared import Pool
 from .works import IS_BEFORE_2_7, milliseconds
@@ -127,12 +127,16 @@ class Identity(dist.ProcessGroup):
 
         What ``dist.split_group`` calls. It is wired as this group is, unless `opts` say how.
         """
+        if not all(0 <= each < self._group.size for each in ranks):
+            raise ValueError(
+                f"phalanx: split_group: ranks are {list(ranks)}, must be below the group size {self._group.size}"
+            )
         if self._group.rank not in ranks:
             return None
         rank, size, name = ranks.index(self._group.rank), len(ranks), group_name or "split"
         world_ranks = dist.get_process_group_ranks(self)
         place = shown(rank, size, [world_ranks[each] for each in ranks])
-        chosen = opts or replace(self._options, world=None)
+        chosen = given_or(replace(self._options, world=None), opts)
         store = dist.PrefixStore(f"split/{name}/", self._store)
         try:
             group = meet(store, rank, size, name, timeout or dist.default_pg_timeout, chosen, place)

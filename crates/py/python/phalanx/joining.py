@@ -10,6 +10,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 
@@ -46,6 +47,14 @@ class Options:
                 )
 
 
+def given_or(usual: Options, given: Any) -> Options:
+    """What was given as ``pg_options``, or what is usual where nothing was."""
+    chosen = usual if given is None else given
+    if not isinstance(chosen, Options):
+        raise TypeError(f"phalanx: pg_options is a {type(chosen).__name__}, must be a phalanx.Options, or nothing")
+    return chosen
+
+
 def next_of(world: World, rank: int, size: int, timeout: timedelta) -> _native.Group:
     """The world's next group of all its ranks, which PyTorch takes for one of `size` ranks with this one as `rank`."""
     if (rank, size) != (world.rank, world.size):
@@ -68,6 +77,8 @@ def meet(
     seconds = timeout.total_seconds()
     if seconds <= 0:
         raise ValueError(f"phalanx: joining: timeout is {timeout}, must be above zero")
+    if not 0 <= rank < size:
+        raise ValueError(f"phalanx: joining: rank is {rank}, must be below the group size {size}")
     arguments = (rank, size, name, seconds, options.transport, options.protection, shown)
     if size == 1:
         return _native.join(None, *arguments)
