@@ -193,11 +193,16 @@ class Ends(unittest.TestCase):
     def test_who_waits_for_a_rank_that_never_comes_is_told_which(self):
         with tempfile.TemporaryDirectory() as scratch:
             store = dist.FileStore(f"{scratch}/store", 2)
-            store.set_timeout(timedelta(milliseconds=300))
             with self.assertRaises(dist.DistStoreError) as caught:
-                meet(store, 0, 2, "alone", timedelta(seconds=1), phalanx.Options())
+                meet(store, 0, 2, "alone", timedelta(milliseconds=300), phalanx.Options())
         self.assertIn("rank 1 of 2 did not come", str(caught.exception))
         self.assertEqual((caught.exception.kind, caught.exception.ranks), ("timeout", [1]))
+
+    def test_all_who_come_are_told_by_pytorch_who_does_not(self):
+        for error in filter(None, on_ranks(4, waiting_in_vain)):
+            self.assertIsInstance(error, phalanx.StoreFailure)
+            self.assertRegex(str(error), "phalanx: joining: ranks 1, 3 of 4 did not come: ")
+            self.assertEqual((error.kind, error.ranks, error.after), ("timeout", [1, 3], 0.5))
 
     def test_a_monitored_barrier_names_who_is_missing(self):
         told = on_ranks(3, absence)
@@ -240,6 +245,22 @@ def lateness(rank: int, size: int):
             dist.recv(torch.zeros(1), 0)
     except dist.DistBackendError as error:
         return error.kind, error.ranks, str(error)
+
+
+def waiting_in_vain(rank: int, size: int) -> BaseException | None:
+    store = dist.distributed_c10d._get_default_store()
+    told = None
+    if rank % 2 == 0:
+        try:
+            dist.new_group(timeout=timedelta(milliseconds=500))
+        except dist.DistStoreError as error:
+            told = error
+        else:
+            raise AssertionError("a group of four formed of two")
+        store.set(f"given up/{rank}", "")
+    # The others are there until then.
+    store.wait(["given up/0", "given up/2"])
+    return told
 
 
 def absence(rank: int, size: int):

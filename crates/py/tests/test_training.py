@@ -33,6 +33,9 @@ class Training(unittest.TestCase):
         weights = on_ranks(2, train_compressed)
         self.assertEqual(weights[0], weights[1])
 
+    def test_ddp_that_is_compiled(self):
+        self.compare("compiled", 2)
+
     def compare(self, mode: str, size: int):
         ours = on_ranks(size, train, mode)
         theirs = on_ranks(size, train, mode, backend="gloo")
@@ -77,6 +80,8 @@ def train(rank: int, size: int, mode: str) -> list[float]:
     model: nn.Module = Model()
     if mode == "ddp":
         model = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.05)
+    elif mode == "compiled":
+        model = torch.compile(nn.parallel.DistributedDataParallel(model), backend="eager")
     else:
         shape, names = ((size,), ("shard",)) if mode == "fsdp" else ((2, size // 2), ("copies", "shard"))
         mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)

@@ -177,6 +177,9 @@ def live(url: str) -> None:
             (lambda: group.all_reduce(numpy.zeros(2), "median"), "op is 'median'"),
             (lambda: group.all_gather(numpy.zeros(5), numpy.zeros(2)), "must be 6"),
             (lambda: group.broadcast(numpy.zeros(2), 9), "root is 9"),
+            (lambda: group.broadcast(numpy.zeros(2), -1), "broadcast: root is -1, must be at least 0"),
+            (lambda: group.send(numpy.zeros(2), -1), "send: to is -1, must be at least 0"),
+            (lambda: group.recv(numpy.zeros(2), tag=-1), "recv: tag is -1, must be 0 to"),
         ]:
             try:
                 wrong()

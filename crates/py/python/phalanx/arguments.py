@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def single(call: str, argument: str, tensors: Sequence[Any]) -> Any:
@@ -65,6 +66,13 @@ def split(argument: str, tensor: Tensor, sizes: Sequence[int], size: int) -> int
             f"phalanx: all_to_all_single: {argument}_split_sizes are {list(sizes)}, must add up to its {rows} rows"
         )
     return [each * row for each in sizes]
+
+
+def rank_number(call: str, argument: str, rank: int) -> int:
+    """A rank, of which only the native half knows whether it is in the group."""
+    if rank < 0:
+        raise ValueError(f"phalanx: {call}: {argument} is {rank}, must be at least 0")
+    return rank
 
 
 def tag_number(call: str, tag: int) -> int:

@@ -23,20 +23,34 @@ from .arguments import (
     count_of_each,
     counts_of,
     one_for_each,
+    rank_number,
     single,
     split,
     tag_number,
 )
+from .eager import eager
 from .failures import translated
 from .identity import Identity
 from .reductions import reduction
 from .spelling import listed, options, paired
-from .tensors import DTYPES, apart, contiguous, copy_into, dtype_number, is_plain, joined, part_into, room_for
+from .tensors import (
+    DTYPES,
+    apart,
+    check_apart,
+    contiguous,
+    copy_into,
+    dtype_number,
+    is_plain,
+    joined,
+    part_into,
+    room_for,
+)
 from .works import ENDED, Work, milliseconds
 
 Finish = Callable[[], None]
 
 
+@eager
 class ProcessGroup(Identity):
     """A process group whose operations end with the right result, or with an error that says which rank is to blame.
 
@@ -85,7 +99,7 @@ class ProcessGroup(Identity):
         tensors = listed(tensors)
         opts = options(c10d.ReduceOptions, opts, timeout, rootRank=root, reduceOp=op)
         reduce, factor = reduction(opts)
-        tensor, root = single("reduce", "tensors", tensors), opts.rootRank
+        tensor, root = single("reduce", "tensors", tensors), _root("reduce", opts)
         flat = contiguous("reduce", tensor)
         back = _back(tensor, flat) if self._group.rank == root else None
         return self._together(
@@ -97,11 +111,11 @@ class ProcessGroup(Identity):
     ) -> Work | None:
         tensors = listed(tensors)
         opts = options(c10d.BroadcastOptions, opts, timeout, rootRank=root)
-        works = []
+        root, works = _root("broadcast", opts), []
         for tensor in tensors:
             flat = contiguous("broadcast", tensor)
-            back = _back(tensor, flat) if self._group.rank != opts.rootRank else None
-            works.append(self._call(Op.broadcast(flat.numel(), opts.rootRank), opts, flat, None, back))
+            back = _back(tensor, flat) if self._group.rank != root else None
+            works.append(self._call(Op.broadcast(flat.numel(), root), opts, flat, None, back))
         return self._together(works, tensors)
 
     # Gathering and scattering.
@@ -161,7 +175,7 @@ class ProcessGroup(Identity):
     ) -> Work | None:
         outputs, inputs = paired(outputs, inputs)
         opts = options(c10d.GatherOptions, opts, timeout, rootRank=root)
-        tensor, root = single("gather", "inputs", inputs), opts.rootRank
+        tensor, root = single("gather", "inputs", inputs), _root("gather", opts)
         if self._group.rank == root:
             parts = self._listed("gather", "outputs", single("gather", "output lists", outputs))
             return self._together([self._gather_into("gather", parts, tensor, opts, root)], outputs)
@@ -174,8 +188,9 @@ class ProcessGroup(Identity):
 
     def gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work | None:
         opts = options(c10d.GatherOptions, opts)
-        source, op = contiguous("gather", input), Op.gather(input.numel(), opts.rootRank)
-        if self._group.rank != opts.rootRank:
+        source, root = contiguous("gather", input), _root("gather_single", opts)
+        op = Op.gather(input.numel(), root)
+        if self._group.rank != root:
             return self._together([self._call(op, opts, None, source)], [output])
         check_whole("gather_single", "output", output, "input", input, self._group.size)
         check_same_dtype("gather_single", [output, input])
@@ -193,7 +208,7 @@ class ProcessGroup(Identity):
     ) -> Work | None:
         outputs, inputs = paired(outputs, inputs)
         opts = options(c10d.ScatterOptions, opts, timeout, rootRank=root)
-        output, root = single("scatter", "outputs", outputs), opts.rootRank
+        output, root = single("scatter", "outputs", outputs), _root("scatter", opts)
         flat, source = contiguous("scatter", output), None
         counts: int | list[int] = flat.numel()
         if self._group.rank == root:
@@ -278,11 +293,11 @@ class ProcessGroup(Identity):
 
     def send(self, tensors: Sequence[Tensor], dst: int, tag: int = 0) -> Work | None:
         source = contiguous("send", single("send", "tensors", tensors))
-        op = Op.send(source.numel(), dst, tag_number("send", tag))
+        op = Op.send(source.numel(), rank_number("send", "to", dst), tag_number("send", tag))
         return self._together([self._begin(op, None, source)], tensors)
 
     def recv(self, tensors: Sequence[Tensor], src: int, tag: int = 0) -> Work | None:
-        return self._receive(tensors, src, tag)
+        return self._receive(tensors, rank_number("recv", "from", src), tag)
 
     def recv_anysource(self, tensors: Sequence[Tensor], tag: int = 0) -> Work | None:
         return self._receive(tensors, None, tag)
@@ -437,9 +452,16 @@ def _spans(op: Op, output: Tensor | None, source: Tensor | None) -> tuple[int, t
     return dtype, given, _NOWHERE if output is None else (output.data_ptr(), output.nbytes)
 
 
+def _root(call: str, opts: Any) -> int:
+    return rank_number(call, "root", opts.rootRank)
+
+
 def _back(tensor: Tensor, flat: Tensor) -> Finish | None:
     """What brings the result back to a tensor that could not be worked on where it is."""
-    return None if tensor is flat else lambda: copy_into(tensor, flat)
+    if tensor is flat:
+        return None
+    check_apart(tensor)
+    return lambda: copy_into(tensor, flat)
 
 
 # The dtype of operations without data: bytes.

@@ -27,15 +27,22 @@ class BackendError(dist.DistBackendError, Failure):
     """A collective or message that failed. Both ``dist.DistBackendError`` and ``phalanx.Error``."""
 
 
+class UsageError(BackendError, ValueError):
+    """A call that cannot be accepted, of which nothing was sent."""
+
+
 class StoreFailure(dist.DistStoreError, Failure):
     """A store that did not answer as asked: both ``dist.DistStoreError`` and ``phalanx.Error``."""
 
 
-def translated(error: Error) -> BackendError:
-    """The same error with the words that PyTorch's programs look for."""
+def translated(error: Error) -> Failure:
+    """The same error with the words that PyTorch's programs look for, where it has not got them yet."""
+    if isinstance(error, Failure):
+        return error
     if error.kind == "timeout":
         return BackendError(f"phalanx: Timed out waiting {error.after * 1000:.0f}ms: {error}", error)
-    return BackendError(f"phalanx: {error}", error)
+    kind = UsageError if error.kind == "usage" else BackendError
+    return kind(f"phalanx: {error}", error)
 
 
 def late(scope: str, ranks: Sequence[int] = (), after: float | None = None) -> Error:

@@ -12,7 +12,7 @@ from torch import Tensor
 from . import _native
 from .backend import ProcessGroup
 from .failures import translated
-from .joining import Options, meet, next_of, underneath
+from .joining import Options, given_or, meet, next_of
 from .presence import shown
 from .store import WorldStore
 from .worlds import World
@@ -22,6 +22,8 @@ def register() -> None:
     """Makes the backend "phalanx" known to torch.distributed; a second time changes nothing."""
     if "phalanx" not in dist.Backend.backend_list:
         dist.Backend.register_backend("phalanx", create, extended_api=True, devices=["cpu"])
+        # Groups have a recorder of their own; newer versions of PyTorch would attach theirs, which only knows backends in C++.
+        getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add("phalanx")
 
 
 def empty(*size: int, dtype: torch.dtype | None = None, group: dist.ProcessGroup | None = None) -> Tensor:
@@ -62,14 +64,15 @@ def monitored_barrier(
 
 def create(options: Any, group_options: Options | None = None) -> ProcessGroup:
     """The process group of these ranks, which all call this and meet on the store of `options`."""
-    chosen = group_options or Options()
+    chosen = given_or(Options(), group_options)
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
     try:
         if chosen.world is not None:
             group = next_of(chosen.world, rank, size, timeout)
         else:
             name = str(options.group_id) or "world"
-            group = meet(options.store, rank, size, name, timeout, chosen, shown(options))
+            place = shown(rank, size, options.global_ranks_in_group)
+            group = meet(options.store, rank, size, name, timeout, chosen, place)
     except _native.Error as error:
         raise translated(error) from None
-    return ProcessGroup(group, underneath(options.store))
+    return ProcessGroup(group, options.store, chosen)

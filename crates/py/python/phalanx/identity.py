@@ -1,7 +1,9 @@
-"""What a process group is, apart from its operations: its name, its memory, how long it waits, and its end."""
+"""What a process group is, apart from its operations: its name, its memory, how long it waits, its parts, and its end."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import torch
@@ -9,18 +11,24 @@ import torch.distributed as dist
 from torch import Tensor
 
 from . import _native
+from .eager import eager
+from .failures import translated
+from .joining import Options, given_or, meet, underneath
+from .presence import shown
 from .shared import Pool
 from .works import IS_BEFORE_2_7, milliseconds
 
 
+@eager
 class Identity(dist.ProcessGroup):
     """A place among the ranks of a native group."""
 
-    def __init__(self, group: _native.Group, store: dist.Store | None = None) -> None:
+    def __init__(self, group: _native.Group, store: dist.Store | None = None, options: Options | None = None) -> None:
         super().__init__(group.rank, group.size)
         self._group = group
-        # PyTorch keeps the C++ half of a store alone, which can do nothing once the Python half is gone.
-        self._store = store
+        self._store, self._options = store, options or Options()
+        # A prefix keeps the C++ half of a store alone, which can do nothing once the Python half is gone.
+        self._underneath = underneath(store) if store is not None else None
         self._name = self._description = ""
         self._pool = Pool(group)
 
@@ -82,9 +90,59 @@ class Identity(dist.ProcessGroup):
     def supports_tensor_alloc(self, device: torch.device) -> bool:
         return torch.device(device).type == "cpu"
 
+    # What PyTorch asks of whoever serves a device.
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        """The devices that are served: checkpoints that are saved beside the training need the cpu among them."""
+        return [torch.device("cpu")]
+
     def _get_backend(self, device: torch.device) -> dist.ProcessGroup:
         """Whoever serves a device is asked for memory, by FSDP2."""
         return self if torch.device(device).type == "cpu" else super()._get_backend(device)
 
-    # Asked of whoever serves a device.
-    supports_shrinking = supports_splitting = supports_time_estimate = False
+    get_backend = _get_backend
+
+    def get_group_store(self) -> dist.Store | None:
+        return self._store
+
+    def eager_connect_single_device(self, device: torch.device) -> None:
+        """All ranks are connected already."""
+
+    supports_splitting = True
+    supports_shrinking = supports_time_estimate = False
+
+    # Parts of the group.
+
+    def split_group(
+        self,
+        ranks: Sequence[int],
+        timeout: timedelta | None = None,
+        opts: Options | None = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Sequence[torch.device] | None = None,
+    ) -> Identity | None:
+        """The group of these ranks of this one, in this order, which all call this; None where this rank is not among them.
+
+        What ``dist.split_group`` calls. It is wired as this group is, unless `opts` say how.
+        """
+        if not all(0 <= each < self._group.size for each in ranks):
+            raise ValueError(
+                f"phalanx: split_group: ranks are {list(ranks)}, must be below the group size {self._group.size}"
+            )
+        if self._group.rank not in ranks:
+            return None
+        rank, size, name = ranks.index(self._group.rank), len(ranks), group_name or "split"
+        world_ranks = dist.get_process_group_ranks(self)
+        place = shown(rank, size, [world_ranks[each] for each in ranks])
+        chosen = given_or(replace(self._options, world=None), opts)
+        store = dist.PrefixStore(f"split/{name}/", self._store)
+        try:
+            group = meet(store, rank, size, name, timeout or dist.default_pg_timeout, chosen, place)
+        except _native.Error as error:
+            raise translated(error) from None
+        part = type(self)(group, store, chosen)
+        part.setGroupName(name)
+        part.setGroupDesc(group_desc or "")
+        return part

@@ -7,8 +7,10 @@ import os
 import socket
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 
@@ -16,6 +18,8 @@ from . import _native
 from .failures import StoreFailure, late
 from .worlds import World
 
+_TRANSPORTS = ("automatic", "shared_memory", "tcp")
+_PROTECTIONS = ("encrypted", "authenticated", "handshake")
 #: The keys of doors that this process came to.
 _past_doors: deque[str] = deque(maxlen=256)
 
@@ -34,6 +38,21 @@ class Options:
     transport: str = "automatic"
     protection: str = "encrypted"
     world: World | None = None
+
+    def __post_init__(self) -> None:
+        for name, values in (("transport", _TRANSPORTS), ("protection", _PROTECTIONS)):
+            if getattr(self, name) not in values:
+                raise ValueError(
+                    f"phalanx: Options: {name} is {getattr(self, name)!r}, must be one of {', '.join(values)}"
+                )
+
+
+def given_or(usual: Options, given: Any) -> Options:
+    """What was given as ``pg_options``, or what is usual where nothing was."""
+    chosen = usual if given is None else given
+    if not isinstance(chosen, Options):
+        raise TypeError(f"phalanx: pg_options is a {type(chosen).__name__}, must be a phalanx.Options, or nothing")
+    return chosen
 
 
 def next_of(world: World, rank: int, size: int, timeout: timedelta) -> _native.Group:
@@ -56,17 +75,24 @@ def meet(
 ) -> _native.Group:
     """The group of `size` ranks that all call this with a store of their own group, and where it is shown."""
     seconds = timeout.total_seconds()
+    if seconds <= 0:
+        raise ValueError(f"phalanx: joining: timeout is {timeout}, must be above zero")
+    if not 0 <= rank < size:
+        raise ValueError(f"phalanx: joining: rank is {rank}, must be below the group size {size}")
     arguments = (rank, size, name, seconds, options.transport, options.protection, shown)
     if size == 1:
         return _native.join(None, *arguments)
-    store.set(f"host/{rank}", _native.host_identity())
+    store.set(f"host/{rank}", json.dumps([_native.host_identity(), options.transport, options.protection]))
     if rank:
-        return _native.join(_next_door(store, seconds), *arguments)
-    hosts = {_host_of(store, other, size) for other in range(size)}
+        return _native.join(_next_door(store, size, timeout), *arguments)
+    _await(store, _hosts(size), size, timeout)
+    said = [json.loads(store.get(key)) for key in _hosts(size)]
+    _check_alike(store, [wiring for _, *wiring in said])
+    hosts = {host for host, *_ in said}
     door = _native.Door(size, len(hosts) > 1)
     try:
         address = ("127.0.0.1" if len(hosts) == 1 else _own_address(), door.port, door.key)
-        store.set("door", json.dumps(address))
+        store.set("door", json.dumps([*address, None]))
         group = _native.join(("127.0.0.1", door.port, door.key), *arguments)
         group.keep(door)
         return group
@@ -76,13 +102,29 @@ def meet(
         _forget(store, "door")
 
 
-def _next_door(store: dist.Store, seconds: float) -> tuple[str, int, str]:
+def _check_alike(store: dist.Store, wirings: list[list[str]]) -> None:
+    """That all ranks would wire the group as rank 0 does, which else tells them in the place of a door."""
+    for rank, wiring in enumerate(wirings):
+        for name, one, other in zip(("transport", "protection"), wirings[0], wiring):
+            if one != other:
+                refusal = (
+                    f"phalanx: pg_options: {name} is {one} on rank 0, {other} on rank {rank}, must be the same on all"
+                )
+                store.set("door", json.dumps(["", 0, os.urandom(16).hex(), refusal]))
+                raise ValueError(refusal)
+
+
+def _next_door(store: dist.Store, size: int, timeout: timedelta) -> tuple[str, int, str]:
     """Where rank 0 opened its door. On a store that is used again, the former one may stand for a while."""
+    seconds = timeout.total_seconds()
     until = time.monotonic() + seconds
+    _await(store, ["door"], size, timeout)
     while True:
-        host, port, key = json.loads(store.get("door"))
+        host, port, key, refusal = json.loads(store.get("door"))
         if key not in _past_doors:
             _past_doors.append(key)
+            if refusal is not None:
+                raise ValueError(refusal)
             return host, port, key
         if time.monotonic() > until:
             failure = f"phalanx: joining: rank 0 did not open a new door within {seconds} s"
@@ -98,12 +140,23 @@ def underneath(store: dist.Store) -> dist.Store:
     return store
 
 
-def _host_of(store: dist.Store, rank: int, size: int) -> bytes:
+def _await(store: dist.Store, keys: list[str], size: int, timeout: timedelta) -> None:
+    """Waits for what others say. An error names the ranks that have said nothing, also where it is another one that waits for them."""
     try:
-        return store.get(f"host/{rank}")
+        store.wait(keys, timeout)
     except RuntimeError as error:
-        failure = f"phalanx: joining: rank {rank} of {size} did not come: {error}"
-        raise StoreFailure(failure, late("process", [rank])) from error
+        missing: list[int] = []
+        # A store that is gone has nothing to tell of the ranks.
+        with suppress(RuntimeError):
+            missing = [rank for rank, key in enumerate(_hosts(size)) if not store.check([key])]
+        names = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {size} did not come: "
+        failure = f"phalanx: joining: {names if missing else ''}{error}"
+        raise StoreFailure(failure, late("process", missing, timeout.total_seconds())) from error
+
+
+def _hosts(size: int) -> list[str]:
+    """The keys under which the ranks say, before all else, on which host they are."""
+    return [f"host/{rank}" for rank in range(size)]
 
 
 def _own_address() -> str:

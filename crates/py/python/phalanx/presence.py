@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Sequence
 
 import torch.distributed as dist
 
 from . import _native
 
 
-def shown(options: Any) -> tuple[_native.Presence, list[int]]:
-    """Where the group of these options is shown, and which ranks of the default group are its ranks."""
-    own = (options.group_rank, options.group_size)
+def shown(rank: int, size: int, members: Sequence[int] = ()) -> tuple[_native.Presence, list[int]]:
+    """Where the group with this place is shown, and which ranks of the default group are its members: all, where none are said."""
     # The first group is the default one, which PyTorch does not know yet.
-    rank, size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else own
-    return _presence(rank, size), list(options.global_ranks_in_group) or list(range(options.group_size))
+    place = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (rank, size)
+    return _presence(*place), list(members) or list(range(size))
 
 
 def _presence(rank: int, size: int) -> _native.Presence:

@@ -70,6 +70,14 @@ def contiguous(call: str, tensor: Tensor) -> Tensor:
         return tensor.detach().resolve_neg().resolve_conj().contiguous()
 
 
+def check_apart(target: Tensor) -> None:
+    """That each element has a place of its own, where results are to be written."""
+    if torch._debug_has_internal_overlap(target) == _OVERLAPS:
+        raise ValueError(
+            "phalanx: output has elements that share a place, as after expand(): give it a clone() of them"
+        )
+
+
 def copy_into(target: Tensor, source: Tensor) -> None:
     """Writes into a tensor of a program, whatever autograd thinks of it."""
     with torch.inference_mode(target.is_inference()), torch.no_grad():
@@ -117,6 +125,9 @@ def part_into(targets: Sequence[Tensor], source: Tensor) -> None:
 def adjacent(call: str, parts: Sequence[Tensor]) -> Tensor | None:
     """One flat tensor over all parts, where they lie after each other in one storage."""
     first = parts[0]
+    # Only what is memory has a storage: the others are refused here.
+    if contiguous(call, first) is not first:
+        return None
     storage, end = first.untyped_storage().data_ptr(), first.data_ptr()
     for part in parts:
         if contiguous(call, part) is not part or part.data_ptr() != end or part.untyped_storage().data_ptr() != storage:
@@ -128,3 +139,4 @@ def adjacent(call: str, parts: Sequence[Tensor]) -> Tensor | None:
 
 
 _DENSE = torch.strided
+_OVERLAPS = 1

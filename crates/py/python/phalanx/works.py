@@ -12,9 +12,11 @@ import torch
 import torch.distributed as dist
 
 from . import _native
+from .eager import eager
 from .failures import BackendError, late, translated
 
 
+@eager
 class Work(dist.Work):
     """One or several operations that were called together.
 

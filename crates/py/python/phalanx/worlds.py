@@ -8,6 +8,7 @@ from typing import Any
 
 from . import _native, dlpack
 from ._native import Op
+from .arguments import rank_number, tag_number
 from .shared import Pool
 
 
@@ -61,11 +62,11 @@ class Group:
 
     def reduce(self, array: Any, root: int, op: str = "sum") -> None:
         dtype, count, span = _lent("reduce", array)
-        self._native.run(Op.reduce(count, _reduction("reduce", op), root), dtype, span)
+        self._native.run(Op.reduce(count, _reduction("reduce", op), rank_number("reduce", "root", root)), dtype, span)
 
     def broadcast(self, array: Any, root: int) -> None:
         dtype, count, span = _lent("broadcast", array)
-        self._native.run(Op.broadcast(count, root), dtype, span)
+        self._native.run(Op.broadcast(count, rank_number("broadcast", "root", root)), dtype, span)
 
     def all_gather(self, output: Any, array: Any) -> None:
         dtype, taken, given, count, _ = self._both("all_gather", output, array)
@@ -86,12 +87,14 @@ class Group:
 
     def send(self, array: Any, to: int, tag: int = 0) -> None:
         dtype, count, span = _lent("send", array)
-        self._native.run(Op.send(count, to, tag), dtype, _NOWHERE, span)
+        op = Op.send(count, rank_number("send", "to", to), tag_number("send", tag))
+        self._native.run(op, dtype, _NOWHERE, span)
 
     def recv(self, array: Any, source: int | None = None, tag: int = 0) -> int:
         """Receives into the array, and returns who sent it."""
         dtype, count, span = _lent("recv", array)
-        sender = self._native.run(Op.recv(count, source, tag), dtype, span, _NOWHERE)
+        sought = None if source is None else rank_number("recv", "source", source)
+        sender = self._native.run(Op.recv(count, sought, tag_number("recv", tag)), dtype, span, _NOWHERE)
         return source if sender is None else sender
 
     def barrier(self) -> None:
