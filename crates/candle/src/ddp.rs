@@ -33,7 +33,8 @@ impl Ddp {
         Ddp { group, options, own: Single::new(), numbers: vec![], buckets: None, syncs: true, came: vec![] }
     }
 
-    /// How gradients travel together.
+    /// How gradients travel together. Without options a parameter may have no gradient, which counts as zero; options say that themselves
+    /// ([`DdpOptions::allow_unused`]).
     pub fn options(mut self, options: DdpOptions) -> Ddp {
         self.options = options;
         self
