@@ -42,7 +42,7 @@ use report::Report;
 #[derive(Args, Debug)]
 #[command(after_help = AFTER)]
 pub(crate) struct Options {
-    /// The operations, or `all`
+    /// The operation, or `all`
     #[arg(value_name = "OPERATION", default_value = "all", value_parser = kind::parse_kinds)]
     operations: Kinds,
 

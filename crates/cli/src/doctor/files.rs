@@ -3,6 +3,7 @@
 use rustix::process::{Resource, Rlimit, getrlimit};
 
 use super::finding::Finding;
+use crate::counted::counted;
 
 /// The limits now, and as far as they can be raised; none where there is no limit.
 pub(super) fn read() -> Rlimit {
@@ -14,7 +15,7 @@ pub(super) fn judge(limit: &Rlimit) -> Finding {
         return Finding::ok(CHECK, "no limit");
     };
     let ranks = current.saturating_sub(OTHERS) / EACH + 1;
-    let found = format!("{current}, enough for {ranks} ranks over TCP");
+    let found = format!("{current}, enough for {} over TCP", counted(ranks, "rank"));
     if ranks >= ENOUGH {
         return Finding::ok(CHECK, found);
     }
@@ -53,6 +54,7 @@ mod tests {
     fn what_to_do_depends_on_who_set_the_limit() {
         let how = |finding: Finding| finding.advice.expect("advice").how;
         assert_eq!(judged(64, 4096).level, Level::Wrong);
+        assert_eq!(judged(30, 4096).found, "30, enough for 1 rank over TCP");
         assert_eq!(how(judged(64, 4096)), "ulimit -n 256");
         assert_eq!(how(judged(64, 128)), "raise the hard limit, 128, for this user or container");
     }

@@ -62,8 +62,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds, alias = "join_timeout")]
     pub(super) join_timeout: Duration,
 
-    /// Write each rank's output to DIR/EPOCH/RANK/stdout.log and stderr.log instead of the terminal; those of an earlier run
-    /// are overwritten
+    /// Write each rank's output to DIR/EPOCH/RANK/stdout.log and stderr.log instead of the terminal; files of these names are
+    /// overwritten, and what an earlier run that started again more often has left stays
     #[arg(long, value_name = "DIR", alias = "log_dir")]
     pub(super) log_dir: Option<PathBuf>,
 

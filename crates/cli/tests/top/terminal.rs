@@ -64,7 +64,7 @@ impl Drop for Terminal {
 fn a_key_ends_the_view() {
     for key in [b"q", b"\x03"] {
         let mut terminal = Terminal::open();
-        terminal.until("no ranks of this user on this host");
+        terminal.until("no ranks of job nobody-has-this-name of this user on this host");
         assert!(terminal.seen.starts_with("\x1b[?1049h\x1b[?25l"));
         assert_ne!(tcgetattr(&terminal.screen).expect("a terminal").local_modes, terminal.before.local_modes);
         terminal.keys.write_all(key).expect("a key");
@@ -75,7 +75,7 @@ fn a_key_ends_the_view() {
 #[test]
 fn a_signal_ends_the_view() {
     let mut terminal = Terminal::open();
-    terminal.until("no ranks of this user on this host");
+    terminal.until("no ranks of job nobody-has-this-name of this user on this host");
     let pid = i32::try_from(terminal.view.id()).ok().and_then(Pid::from_raw).expect("a process");
     kill_process(pid, Signal::TERM).expect("our own child");
     terminal.assert_left();

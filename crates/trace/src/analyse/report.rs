@@ -49,7 +49,8 @@ fn plain(line: &str) -> String {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { ranks, world_size, findings, arrivals } = self;
-        writeln!(f, "{ranks} dumps of a world of {world_size}")?;
+        let dumps = if *ranks == 1 { "dump" } else { "dumps" };
+        writeln!(f, "{ranks} {dumps} of a world of {world_size}")?;
         if findings.is_empty() {
             writeln!(f, "the ranks agree, and nobody waits")?;
         }
