@@ -1,10 +1,11 @@
 //! What can go wrong with a checkpoint; each error names the file.
 
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// Why a checkpoint could not be saved or loaded.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The disk refused.
@@ -75,6 +76,13 @@ pub enum Error {
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// As `main` and `unwrap` show it.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
 impl Error {
     /// Whether it says that a file is not what was written, or is not there: what any rank would find at any time.
     pub(crate) fn is_damage(&self) -> bool {
@@ -92,5 +100,16 @@ impl Error {
 
     pub(crate) fn damaged(file: &Path, why: impl Into<String>) -> Error {
         Error::Damaged { file: file.to_owned(), why: why.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_ends_with_it_says_it_in_words() {
+        let error = Error::damaged(Path::new("/saved/index.json"), "it ends early");
+        assert_eq!(format!("{error:?}"), "/saved/index.json: it ends early");
     }
 }
