@@ -125,19 +125,26 @@ impl Fate {
             let rounds = self.rounds();
             herald.ring();
             let is_kept = || rounds == 0 || self.rounds() != rounds;
-            if !self.is_decided_within(AGREEMENT) && !is_kept() {
-                // Without the keeper it is not known whether the others gave this rank up before.
-                let stands_still = || !self.is_decided_within(AGREEMENT) && !is_kept();
-                let until = Instant::now() + STANDSTILL;
-                // Looks as well as time: a process that was stopped as a whole has let time pass.
-                let mut looks = (0..).take_while(|look| *look < FEWEST_LOOKS || Instant::now() < until);
-                if looks.all(|_| stands_still()) {
-                    return self.decide(rank, unkept(rank));
+            if !self.is_decided_within(AGREEMENT) {
+                match (is_kept(), &error) {
+                    // Nobody is lost, so that all can be told the same.
+                    (true, Error::Desync(_)) => drop(self.is_decided_within(STANDSTILL)),
+                    (true, _) => {}
+                    // Without the keeper it is not known whether the others gave this rank up before.
+                    (false, _) if self.stands_still(is_kept) => return self.decide(rank, unkept(rank)),
+                    (false, _) => drop(self.is_decided_within(AGREEMENT)),
                 }
-                self.is_decided_within(AGREEMENT);
             }
         }
         self.decide(rank, error)
+    }
+
+    /// Whether nothing is decided for so long that the thread which would ask the others does not run.
+    fn stands_still(&self, is_kept: impl Fn() -> bool) -> bool {
+        let until = Instant::now() + STANDSTILL;
+        // Looks as well as time: a process that was stopped as a whole has let time pass.
+        let mut looks = (0..).take_while(|look| *look < FEWEST_LOOKS || Instant::now() < until);
+        looks.all(|_| !self.is_decided_within(AGREEMENT) && !is_kept())
     }
 
     /// Waits for the decision which failure was the first.
@@ -371,13 +378,15 @@ const ABANDONED: u64 = u64::MAX - 1;
 const GOING: u64 = 1 << 40;
 /// How long a rank waits for others to say which failure was the first.
 const AGREEMENT: Duration = Duration::from_millis(160);
-/// How long it waits for the thread that would ask them, on a machine that does much else.
+/// How long it waits for the thread that would ask them, or for their answer where none of them is lost, on a machine that does much else.
 const STANDSTILL: Duration = Duration::from_millis(1400);
 const FEWEST_LOOKS: u32 = 4;
 const UNREADABLE: &str = "the group failed of something that cannot be read";
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     fn fate(size: usize) -> Fate {
@@ -396,6 +405,31 @@ mod tests {
         assert_eq!(fate.seal(1, dead(0)), dead(0));
         assert_eq!(fate.seal(2, dead(1)), Error::aborted_by(dead(0)));
         assert_eq!(fate.check(), Err(Error::aborted_by(dead(0))));
+    }
+
+    fn desync(rank: usize, peer: usize) -> Error {
+        let (field, ours, theirs) = ("op", "barrier".to_owned(), "reduce".to_owned());
+        Error::Desync(Box::new(Desync { sequence: 3, rank, peer, field, ours, theirs, moved: true }))
+    }
+
+    /// Two ranks may find it at once, and agree on which of the two is told. That may take its time.
+    #[test]
+    fn a_disagreement_is_told_as_all_agree_however_late() {
+        let bell = Arc::new(Bell::new().expect("memory"));
+        let fate = fate(2).with_herald(bell);
+        thread::scope(|scope| {
+            let told = scope.spawn(|| fate.seal(0, desync(0, 1)));
+            while fate.proposal().is_none() {
+                thread::yield_now();
+            }
+            let began = Instant::now();
+            while began.elapsed() < 2 * AGREEMENT {
+                fate.go_round();
+                thread::yield_now();
+            }
+            fate.decide(1, desync(1, 0));
+            assert_eq!(told.join().expect("no panic"), desync(1, 0));
+        });
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(super) struct Keeper {
     told_wait: [u64; waits::WORDS],
     has_told_verdict: bool,
     told_return: Option<Return>,
-    /// Who was asked about this rank's failure, and until when to wait for the answer.
+    /// Who was asked about this rank's failure, and since when it is asked.
     asked: Option<(Option<usize>, Instant)>,
     /// Until when to wait for the peers to have all that was sent.
     leaving: Option<Instant>,
@@ -121,16 +121,16 @@ impl Keeper {
     /// Brings a failure before the lowest rank that is here and was heard lately, which says of which the group failed first.
     fn agree(&mut self, now: Instant) {
         let Some(failure) = self.fate.proposal() else { return };
-        let (_, until) = *self.asked.get_or_insert((None, now + AGREEMENT));
+        let (_, since) = *self.asked.get_or_insert((None, now));
         let arbiter = self.peers.iter().position(|peer| peer.rank < self.rank && peer.is_near(now));
         match arbiter {
-            Some(at) if now < until => {
-                if self.asked.replace((arbiter, until)) != Some((arbiter, until)) {
+            Some(at) if now < since + patience_with(&failure) => {
+                if self.asked.replace((arbiter, since)) != Some((arbiter, since)) {
                     self.peers[at].say(&Message::Proposal(failure));
                 }
             }
             // Who died at the same time is part of the same failure.
-            _ if now < until - AGREEMENT + GATHERING && self.may_grow(&failure) => {}
+            _ if now < since + GATHERING && self.may_grow(&failure) => {}
             _ => drop(self.fate.decide(self.rank, failure)),
         }
     }
@@ -263,8 +263,9 @@ impl Keeper {
 
     /// How long there is nothing to do unless something comes.
     fn rest(&self, now: Instant) -> Duration {
-        let asked = self.asked.filter(|_| self.fate.proposal().is_some());
-        let asked = asked.map(|(_, until)| [until - AGREEMENT + GATHERING, until].into_iter().find(|end| *end > now));
+        let asked = self.asked.zip(self.fate.proposal()).map(|((_, since), failure)| {
+            [GATHERING, patience_with(&failure)].map(|limit| since + limit).into_iter().find(|end| *end > now)
+        });
         let silent = self.peers.iter().filter(|peer| peer.is_expected()).map(|peer| peer.heard + SILENCE).min();
         let shine = self.peers.iter().filter(|peer| peer.is_quiet(now)).filter_map(|peer| peer.beacon.next()).min();
         let ends = [Some(self.when_to_beat()), asked.flatten(), silent, shine, self.leaving];
@@ -374,6 +375,11 @@ impl Keeper {
     }
 }
 
+/// How long to wait for the answer of the rank that decides. Where ranks disagree nobody is lost, so that all can be told the same.
+fn patience_with(failure: &Error) -> Duration {
+    if let Error::Desync(_) = failure { UNHURRIED } else { AGREEMENT }
+}
+
 /// How long it is until the ranks of a host beat, all at a time by the clock that they share: each wakes for what several say then,
 /// where it would wake for each of them.
 fn until_all_beat() -> Duration {
@@ -397,8 +403,9 @@ const AT_ONCE: usize = 64;
 const BEAT: Duration = Duration::from_millis(250);
 /// How soon it may say so again when it waits for long.
 const SOON: Duration = Duration::from_millis(20);
-/// How long to wait for the answer of the rank that decides.
 const AGREEMENT: Duration = Duration::from_millis(130);
+/// A machine that does much else takes its time. The rank itself waits longer for its keeper.
+const UNHURRIED: Duration = Duration::from_millis(1300);
 /// How long that rank waits for whoever died at the same time, while somebody may have.
 const GATHERING: Duration = Duration::from_millis(50);
 /// How long a rank may say nothing. Datagrams are tried all the time: an outage of 2.5 s is no failure.

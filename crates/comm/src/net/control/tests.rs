@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use phalanx_core::{DType, Error, Fingerprint, Op, PeerReason, ReduceOp};
+use phalanx_core::{DType, Desync, Error, Fingerprint, Op, PeerReason, ReduceOp};
 use phalanx_mem::Cells;
 
 use super::beacon::Beacon;
@@ -21,7 +21,7 @@ use crate::poller::Poller;
 use crate::roll::{self, Roll};
 use crate::secure::Tunnel;
 
-/// Rank 0 of two, whose peer is the test.
+/// A rank of two, whose peer is the test.
 struct Rank {
     stay: Option<Stay>,
     fate: Arc<Fate>,
@@ -33,6 +33,10 @@ struct Rank {
 }
 
 fn rank() -> Rank {
+    rank_of(0)
+}
+
+fn rank_of(own: usize) -> Rank {
     let bells = [(); 2].map(|()| Arc::new(Bell::with_poller(Poller::new().expect("epoll")).expect("memory")));
     let cells = |words| Cells::on_heap(words).expect("memory");
     let fate = Fate::new(cells(fate::words(2)), bells.to_vec(), Roll::new(cells(roll::words(2))));
@@ -41,8 +45,8 @@ fn rank() -> Rank {
     let standing = Arc::new(Standing::default());
     let ((control, line), (first, one), (second, two)) = (pair(), pair(), pair());
     let line = Line { socket: line, tunnel: Tunnel::plain() };
-    let peers = vec![(1, line, vec![one, two], Arc::clone(&standing))];
-    let company = Company { rank: 0, peers, fate: Arc::clone(&fate), bell, rank_bell: Arc::clone(&rank_bell) };
+    let peers = vec![(1 - own, line, vec![one, two], Arc::clone(&standing))];
+    let company = Company { rank: own, peers, fate: Arc::clone(&fate), bell, rank_bell: Arc::clone(&rank_bell) };
     let stay = Stay::begin(company).expect("a thread");
     Rank { stay: Some(stay), fate, bell: rank_bell, standing, control, links: vec![first, second] }
 }
@@ -149,6 +153,27 @@ fn a_failure_is_passed_on_in_both_directions_and_once() {
     let mut theirs = rank();
     theirs.say(&Message::Verdict(dead.clone()));
     assert_eq!(theirs.failure(), dead);
+}
+
+/// Nobody is lost, and all are to be told the same: the rank that decides may take its time.
+#[test]
+fn what_ranks_disagree_about_is_decided_by_one_of_them_however_late() {
+    let desync = |rank, peer| {
+        let (field, ours, theirs) = ("op", "barrier".to_owned(), "reduce".to_owned());
+        Error::Desync(Box::new(Desync { sequence: 3, rank, peer, field, ours, theirs, moved: true }))
+    };
+    let mut rank = rank_of(1);
+    let fate = Arc::clone(&rank.fate);
+    let told = std::thread::spawn(move || fate.seal(1, desync(1, 0)));
+    assert_eq!(rank.hear(), Message::Proposal(desync(1, 0)));
+    // Longer than it waits where somebody is lost.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(400) {
+        rank.say(&Message::Beat(vec![]));
+        std::thread::yield_now();
+    }
+    rank.say(&Message::Verdict(desync(0, 1)));
+    assert_eq!(told.join().expect("no panic"), desync(0, 1));
 }
 
 /// The peer's side of the datagrams, and what the rank was told of it.
