@@ -263,12 +263,13 @@ impl Keeper {
 
     /// How long there is nothing to do unless something comes.
     fn rest(&self, now: Instant) -> Duration {
-        let asked = self.asked.zip(self.fate.proposal()).map(|((_, since), failure)| {
-            [GATHERING, patience_with(&failure)].map(|limit| since + limit).into_iter().find(|end| *end > now)
+        let asked = self.asked.and_then(|(_, since)| {
+            let limits = [GATHERING, patience_with(&self.fate.proposal()?)];
+            limits.into_iter().map(|limit| since + limit).find(|end| *end > now)
         });
         let silent = self.peers.iter().filter(|peer| peer.is_expected()).map(|peer| peer.heard + SILENCE).min();
         let shine = self.peers.iter().filter(|peer| peer.is_quiet(now)).filter_map(|peer| peer.beacon.next()).min();
-        let ends = [Some(self.when_to_beat()), asked.flatten(), silent, shine, self.leaving];
+        let ends = [Some(self.when_to_beat()), asked, silent, shine, self.leaving];
         ends.into_iter().flatten().min().map_or(BEAT, |end| end.saturating_duration_since(now))
     }
 
