@@ -15,7 +15,7 @@ use super::process::exit::Exit;
 use super::process::memory::Kills;
 use super::process::{descendants, signals};
 use super::spawn::Recipe;
-use super::verdict::{Accusation, Fact, Report, State, named};
+use super::verdict::{Fact, State, named, read_reports};
 use super::watch::{End, Event, Order, Watch};
 use crate::condition;
 use crate::failure::tell;
@@ -238,14 +238,15 @@ impl Epoch {
             _ if self.halted.contains(&local_rank) => State::Halted,
             _ => State::Stopped,
         };
+        let (report, accusation) = read_reports(&plan.report(local_rank), &plan.own_report(local_rank));
         Fact {
             rank: plan.rank(local_rank),
             pid: self.pids[local_rank].as_raw_pid(),
             host: host.to_owned(),
             state,
             after: end.map_or_else(|| self.began.elapsed(), |end| end.at.duration_since(self.began)),
-            report: [plan.report(local_rank), plan.own_report(local_rank)].iter().find_map(|path| Report::read(path)),
-            accusation: Accusation::read(&plan.own_report(local_rank)),
+            report,
+            accusation,
             remains: self.remains[local_rank].clone(),
             memory: self.memory[local_rank].clone(),
             log: recipe.log(plan, local_rank),

@@ -7,5 +7,5 @@ mod words;
 
 pub(super) use facts::{Fact, State};
 pub(super) use judge::{Verdict, judge};
-pub(super) use report::{Accusation, Report};
+pub(super) use report::{Accusation, Report, read_reports};
 pub(super) use words::named;

@@ -24,12 +24,14 @@ pub(crate) struct Accusation {
     pub(crate) ranks: Vec<usize>,
 }
 
-impl Report {
-    /// The report in a file, if there is one that can be understood.
-    pub(crate) fn read(path: &Path) -> Option<Report> {
-        Report::of(&contents(path)?)
-    }
+/// What there is in the file of torchrun's shape and in ours, as far as it can be understood. Only ours has an accusation.
+pub(crate) fn read_reports(common: &Path, own: &Path) -> (Option<Report>, Option<Accusation>) {
+    let own = contents(own).unwrap_or_default();
+    let report = contents(common).and_then(|value| Report::of(&value)).or_else(|| Report::of(&own));
+    (report, Accusation::of(&own))
+}
 
+impl Report {
     fn of(value: &Value) -> Option<Report> {
         let message = &value["message"];
         let message = message.as_str().or_else(|| message["message"].as_str())?.trim().to_owned();
@@ -38,11 +40,6 @@ impl Report {
 }
 
 impl Accusation {
-    /// The accusation in a file, if there is one that can be understood.
-    pub(crate) fn read(path: &Path) -> Option<Accusation> {
-        Accusation::of(&contents(path)?)
-    }
-
     /// The accusation in a value, if it is one.
     pub(crate) fn of(value: &Value) -> Option<Accusation> {
         let failure = value["failure"].as_str()?.to_owned();
