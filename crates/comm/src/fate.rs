@@ -384,7 +384,7 @@ const FEWEST_LOOKS: u32 = 4;
 const UNREADABLE: &str = "the group failed of something that cannot be read";
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::thread;
 
     use super::*;
@@ -407,7 +407,8 @@ mod tests {
         assert_eq!(fate.check(), Err(Error::aborted_by(dead(0))));
     }
 
-    fn desync(rank: usize, peer: usize) -> Error {
+    /// What a rank says that disagrees with a peer.
+    pub(crate) fn desync(rank: usize, peer: usize) -> Error {
         let (field, ours, theirs) = ("op", "barrier".to_owned(), "reduce".to_owned());
         Error::Desync(Box::new(Desync { sequence: 3, rank, peer, field, ours, theirs, moved: true }))
     }

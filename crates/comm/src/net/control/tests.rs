@@ -5,13 +5,14 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use phalanx_core::{DType, Desync, Error, Fingerprint, Op, PeerReason, ReduceOp};
+use phalanx_core::{DType, Error, Fingerprint, Op, PeerReason, ReduceOp};
 use phalanx_mem::Cells;
 
 use super::beacon::Beacon;
 use super::message::Message;
 use super::stay::{Company, Stay};
 use crate::bell::Bell;
+use crate::fate::tests::desync;
 use crate::fate::{self, Fate};
 use crate::net::greeting::Line;
 use crate::net::socket::Socket;
@@ -158,10 +159,6 @@ fn a_failure_is_passed_on_in_both_directions_and_once() {
 /// Nobody is lost, and all are to be told the same: the rank that decides may take its time.
 #[test]
 fn what_ranks_disagree_about_is_decided_by_one_of_them_however_late() {
-    let desync = |rank, peer| {
-        let (field, ours, theirs) = ("op", "barrier".to_owned(), "reduce".to_owned());
-        Error::Desync(Box::new(Desync { sequence: 3, rank, peer, field, ours, theirs, moved: true }))
-    };
     let mut rank = rank_of(1);
     let fate = Arc::clone(&rank.fate);
     let told = std::thread::spawn(move || fate.seal(1, desync(1, 0)));
