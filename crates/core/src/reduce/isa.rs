@@ -37,28 +37,33 @@ impl Isa {
 }
 
 /// Runs `kernel` compiled for `arch`. It must be `#[inline(always)]` all the way down, or it is compiled for the base set.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(super) fn run_on(arch: Arch, kernel: impl FnOnce(Isa)) {
-    match arch {
-        #[cfg(target_arch = "x86_64")]
-        Arch::V4(v4) => v4.vectorize(
+    if let Arch::V4(v4) = arch {
+        return v4.vectorize(
             #[inline(always)]
             || kernel(Isa::V4(v4)),
-        ),
-        #[cfg(target_arch = "x86_64")]
-        Arch::V3(v3) => match Halves::detect() {
-            Some(halves) => halves.vectorize(
-                #[inline(always)]
-                || kernel(Isa::V3(v3, halves)),
-            ),
-            None => v3.vectorize(
-                #[inline(always)]
-                || kernel(Isa::Portable),
-            ),
-        },
-        arch => arch.dispatch(
-            #[inline(always)]
-            || kernel(Isa::Portable),
-        ),
+        );
     }
+    if let Arch::V3(v3) = arch
+        && let Some(halves) = Halves::detect()
+    {
+        return halves.vectorize(
+            #[inline(always)]
+            || kernel(Isa::V3(v3, halves)),
+        );
+    }
+    // Nobody makes a processor with AVX2 that does not convert halves, for which all kernels would be compiled once more.
+    kernel(Isa::Portable);
+}
+
+/// Runs `kernel` compiled for `arch`. It must be `#[inline(always)]` all the way down, or it is compiled for the base set.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+pub(super) fn run_on(arch: Arch, kernel: impl FnOnce(Isa)) {
+    arch.dispatch(
+        #[inline(always)]
+        || kernel(Isa::Portable),
+    );
 }
