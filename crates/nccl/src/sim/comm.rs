@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::Location;
 
+use super::engine::{Queued, Work};
 use super::fault::Fault;
 use super::order::Order;
 use super::stage::State;
@@ -320,8 +321,7 @@ impl State {
         let Some(handle) = self.engine.comms.handle_mut(number) else { return };
         for (fused, stream, order) in std::mem::take(&mut handle.launch) {
             let site = self.engine.comms.fused[fused].parts[0].site;
-            let work = super::engine::Work::Fused(fused);
-            self.engine.streams[stream].queue.push_back(super::engine::Queued { work, order, site });
+            self.engine.queue(stream, Queued { work: Work::Fused(fused), order, site });
         }
     }
 }

@@ -270,8 +270,7 @@ impl Cuda for SimCuda {
         let index = self.running(&state, stream)?;
         let is_idle = state.engine.is_idle(index);
         if is_idle {
-            let order = state.engine.streams[index].order.clone();
-            state.learn(&order);
+            state.learn_of_stream(index);
         }
         Ok(is_idle)
     }
@@ -283,8 +282,7 @@ impl Cuda for SimCuda {
         if let Some(code) = state.engine.sticky(self.rank) {
             return Err(code);
         }
-        let order = state.engine.streams[index].order.clone();
-        state.learn(&order);
+        state.learn_of_stream(index);
         Ok(())
     }
 
@@ -354,11 +352,7 @@ impl Cuda for SimCuda {
         if state.is_planted(Plant::EndsAtOnce, false) {
             return Ok(true);
         }
-        let reached = state.engine.marks[mark].clone();
-        if let Some((order, _)) = &reached {
-            state.learn(order);
-        }
-        Ok(reached.is_some())
+        Ok(state.learn_of_mark(mark))
     }
 
     fn elapsed(&self, from: Event, to: Event) -> Result<f32, CudaCode> {

@@ -36,17 +36,18 @@ impl Draw {
     }
 
     /// One of them, by their weights; none where all are 0.
-    pub(super) fn choose(&mut self, weights: &[u32]) -> Option<usize> {
-        let total: u32 = weights.iter().sum();
+    pub(super) fn choose<T: Copy>(&mut self, weighed: &[(T, u32)]) -> Option<T> {
+        let total: u32 = weighed.iter().map(|(_, weight)| weight).sum();
         if total == 0 {
             return None;
         }
         let mut at = self.rng.u32(..total);
-        weights.iter().position(|&weight| {
-            let here = at < weight;
-            at = at.saturating_sub(weight);
+        let chosen = weighed.iter().find(|(_, weight)| {
+            let here = at < *weight;
+            at = at.saturating_sub(*weight);
             here
-        })
+        });
+        chosen.map(|(one, _)| *one)
     }
 
     /// A number below `end`.

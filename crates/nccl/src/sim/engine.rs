@@ -1,6 +1,6 @@
 //! Devices: streams with what is queued on them, events, and the work that moves bytes. Nothing runs when it is submitted.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::Location;
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ use crate::api::{Argument, Copy2d, CudaCode, EventKind, KernelId, Span};
 pub(super) struct Engine {
     pub(super) memory: Memory,
     pub(super) streams: Vec<StreamState>,
+    /// Those on which something is queued.
+    busy: BTreeSet<usize>,
     pub(super) events: BTreeMap<u64, EventState>,
     /// Each time an event was recorded: once that has run, what it knows and when it was.
     pub(super) marks: Vec<Option<(Order, Duration)>>,
@@ -109,8 +111,24 @@ impl Engine {
 
     /// The streams that can play, and how much each presses.
     pub(super) fn ready_streams(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
-        let ready = |(_, stream): &(usize, &StreamState)| self.is_ready(stream);
-        self.streams.iter().enumerate().filter(ready).map(|(index, stream)| (index, stream.weight))
+        let busy = self.busy.iter().map(|&index| (index, &self.streams[index]));
+        busy.filter(|(_, stream)| self.is_ready(stream)).map(|(index, stream)| (index, stream.weight))
+    }
+
+    /// Puts something on a stream.
+    pub(super) fn queue(&mut self, stream: usize, queued: Queued) {
+        self.streams[stream].queue.push_back(queued);
+        self.busy.insert(stream);
+    }
+
+    /// Takes what comes next off a stream.
+    fn take(&mut self, stream: usize) -> Option<Queued> {
+        let queue = &mut self.streams[stream].queue;
+        let next = queue.pop_front();
+        if queue.is_empty() {
+            self.busy.remove(&stream);
+        }
+        next
     }
 
     /// Whether all that was submitted to a stream is done.
@@ -144,7 +162,7 @@ impl State {
     /// Puts work on a stream.
     pub(super) fn submit(&mut self, stream: usize, work: Work, site: &'static Location<'static>) {
         let order = self.own_order().unwrap_or_default();
-        self.engine.streams[stream].queue.push_back(Queued { work, order, site });
+        self.engine.queue(stream, Queued { work, order, site });
     }
 
     /// Lets a stream do what comes next on it.
@@ -156,10 +174,10 @@ impl State {
                 let moment = self.engine.streams[index].advance(&order);
                 return self.arrive(id, moment, site);
             }
-            self.engine.streams[index].queue.pop_front();
+            self.engine.take(index);
             return;
         }
-        let Some(queued) = self.engine.streams[index].queue.pop_front() else { return };
+        let Some(queued) = self.engine.take(index) else { return };
         let moment = self.engine.streams[index].advance(&queued.order);
         self.play(index, moment, &queued);
     }

@@ -61,8 +61,7 @@ impl SimBell {
 impl Bell for SimBell {
     fn count(&self) -> u64 {
         let mut state = self.stage.look();
-        let order = state.bells[self.index].order.clone();
-        state.learn(&order);
+        state.learn_of_bell(self.index);
         state.bells[self.index].count
     }
 
@@ -79,8 +78,6 @@ impl Bell for SimBell {
         if state.bells[self.index].count > seen || until.is_some_and(|until| until <= state.now) {
             return;
         }
-        let mut state = self.stage.hold(state, Standing::Bell { bell: self.index, seen, until });
-        let order = state.bells[self.index].order.clone();
-        state.learn(&order);
+        self.stage.hold(state, Standing::Bell { bell: self.index, seen, until }).learn_of_bell(self.index);
     }
 }

@@ -50,6 +50,8 @@ pub(super) struct State {
     pub(super) draw: Draw,
     pub(super) now: Duration,
     pub(super) tasks: Vec<Task>,
+    /// The threads that have not ended, in the order of their numbers.
+    present: Vec<usize>,
     pub(super) bells: Vec<BellState>,
     pub(super) engine: Engine,
     pub(super) found: Vec<Finding>,
@@ -62,6 +64,8 @@ pub(super) struct State {
     ended: Option<Duration>,
     steps: u64,
     actors: usize,
+    /// Room for those that may play next.
+    turns: Vec<(Turn, u32)>,
 }
 
 /// A thread of the host.
@@ -123,6 +127,8 @@ impl Stage {
             draw: Draw::new(seed),
             now: Duration::ZERO,
             tasks: Vec::new(),
+            present: Vec::new(),
+            turns: Vec::new(),
             bells: Vec::new(),
             engine,
             found: Vec::new(),
@@ -230,6 +236,7 @@ impl Stage {
         order.tick(actor);
         let (thread, standing, is_relaxed) = (None, Standing::Ready, false);
         let task = state.tasks.len();
+        state.present.push(task);
         state.tasks.push(Task { rank, name, order, actor, standing, is_program, is_relaxed, weight, thread });
         let stage = Arc::clone(self);
         let thread = thread::spawn(move || {
@@ -250,6 +257,7 @@ impl Stage {
         drop(ended);
         let mut state = self.look();
         state.tasks[task].standing = Standing::Ended;
+        state.present.retain(|&other| other != task);
         state.note_end();
         if state.running == Some(task) && !state.is_over {
             pass_on(state);
@@ -313,11 +321,28 @@ impl State {
         })
     }
 
-    /// That the calling thread now knows of this.
-    pub(super) fn learn(&mut self, order: &Order) {
-        if let Some(task) = self.own() {
-            task.order.join(order);
-        }
+    /// That the calling thread now knows what those knew who rang a bell.
+    pub(super) fn learn_of_bell(&mut self, bell: usize) {
+        self.learn(|state| Some(&state.bells[bell].order));
+    }
+
+    /// That the calling thread now knows of all that a stream has done.
+    pub(super) fn learn_of_stream(&mut self, stream: usize) {
+        self.learn(|state| Some(&state.engine.streams[stream].order));
+    }
+
+    /// That the calling thread now knows what came before a mark; false where that was not reached.
+    pub(super) fn learn_of_mark(&mut self, mark: usize) -> bool {
+        self.learn(|state| state.engine.marks[mark].as_ref().map(|(order, _)| order));
+        self.engine.marks[mark].is_some()
+    }
+
+    fn learn(&mut self, of: impl FnOnce(&State) -> Option<&Order>) {
+        let Some(task) = TASK.get().filter(|&task| task < self.tasks.len()) else { return };
+        // The thread's own order is out of the way while another is looked at.
+        let mut own = std::mem::take(&mut self.tasks[task].order);
+        of(self).into_iter().for_each(|order| own.join(order));
+        self.tasks[task].order = own;
     }
 
     /// Whether a run is over, so that calls do nothing.
@@ -360,18 +385,18 @@ impl State {
     }
 
     fn choose(&mut self) -> Option<Turn> {
-        let mut turns: Vec<Turn> = Vec::new();
-        let mut weights: Vec<u32> = Vec::new();
-        for (index, task) in self.tasks.iter().enumerate().filter(|(_, task)| self.is_ready(task)) {
-            turns.push(Turn::Thread(index));
-            weights.push(task.weight);
-        }
-        let threads = turns.len();
-        for (index, weight) in self.engine.ready_streams() {
-            turns.push(Turn::Stream(index));
-            weights.push(weight * if threads == 0 { 1 } else { self.draw.eagerness() });
-        }
-        self.draw.choose(&weights).map(|at| turns[at])
+        let mut turns = std::mem::take(&mut self.turns);
+        turns.clear();
+        let threads = self.present.iter().map(|&index| (index, &self.tasks[index]));
+        turns.extend(
+            threads.filter(|(_, task)| self.is_ready(task)).map(|(index, task)| (Turn::Thread(index), task.weight)),
+        );
+        let eagerness = if turns.is_empty() { 1 } else { self.draw.eagerness() };
+        let streams = self.engine.ready_streams();
+        turns.extend(streams.map(|(index, weight)| (Turn::Stream(index), weight * eagerness)));
+        let chosen = self.draw.choose(&turns);
+        self.turns = turns;
+        chosen
     }
 
     fn is_ready(&self, task: &Task) -> bool {
@@ -392,7 +417,8 @@ impl State {
 
     /// When the first thread wants to be woken.
     fn next_moment(&self) -> Option<Duration> {
-        let waiting = self.tasks.iter().filter(|task| !self.engine.is_gone(task.rank));
+        let present = self.present.iter().map(|&index| &self.tasks[index]);
+        let waiting = present.filter(|task| !self.engine.is_gone(task.rank));
         let moments = waiting.filter_map(|task| match task.standing {
             Standing::Bell { until, .. } => until,
             _ => None,
