@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 
 use phalanx_comm::secure::{JobKey, JobName};
 use phalanx_comm::store::{ServerOptions, StoreAddress, StoreServer};
+use phalanx_core::Error;
 
 use super::Options;
 use crate::failure::Failure;
@@ -113,10 +114,19 @@ fn key(options: &Options) -> Result<Option<JobKey>, Failure> {
     }
 }
 
+/// Where the nodes meet. One node takes any free port; several have to know which before they meet.
 fn address(options: &Options) -> Result<StoreAddress, Failure> {
-    match options.endpoint() {
-        Some(endpoint) => endpoint.parse().map_err(|error| Failure::Usage(format!("--rdzv-endpoint: {error}"))),
-        None => Ok(StoreAddress::tcp(Ipv4Addr::LOCALHOST.to_string(), 0)),
+    let Some(endpoint) = options.endpoint() else {
+        return Ok(StoreAddress::tcp(Ipv4Addr::LOCALHOST.to_string(), 0));
+    };
+    let refused = |why: String| Failure::Usage(format!("--rdzv-endpoint: {why}"));
+    let address = endpoint.parse().map_err(|error: Error| refused(error.to_string()))?;
+    match address {
+        StoreAddress::Tcp { port: 0, .. } if options.nodes() > 1 => {
+            let why = "a free port, which the other nodes cannot know: with --nnodes above 1 the port must be given";
+            Err(refused(format!("{address} is {why}")))
+        }
+        address => Ok(address),
     }
 }
 

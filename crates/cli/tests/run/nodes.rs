@@ -286,7 +286,17 @@ fn without_a_key_several_nodes_are_refused() {
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     let expected = "make one with `phalanx store mint-key job.key` and give each node --key-file job.key";
     assert!(ended.verdict().contains(expected), "{}", ended.stderr);
-    let ended = job.script(1, &[&flags[..2], &["--rdzv-endpoint", "nonsense", "--insecure"]].concat(), "exit 0");
-    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    job.assert_nothing_left();
+}
+
+#[test]
+fn several_nodes_are_told_where_they_cannot_meet() {
+    let job = Job::new();
+    for endpoint in ["nonsense", "127.0.0.1:0"] {
+        let ended = job.script(1, &["--nnodes", "2", "--rdzv-endpoint", endpoint, "--insecure"], "exit 0");
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        let names_it = ["--rdzv-endpoint: ", endpoint].iter().all(|part| ended.verdict().contains(part));
+        assert!(names_it, "{}", ended.stderr);
+    }
     job.assert_nothing_left();
 }
