@@ -71,8 +71,7 @@ fn heals(fault: &'static str, outage: Duration, usual: Duration) {
     for _ in 0..times::slow_runs(1) {
         let Some(hosts) = Hosts::connected(2) else { return };
         let (mut world, mut healed) = cut_off_for(&hosts, outage);
-        // A busy machine may take too long to cut or to heal.
-        while healed.since_cut > outage + Duration::from_millis(150) {
+        while healed.since_cut > outage + PROMPT {
             (world, healed) = cut_off_for(&hosts, outage);
         }
         let went_on = [0, 1, 2, 3].map(|rank| world.hear(rank, "done").0);
@@ -141,8 +140,7 @@ fn partition(fault: &'static str, deaf: &[usize]) {
     for _ in 0..times::slow_runs(1) {
         let Some(hosts) = Hosts::connected(2) else { return };
         let (mut world, mut cut) = cut_in_two(&hosts, deaf);
-        // A busy machine may take too long to cut.
-        while cut.took > Duration::from_millis(150) {
+        while cut.took > PROMPT {
             hosts.restore(deaf);
             (world, cut) = cut_in_two(&hosts, deaf);
         }
@@ -177,6 +175,8 @@ fn both_sides(world: &World, deaf: &[usize], since: Instant) -> Vec<Duration> {
     [here, there].concat().into_iter().map(|told| told - since).collect()
 }
 
+/// How long it may take to cut or to heal; where a busy machine takes longer, the try does not count.
+const PROMPT: Duration = Duration::from_millis(150);
 /// What is said of the ranks of each host by who does not hear them.
 const SILENT: [&str; 2] =
     ["ranks 0 and 1 are unresponsive: silent for 3s", "ranks 2 and 3 are unresponsive: silent for 3s"];
