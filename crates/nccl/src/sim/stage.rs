@@ -338,11 +338,12 @@ impl State {
     }
 
     fn learn(&mut self, of: impl FnOnce(&State) -> Option<&Order>) {
-        let Some(task) = TASK.get().filter(|&task| task < self.tasks.len()) else { return };
         // The thread's own order is out of the way while another is looked at.
-        let mut own = std::mem::take(&mut self.tasks[task].order);
+        let Some(mut own) = self.own().map(|task| std::mem::take(&mut task.order)) else { return };
         of(self).into_iter().for_each(|order| own.join(order));
-        self.tasks[task].order = own;
+        if let Some(task) = self.own() {
+            task.order = own;
+        }
     }
 
     /// Whether a run is over, so that calls do nothing.
