@@ -25,16 +25,6 @@ pub(super) trait Ordered: Number {
     fn greatest(self, other: Self) -> Self;
 }
 
-/// Numbers that are also sets of bits.
-pub(super) trait Bits: Copy {
-    /// Bitwise and.
-    fn both(self, other: Self) -> Self;
-    /// Bitwise or.
-    fn either(self, other: Self) -> Self;
-    /// Bitwise exclusive or.
-    fn differ(self, other: Self) -> Self;
-}
-
 /// The rule for totals that need no division: the total itself.
 #[inline(always)]
 pub(super) fn keep<W>(total: W, _count: usize) -> W {
@@ -105,23 +95,6 @@ macro_rules! integers {
             #[inline(always)]
             fn greatest(self, other: Self) -> Self {
                 self.max(other)
-            }
-        }
-
-        impl Bits for $integer {
-            #[inline(always)]
-            fn both(self, other: Self) -> Self {
-                self & other
-            }
-
-            #[inline(always)]
-            fn either(self, other: Self) -> Self {
-                self | other
-            }
-
-            #[inline(always)]
-            fn differ(self, other: Self) -> Self {
-                self ^ other
             }
         }
     )*};

@@ -1,11 +1,13 @@
 //! From a reduction and an element type, known at run time, to the Rust types and functions a kernel is compiled for.
 
+use std::ops::{BitAnd, BitOr, BitXor, Neg};
+
 use bytemuck::Pod;
 use half::{bf16, f16};
 use num_complex::Complex;
 
 use super::lane::Lane;
-use super::number::{Bits, Ordered, Share, complex_product, keep};
+use super::number::{Number, Ordered, Share, complex_product, keep};
 use super::{ReduceOp, Unsupported};
 use crate::{Bool, DType};
 
@@ -26,14 +28,14 @@ pub(super) fn resolve<J: Job>(reduce: ReduceOp, dtype: DType, job: J) -> Result<
         DType::F32 => float::<f32, f32, J>(reduce, job),
         DType::F16 => float::<f16, f32, J>(reduce, job),
         DType::BF16 => float::<bf16, f32, J>(reduce, job),
-        DType::I8 => integer::<i8, i64, J>(reduce, job),
-        DType::U8 => integer::<u8, i64, J>(reduce, job),
-        DType::I16 => integer::<i16, i64, J>(reduce, job),
-        DType::U16 => integer::<u16, i64, J>(reduce, job),
-        DType::I32 => integer::<i32, i64, J>(reduce, job),
-        DType::U32 => integer::<u32, i64, J>(reduce, job),
-        DType::I64 => integer::<i64, i128, J>(reduce, job),
-        DType::U64 => integer::<u64, i128, J>(reduce, job),
+        DType::I8 => integer::<i8, u8, i64, J>(reduce, job),
+        DType::U8 => integer::<u8, u8, i64, J>(reduce, job),
+        DType::I16 => integer::<i16, u16, i64, J>(reduce, job),
+        DType::U16 => integer::<u16, u16, i64, J>(reduce, job),
+        DType::I32 => integer::<i32, u32, i64, J>(reduce, job),
+        DType::U32 => integer::<u32, u32, i64, J>(reduce, job),
+        DType::I64 => integer::<i64, u64, i128, J>(reduce, job),
+        DType::U64 => integer::<u64, u64, i128, J>(reduce, job),
         DType::Bool => flag(reduce, job),
         DType::Complex64 => complex::<f32, J>(reduce, job),
         DType::Complex128 => complex::<f64, J>(reduce, job),
@@ -57,7 +59,7 @@ fn float<L: Lane<W>, W: Ordered + Share, J: Job>(reduce: ReduceOp, job: J) -> Op
 /// Sums and averages of complex numbers are those of their parts.
 fn complex<F, J: Job>(reduce: ReduceOp, job: J) -> Option<()>
 where
-    F: Lane<F> + Ordered + Share + std::ops::Neg<Output = F>,
+    F: Lane<F> + Ordered + Share + Neg<Output = F>,
     Complex<F>: Lane<Complex<F>>,
 {
     match reduce {
@@ -68,16 +70,23 @@ where
     Some(())
 }
 
-fn integer<L: Lane<L> + Lane<W> + Ordered + Bits, W: Share, J: Job>(reduce: ReduceOp, job: J) -> Option<()> {
+/// What wraps is the same for both signs, and what joins bits for all widths: each is compiled once.
+fn integer<L, U, W, J>(reduce: ReduceOp, job: J) -> Option<()>
+where
+    L: Lane<L> + Lane<W> + Ordered,
+    U: Lane<U> + Number,
+    W: Share,
+    J: Job,
+{
     match reduce {
-        ReduceOp::Sum => job.run::<L, L>(L::plus, keep),
-        ReduceOp::Product => job.run::<L, L>(L::times, keep),
+        ReduceOp::Sum => job.run::<U, U>(U::plus, keep),
+        ReduceOp::Product => job.run::<U, U>(U::times, keep),
         ReduceOp::Min => job.run::<L, L>(L::least, keep),
         ReduceOp::Max => job.run::<L, L>(L::greatest, keep),
         ReduceOp::Avg => job.run::<L, W>(W::plus, W::share),
-        ReduceOp::BitAnd => job.run::<L, L>(L::both, keep),
-        ReduceOp::BitOr => job.run::<L, L>(L::either, keep),
-        ReduceOp::BitXor => job.run::<L, L>(L::differ, keep),
+        ReduceOp::BitAnd => job.run::<u8, u8>(u8::bitand, keep),
+        ReduceOp::BitOr => job.run::<u8, u8>(u8::bitor, keep),
+        ReduceOp::BitXor => job.run::<u8, u8>(u8::bitxor, keep),
         ReduceOp::PreMulSum => return None,
     }
     Some(())
@@ -85,9 +94,9 @@ fn integer<L: Lane<L> + Lane<W> + Ordered + Bits, W: Share, J: Job>(reduce: Redu
 
 fn flag<J: Job>(reduce: ReduceOp, job: J) -> Option<()> {
     match reduce {
-        ReduceOp::Sum | ReduceOp::Max | ReduceOp::BitOr => job.run::<Bool, u8>(u8::either, keep),
-        ReduceOp::Product | ReduceOp::Min | ReduceOp::BitAnd => job.run::<Bool, u8>(u8::both, keep),
-        ReduceOp::BitXor => job.run::<Bool, u8>(u8::differ, keep),
+        ReduceOp::Sum | ReduceOp::Max | ReduceOp::BitOr => job.run::<Bool, u8>(u8::bitor, keep),
+        ReduceOp::Product | ReduceOp::Min | ReduceOp::BitAnd => job.run::<Bool, u8>(u8::bitand, keep),
+        ReduceOp::BitXor => job.run::<Bool, u8>(u8::bitxor, keep),
         ReduceOp::Avg | ReduceOp::PreMulSum => return None,
     }
     Some(())
