@@ -312,8 +312,8 @@ impl Inner {
                     self.enrol(call);
                 }
                 if polled != Ok(Progress::Done) {
-                    patience.bound(self.open(call));
-                    call.start_when_called();
+                    call.start_when_called(|| self.now());
+                    patience.bound(self.deadline(call));
                 }
             }
             let is_in_time = match polled.map_err(|error| self.explain(player, error))? {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::fingerprint::Fingerprint;
 use crate::hook::Watch;
+use crate::op::Need;
 use crate::recorder::{Flight, Record};
 use crate::reduce::{Factor, ReduceOp};
 use crate::{Chain, DType, Error, Op, Site, Stuck, Timeout};
@@ -25,8 +26,8 @@ pub struct Call {
     pub round: u32,
     /// What its first frames say.
     pub fingerprint: Fingerprint,
-    /// This process's number in the group, and how many ranks that has.
-    pub(crate) seat: (usize, usize),
+    /// Elements that it needs of each buffer.
+    pub(crate) need: Need,
     /// How long it may take.
     pub timeout: Duration,
     /// Where in the program it was called.
@@ -40,7 +41,7 @@ pub struct Call {
 impl Call {
     /// Writes this call down, unless it is already: whoever carries it out does so before it waits for anything.
     pub fn open(&self, now: Duration) {
-        self.flight.open(|| self.record(now));
+        self.flight.open(|number| self.record(number, now));
     }
 
     /// Says that its turn has come.
@@ -49,9 +50,9 @@ impl Call {
         self.flight.start(now);
     }
 
-    /// Says that its turn came when it was called.
-    pub fn start_when_called(&self) {
-        self.flight.created().into_iter().for_each(|created| self.flight.start(created));
+    /// Says that its turn came when it was called, which is now unless it is written down already.
+    pub fn start_when_called(&self, now: impl FnOnce() -> Duration) {
+        self.flight.open_started(|number| self.record(number, now()));
     }
 
     /// Says that this call has ended, well or in `error`: whoever carries it out does so once, before its end is known.
@@ -60,17 +61,16 @@ impl Call {
             return;
         }
         let now = now();
-        self.flight.end(now, error.map(Error::kind), || self.record(now));
+        self.flight.end(now, error.map(Error::kind), |number| self.record(number, now));
         if let Some(watch) = &self.watch {
             watch.end(&self.flight, now, error);
         }
     }
 
-    /// What is written down of a call that was made now.
-    pub(crate) fn record(&self, now: Duration) -> Record {
-        let (sequence, timeout, (rank, size)) = (self.sequence, self.timeout, self.seat);
-        let number = self.flight.number().unwrap_or_default();
-        Record { number, sequence, created: now, timeout, ..Record::of(&self.op, self.dtype, rank, size, self.site) }
+    /// What is written down under this number of a call that was made now.
+    pub(crate) fn record(&self, number: u64, now: Duration) -> Record {
+        let (sequence, timeout) = (self.sequence, self.timeout);
+        Record { number, sequence, created: now, timeout, ..Record::of(&self.op, self.need, self.dtype, self.site) }
     }
 
     /// The error of this call when it has taken too long, waiting for these transfers.

@@ -47,11 +47,11 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Tells the hooks of an operation that has just been recorded; nothing where there are none.
-    pub(crate) fn begin(hooks: &Arc<Vec<Arc<dyn Hook>>>, record: Record) -> Option<Box<Watch>> {
+    pub(crate) fn begin(hooks: &Arc<Vec<Arc<dyn Hook>>>, record: impl FnOnce() -> Record) -> Option<Box<Watch>> {
         if hooks.is_empty() {
             return None;
         }
-        let watch = Watch { hooks: Arc::clone(hooks), record };
+        let watch = Watch { hooks: Arc::clone(hooks), record: record() };
         watch.tell(|hook| hook.before(&watch.record));
         Some(Box::new(watch))
     }

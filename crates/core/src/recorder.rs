@@ -10,7 +10,7 @@ use std::cell::OnceCell;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::op::OpKind;
+use crate::op::{Need, OpKind};
 use crate::reduce::ReduceOp;
 use crate::{DType, ErrorKind, Op, Site};
 
@@ -133,12 +133,22 @@ impl Flight {
         self.entry.get().map(|entry| entry.created)
     }
 
-    /// Writes the operation down, unless it is already.
-    pub(crate) fn open(&self, record: impl FnOnce() -> Record) {
+    /// Writes the operation down under the number that it gets, unless it is written down already.
+    pub(crate) fn open(&self, record: impl FnOnce(u64) -> Record) {
         if let Some(mut ring) = self.ring().filter(|_| self.entry.get().is_none()) {
-            let record = record();
-            let entry = Entry { number: ring.write(&record), op: record.op, created: record.created };
-            let _ = self.entry.set(entry);
+            let _ = self.entry.set(ring.write(record));
+        }
+    }
+
+    /// The operation's turn came when it was called: so it is written down, or that is added where it is already.
+    pub(crate) fn open_started(&self, record: impl FnOnce(u64) -> Record) {
+        match self.created() {
+            Some(created) => self.start(created),
+            None => self.open(|number| {
+                let mut record = record(number);
+                (record.started, record.state) = (Some(record.created), State::Started);
+                record
+            }),
         }
     }
 
@@ -151,12 +161,9 @@ impl Flight {
     }
 
     /// The operation has ended. One that ended well and was never said to start did so when it was called.
-    pub(crate) fn end(&self, now: Duration, error: Option<ErrorKind>, record: impl FnOnce() -> Record) {
+    pub(crate) fn end(&self, now: Duration, error: Option<ErrorKind>, record: impl FnOnce(u64) -> Record) {
         let Some(mut ring) = self.ring() else { return };
-        let Entry { number, op, created } = *self.entry.get_or_init(|| {
-            let record = record();
-            Entry { number: ring.write(&record), op: record.op, created: record.created }
-        });
+        let Entry { number, op, created } = *self.entry.get_or_init(|| ring.write(record));
         // Newer operations may have taken the place of the entry; it counts all the same.
         let mut started = error.is_none().then_some(created);
         if let Some(record) = ring.entry(number) {
@@ -200,9 +207,8 @@ impl Flight {
 }
 
 impl Record {
-    /// The entry of an operation that was just called on `rank` of `size`.
-    pub(crate) fn of(op: &Op, dtype: DType, rank: usize, size: usize, site: Site) -> Record {
-        let need = op.need(rank, size);
+    /// The entry of an operation that was just called.
+    pub(crate) fn of(op: &Op, need: Need, dtype: DType, site: Site) -> Record {
         let (peer, tag) = match op {
             Op::Send { to, tag, .. } => (Some(*to), Some(*tag)),
             Op::Recv { from, tag, .. } => (*from, Some(*tag)),
@@ -239,17 +245,28 @@ struct Ring {
 
 impl Ring {
     /// Writes an operation down under the next number.
-    fn write(&mut self, record: &Record) -> u64 {
-        let number = self.created;
+    fn write(&mut self, record: impl FnOnce(u64) -> Record) -> Entry {
+        let (number, is_full) = (self.created, self.records.len() == self.capacity);
+        let at = self.place(number);
         self.created += 1;
+        let without_room;
+        let record = match self.records.get_mut(at) {
+            // Made where it belongs: a small operation would notice a copy.
+            Some(place) => {
+                *place = record(number);
+                &*place
+            }
+            None if is_full => {
+                without_room = record(number);
+                &without_room
+            }
+            None => {
+                self.records.push(record(number));
+                &self.records[at]
+            }
+        };
         self.totals.call(record);
-        let (at, is_full) = (self.place(number), self.records.len() == self.capacity);
-        match self.records.get_mut(at) {
-            Some(oldest) => *oldest = Record { number, ..*record },
-            None if is_full => {}
-            None => self.records.push(Record { number, ..*record }),
-        }
-        number
+        Entry { number, op: record.op, created: record.created }
     }
 
     fn entry(&mut self, number: u64) -> Option<&mut Record> {
@@ -269,8 +286,8 @@ const AT_FIRST: usize = 1 << 14;
 mod tests {
     use super::*;
 
-    fn record() -> Record {
-        Record::of(&Op::Barrier, DType::U8, 0, 1, Site::caller())
+    fn record(number: u64) -> Record {
+        Record { number, ..Record::of(&Op::Barrier, Op::Barrier.need(0, 1), DType::U8, Site::caller()) }
     }
 
     fn opened(recorder: &Arc<Recorder>) -> Flight {
@@ -293,6 +310,20 @@ mod tests {
         assert_eq!(records.iter().map(|record| record.number).collect::<Vec<_>>(), [2, 3, 4]);
         let states = records.iter().map(|record| record.state).collect::<Vec<_>>();
         assert_eq!(states, [State::Queued, State::Started, State::Failed(ErrorKind::Peer)]);
+    }
+
+    #[test]
+    fn one_that_waits_from_its_first_look_on_started_when_it_was_called() {
+        let recorder = Arc::new(Recorder::new(3));
+        let (called, at_once) = (Duration::from_secs(7), Flight::new(&recorder));
+        at_once.open_started(|number| Record { created: called, ..record(number) });
+        let queued = opened(&recorder);
+        queued.open_started(|_| unreachable!("it is written down"));
+        for (flight, number, created) in [(at_once, 0, called), (queued, 1, Duration::ZERO)] {
+            let record = flight.record().expect("it is remembered");
+            assert_eq!((record.number, record.created, record.started), (number, created, Some(created)));
+            assert_eq!(record.state, State::Started);
+        }
     }
 
     #[test]

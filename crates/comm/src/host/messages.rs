@@ -42,8 +42,8 @@ impl Inner {
                 return Ok(Some(delivery.peer).filter(|_| matches!(call.op, Op::Recv { .. })));
             }
             if std::mem::take(&mut is_first) {
-                patience.bound(self.open(call));
-                call.start_when_called();
+                call.start_when_called(|| self.now());
+                patience.bound(self.deadline(call));
             }
             if !moved && patience.is_fresh() {
                 // What is waited for mostly comes at once, before it is worth while to let other threads in.

@@ -378,7 +378,7 @@ impl Group {
         let Number { round, sequence, waited } = number;
         let fingerprint = Fingerprint::of(&op, dtype, self.size(), shared.options.epoch, sequence);
         let fingerprint = if shared.options.compare_sites { fingerprint.at(site) } else { fingerprint };
-        let (seat, flight) = ((self.rank(), self.size()), Flight::new(&shared.recorder));
+        let (need, flight) = (op.need(self.rank(), self.size()), Flight::new(&shared.recorder));
         let mut call = Call {
             op,
             dtype,
@@ -387,17 +387,17 @@ impl Group {
             sequence,
             round,
             fingerprint,
-            seat,
+            need,
             timeout: timeout.saturating_sub(waited),
             site,
             flight,
             watch: None,
         };
-        let need = call.op.need(seat.0, seat.1);
         if need.input.max(need.output) * dtype.byte_len() > WRITTEN_LATER || !shared.options.hooks.is_empty() {
             let now = shared.backend.now();
             call.open(now);
-            call.watch = Watch::begin(&shared.options.hooks, call.record(now));
+            let number = call.flight.number().unwrap_or_default();
+            call.watch = Watch::begin(&shared.options.hooks, || call.record(number, now));
         }
         call
     }
@@ -412,8 +412,8 @@ impl Group {
         site: Site,
     ) -> Call {
         let fingerprint = Fingerprint::of(&Op::Barrier, DType::U8, self.size(), self.shared.options.epoch, sequence);
-        let (timeout, flight, seat) = (Duration::MAX, Flight::unrecorded(), (self.rank(), self.size()));
-        Call { op, dtype, factor, in_place, sequence, round, fingerprint, seat, timeout, site, flight, watch: None }
+        let (timeout, flight, need) = (Duration::MAX, Flight::unrecorded(), op.need(self.rank(), self.size()));
+        Call { op, dtype, factor, in_place, sequence, round, fingerprint, need, timeout, site, flight, watch: None }
     }
 }
 

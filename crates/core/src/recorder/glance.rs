@@ -61,12 +61,12 @@ mod tests {
 
     fn call(recorder: &Arc<Recorder>, op: &Op) -> Flight {
         let flight = Flight::new(recorder);
-        flight.open(|| Record::of(op, DType::F32, 0, 2, Site::caller()));
+        flight.open(|number| Record { number, ..Record::of(op, op.need(0, 2), DType::F32, Site::caller()) });
         flight
     }
 
     fn end(flight: &Flight, now: Duration, error: Option<ErrorKind>) {
-        flight.end(now, error, || unreachable!("it is written down"));
+        flight.end(now, error, |_| unreachable!("it is written down"));
     }
 
     fn numbers(glance: &Glance) -> [Option<u64>; 4] {
