@@ -396,8 +396,8 @@ impl Group {
         if need.input.max(need.output) * dtype.byte_len() > WRITTEN_LATER || !shared.options.hooks.is_empty() {
             let now = shared.backend.now();
             call.open(now);
-            let number = call.flight.number().unwrap_or_default();
-            call.watch = Watch::begin(&shared.options.hooks, || call.record(number, now));
+            let record = || call.record(call.flight.number().unwrap_or_default(), now);
+            call.watch = Watch::begin(&shared.options.hooks, record);
         }
         call
     }
