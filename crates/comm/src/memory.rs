@@ -195,7 +195,9 @@ impl Windows for BoardWindows {
     fn try_settle(&mut self) -> Result<bool, LinkError> {
         if let Some(neighbours) = &mut self.neighbours {
             // A peer does not leave before this rank has said that it is done.
+            let began = self.scales.start_confirming();
             neighbours.confirm()?;
+            self.scales.confirmed(began);
         }
         let settled = self.seat.try_settle().map_err(board_error)?;
         if self.seat.take_borrowed() {

@@ -18,6 +18,8 @@ use trials::Trials;
 pub(crate) struct Scales {
     known: Cell<Known>,
     counts: bool,
+    /// How many bytes that count were fetched and are not confirmed.
+    unconfirmed: Cell<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +29,7 @@ struct Known {
     copied_in: Rate,
     copied_out: Rate,
     fetched: Rate,
+    confirmed: Rate,
     trials: Trials<Way>,
 }
 
@@ -48,11 +51,13 @@ pub(crate) enum Move {
     Out,
     /// They were fetched from a peer's memory.
     Fetched,
+    /// What was fetched was seen to come from the peers' processes, which takes a call of the system, too.
+    Confirmed,
 }
 
 impl Scales {
     pub(crate) fn new(peers: usize) -> Scales {
-        Scales { known: Cell::new(Known::nothing(peers)), counts: false }
+        Scales { known: Cell::new(Known::nothing(peers)), counts: false, unconfirmed: Cell::new(0) }
     }
 
     /// The way that the next offer goes, one for which there is a choice. What is moved from now on counts.
@@ -85,14 +90,27 @@ impl Scales {
             let mut known = self.known.get();
             known.weigh(what, byte_len, began.elapsed());
             self.known.set(known);
+            if what == Move::Fetched {
+                self.unconfirmed.update(|before| before + byte_len);
+            }
         }
+    }
+
+    /// The time, if there is anything to confirm that counts.
+    pub(crate) fn start_confirming(&self) -> Option<Instant> {
+        (self.unconfirmed.get() > 0).then(Instant::now)
+    }
+
+    /// Weighs what confirming all that was fetched took.
+    pub(crate) fn confirmed(&self, began: Option<Instant>) {
+        self.weigh(Move::Confirmed, self.unconfirmed.take(), began);
     }
 }
 
 impl Known {
     fn nothing(peers: usize) -> Known {
-        let (copied_in, copied_out, fetched) = Default::default();
-        Known { peers, copied_in, copied_out, fetched, trials: Trials::of(Way::Fetch, Way::Copy) }
+        let (copied_in, copied_out, fetched, confirmed) = Default::default();
+        Known { peers, copied_in, copied_out, fetched, confirmed, trials: Trials::of(Way::Fetch, Way::Copy) }
     }
 
     fn count(&mut self) {
@@ -102,7 +120,7 @@ impl Known {
 
     /// Takes note of what moving so many bytes took.
     fn weigh(&mut self, what: Move, byte_len: usize, took: Duration) {
-        let way = if what == Move::Fetched { Way::Fetch } else { Way::Copy };
+        let way = if matches!(what, Move::Fetched | Move::Confirmed) { Way::Fetch } else { Way::Copy };
         if way != self.trials.better() && self.trials.is_settling() {
             return;
         }
@@ -110,6 +128,7 @@ impl Known {
             Move::In => &mut self.copied_in,
             Move::Out => &mut self.copied_out,
             Move::Fetched => &mut self.fetched,
+            Move::Confirmed => &mut self.confirmed,
         };
         rate.weigh(byte_len, took);
     }
@@ -118,7 +137,7 @@ impl Known {
     fn cost(&self, way: Way) -> Option<f64> {
         let peers = self.peers as f64;
         match way {
-            Way::Fetch => Some(peers * self.fetched.known()?),
+            Way::Fetch => Some(peers * (self.fetched.known()? + self.confirmed.known()?)),
             Way::Copy => Some(self.copied_in.known()? + peers * self.copied_out.known().or(self.copied_in.known())?),
         }
     }
@@ -135,7 +154,7 @@ mod tests {
             let way = known.trials.choice();
             let mut weigh = |what, took| known.weigh(what, 1 << 10, Duration::from_nanos(took));
             match way {
-                Way::Fetch => weigh(Move::Fetched, fetched),
+                Way::Fetch => [Move::Fetched, Move::Confirmed].into_iter().for_each(|what| weigh(what, fetched / 2)),
                 Way::Copy => [Move::In, Move::Out].into_iter().for_each(|what| weigh(what, copied)),
             }
             known.count();
@@ -188,9 +207,23 @@ mod tests {
         scales.weigh(Move::Fetched, WORTH_FETCHING, scales.start(WORTH_FETCHING));
         scales.count();
         assert!(scales.known.get().fetched.known().is_some());
+        assert_eq!(scales.known.get().cost(Way::Fetch), None, "it is not confirmed");
+        scales.confirmed(scales.start_confirming());
+        assert!(scales.known.get().cost(Way::Fetch).is_some());
+        assert_eq!(scales.start_confirming(), None, "it counts once");
         assert_eq!((scales.rest(), scales.start(WORTH_FETCHING)), (Way::Copy, None));
         scales.count();
         assert!(scales.known.get().trials.is_fresh_but_for(1));
+    }
+
+    #[test]
+    fn what_confirming_takes_is_weighed_with_all_that_it_confirms() {
+        let mut scales = Scales::new(1);
+        scales.choose();
+        (0..4).for_each(|_| scales.weigh(Move::Fetched, WORTH_FETCHING, Some(Instant::now())));
+        scales.confirmed(Instant::now().checked_sub(Duration::from_millis(4)));
+        let cost = scales.known.get().confirmed.known().expect("weighed") * (4 * WORTH_FETCHING) as f64;
+        assert!((4e6..4e9).contains(&cost), "{cost} ns");
     }
 
     #[test]
