@@ -124,7 +124,7 @@ impl Style {
         let crowd = Crowd::of(layout.host_mates(rank).len(), cores);
         let name = self.options.chosen_name().unwrap_or("world");
         let kin = self.kin.clone().unwrap_or_default();
-        let kinship = Kinship::new(kin, layout, self.options.chosen_members().cloned(), name);
+        let kinship = Kinship::new(kin, layout, self.options.members_of(layout.size()), name);
         Host::new(Parts { rank, stage, post, bell, fate, crowd, kinship, presence, heap, numbers, began })
     }
 }

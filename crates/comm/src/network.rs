@@ -201,8 +201,9 @@ impl Network {
         let (shared_memory, profile) = (self.shared_memory, local::hash(self.style.limits()));
         let (windows, algorithm) = (self.style.windows, self.style.wish);
         let manner = Manner { epoch, checksum, shared_memory, windows, algorithm, profile, protection };
-        let (rank, size, address, insecure) = (self.rank, self.size, self.address, self.insecure);
-        Terms { rank, size, address, insecure, manner, guard: self.guard.clone() }
+        let (rank, address, insecure) = (self.rank, self.address, self.insecure);
+        let members = self.style.options.members_of(self.size);
+        Terms { rank, members, address, insecure, manner, guard: self.guard.clone() }
     }
 }
 

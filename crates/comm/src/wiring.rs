@@ -53,7 +53,8 @@ impl Default for Wiring {
 }
 
 impl Wiring {
-    /// How the group behaves. Its epoch is the world's.
+    /// How the group behaves. Its epoch is the world's. Members that it says are those of a whole of which this world is a part: by the
+    /// whole's numbers errors name ranks then.
     #[must_use]
     pub fn options(mut self, options: GroupOptions) -> Wiring {
         self.options = options;

@@ -1,5 +1,7 @@
 //! One error type for the whole stack: seven kinds, each saying who is at fault and what is still usable.
 
+mod numbers;
+
 use std::fmt;
 use std::iter;
 use std::sync::Arc;
@@ -14,6 +16,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// The variant says who is at fault, [`Error::scope`] what the caller can still use, and the message one line that
 /// names the rank, argument or value. `docs/failures.md` lists what to do next for each.
+///
+/// A rank that is named is always the world's, also where a group of some of its ranks failed: so it is the rank that logs, dumps and the
+/// launcher name. A group that was made without a world counts for one. What begins with `local ranks` or `shared memory` counts those of one
+/// host that come together there.
 ///
 /// `Debug` is the kind and the message, because that is what a program shows whose `main` returns an error, or that unwraps one.
 #[derive(Clone, PartialEq, thiserror::Error)]
@@ -160,8 +166,7 @@ pub struct Timeout {
     pub chain: Chain,
 }
 
-/// How an operation comes to wait for somebody, as far as the ranks have told each other. All ranks in its words are numbers of
-/// the world.
+/// How an operation comes to wait for somebody, as far as the ranks have told each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Chain {
@@ -331,8 +336,8 @@ impl Error {
         }
     }
 
-    /// The ranks that this error, or what it was caused by, makes out as lost: those to go on without. By their numbers in the group that
-    /// failed, which [`world_rank`](crate::Group::world_rank) translates where that is not the world's.
+    /// The ranks that this error, or what it was caused by, makes out as lost: those to go on without. By their numbers in the world, as all
+    /// ranks that an error names; [`rank_of`](crate::Group::rank_of) tells which they are in the group.
     pub fn culprits(&self) -> Vec<usize> {
         match self {
             Error::Peer(peer) => peer.ranks().collect(),

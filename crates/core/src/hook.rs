@@ -42,16 +42,22 @@ impl fmt::Debug for dyn Hook {
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     hooks: Arc<Vec<Arc<dyn Hook>>>,
+    /// The world's ranks that are the group's.
+    members: Arc<[usize]>,
     record: Record,
 }
 
 impl Watch {
     /// Tells the hooks of an operation that has just been recorded; nothing where there are none.
-    pub(crate) fn begin(hooks: &Arc<Vec<Arc<dyn Hook>>>, record: impl FnOnce() -> Record) -> Option<Box<Watch>> {
+    pub(crate) fn begin(
+        hooks: &Arc<Vec<Arc<dyn Hook>>>,
+        members: &Arc<[usize]>,
+        record: impl FnOnce() -> Record,
+    ) -> Option<Box<Watch>> {
         if hooks.is_empty() {
             return None;
         }
-        let watch = Watch { hooks: Arc::clone(hooks), record: record() };
+        let watch = Watch { hooks: Arc::clone(hooks), members: Arc::clone(members), record: record() };
         watch.tell(|hook| hook.before(&watch.record));
         Some(Box::new(watch))
     }
@@ -61,7 +67,8 @@ impl Watch {
         let state = error.map_or(State::Done, |error| State::Failed(error.kind()));
         // Newer operations may have taken the place of the entry in the meantime.
         let record = flight.record().unwrap_or(Record { ended: Some(now), state, ..self.record });
-        self.tell(|hook| hook.after(&record, error));
+        let error = error.cloned().map(|error| error.in_world(&self.members));
+        self.tell(|hook| hook.after(&record, error.as_ref()));
     }
 
     fn tell(&self, what: impl Fn(&dyn Hook)) {

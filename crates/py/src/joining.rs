@@ -103,6 +103,7 @@ impl Meeting {
             None => World::join(Store::new(LocalStore::default()), &options)?,
         };
         let group = GroupOptions::default().name(self.name.as_str()).timeout(self.timeout);
+        let group = self.shown.iter().map(Shown::members).fold(group, GroupOptions::members);
         let group = self.shown.iter().map(Shown::alarm).fold(group, GroupOptions::alarm);
         let wiring = Wiring::default().options(group).transport(transport).protection(protection);
         let group = world.wire(&wiring.timeout(self.left()))?;

@@ -33,6 +33,11 @@ impl Shown {
         Shown { presence, members }
     }
 
+    /// The job's ranks that are the group's.
+    pub(crate) fn members(&self) -> &[usize] {
+        &self.members
+    }
+
     /// Who is told of the group's failures.
     pub(crate) fn alarm(&self) -> Arc<dyn Alarm> {
         self.presence.get().0.alarm()

@@ -41,6 +41,9 @@ class Groups(unittest.TestCase):
     def test_pytorch_splits_a_group(self):
         on_ranks(4, split_by_pytorch)
 
+    def test_an_error_of_a_part_names_ranks_of_the_whole(self):
+        on_ranks(4, quarrelling_part)
+
     @unittest.skipUnless(KNOWS_THE_CPU, "older versions of PyTorch ask for another backend")
     def test_pytorchs_monitored_barrier_is_the_groups(self):
         on_ranks(2, monitored)
@@ -165,6 +168,18 @@ def split_by_pytorch(rank: int, size: int) -> None:
         dist.destroy_process_group(part)
     one = dist.split_group(split_ranks=[[1, 2]])
     assert (one is dist.GroupMember.NON_GROUP_MEMBER) == (rank in (0, 3))
+
+
+def quarrelling_part(rank: int, size: int) -> None:
+    part = dist.new_group([1, 3])
+    if rank in (1, 3):
+        try:
+            dist.all_reduce(torch.zeros(rank), group=part)
+        except dist.DistBackendError as error:
+            assert (error.kind, error.ranks) == ("desync", [1, 3]), error
+            assert f"rank {rank} called with count {rank}" in str(error), error
+        else:
+            raise AssertionError("nobody noticed")
 
 
 def monitored(rank: int, size: int) -> None:

@@ -62,7 +62,10 @@ impl World {
     pub(super) fn form(&self, part: Part, wiring: &Wiring) -> Result<Group> {
         let (name, device) = wiring.chosen_backend();
         let (backend, maker) = self.backends().chosen(name, device)?;
-        let options = wiring.group_options().clone().epoch(self.epoch()).name(&part.name).members(part.members.clone());
+        let options = wiring.group_options().clone().epoch(self.epoch()).name(&part.name);
+        let whole = options.members_of(self.size());
+        let members: Arc<[usize]> = part.members.iter().map(|&rank| whole[rank]).collect();
+        let options = options.members(members);
         let profile = options.chosen_profile().or(self.profile());
         let options = profile.into_iter().fold(options, GroupOptions::profile);
         let options = self.alarm().cloned().into_iter().fold(options, GroupOptions::alarm);
@@ -124,15 +127,16 @@ impl World {
     /// The first rank chooses where they meet, and the secret that lets them in.
     fn in_shared_memory(&self, part: &Part, options: GroupOptions) -> Result<Group> {
         let (began, rank, size) = (Instant::now(), self.seat_in(part), part.members.len());
+        let members = options.members_of(size);
         let what = format!("forming group {:?}", part.name);
         let invitation = Invitation::mint()?;
         let card = if rank == 0 { invitation.bytes() } else { &[] };
         let meeting = Meeting::new(part.scope.clone(), "door", rank, size);
         let met = meeting.meet(card, part.timeout);
-        let cards = met.map_err(|error| error.among(&part.members).during(&what))?;
+        let cards = met.map_err(|error| error.among(&members).during(&what))?;
         meeting.end(part.timeout.saturating_sub(began.elapsed()));
         let Some(invitation) = cards.first().and_then(|card| Invitation::told(card)) else {
-            return Err(Error::setup(what, "its rank 0 did not say where to meet"));
+            return Err(Error::setup(what, format!("rank {} did not say where to meet", members[0])));
         };
         let ranks = Processes::new(rank, size, invitation.door(), invitation.token());
         ranks.options(options).kin(Arc::clone(self.kin())).join(part.timeout.saturating_sub(began.elapsed()))

@@ -122,11 +122,48 @@ fn who_does_not_come_is_named_by_its_rank_in_the_world() {
             let error = world.wire(&wiring).expect_err("others do not come");
             assert_eq!(error.kind(), ErrorKind::Setup);
             assert!(error.to_string().contains("ranks 1, 2"), "{error}");
-            let error = world.subgroup(&[2, 0], &wiring.members_only(true)).expect_err("rank 2 does not come");
+            let error = world.subgroup(&[2, 0], &wiring.clone().members_only(true)).expect_err("rank 2 does not come");
             assert!(error.to_string().contains("forming group \"ranks 2, 0\": rank 2 of 2 did not come"), "{error}");
+            let over_tcp = wiring.transport(Transport::Tcp);
+            let error = world.subgroup(&[2, 0], &over_tcp.members_only(true)).expect_err("rank 2 does not come");
+            assert!(error.to_string().contains("ranks over TCP: rank 2 of 2 did not come"), "{error}");
         }
         world.barrier("end", Duration::from_secs(10)).expect("all");
     });
+}
+
+#[test]
+fn errors_of_a_part_name_ranks_of_the_world() {
+    for transport in [Transport::SharedMemory, Transport::Tcp] {
+        worlds(4, |world| {
+            let wiring = Wiring::default().transport(transport);
+            let parts = [(); 3].map(|()| world.subgroup(&[3, 2], &wiring).expect("all ask"));
+            let all_are_through = |step| world.barrier(step, Duration::from_secs(10)).expect("all");
+            let [quarrel, wait, end] = &parts;
+            if let Some(group) = quarrel {
+                let ended = group.all_reduce(&mut vec![0; world.rank()], ReduceOp::Sum);
+                let Err(Error::Desync(desync)) = ended else { panic!("other lengths: {ended:?}") };
+                assert_eq!([desync.rank.min(desync.peer), desync.rank.max(desync.peer)], [2, 3], "{desync}");
+            }
+            all_are_through("quarrel");
+            if let (Some(group), 3) = (wait, world.rank()) {
+                let error = group.within(LONG_ENOUGH).recv(&mut [0], 1, 0).expect_err("nobody sends");
+                assert_eq!(error.culprits(), [2], "{error}");
+                assert!(error.to_string().contains("waiting for rank 2"), "{error}");
+                let later = group.recv_async(vec![0], 1, 0).and_then(|work| work.wait().map(drop));
+                assert_eq!(later.expect_err("it has failed").culprits(), [2]);
+            }
+            all_are_through("wait");
+            if let Some(group) = end {
+                if world.rank() == 3 {
+                    group.abort("enough");
+                }
+                let error = group.barrier().expect_err("rank 3 ends it");
+                assert!(error.to_string().contains("rank 3: enough"), "{error}");
+            }
+            all_are_through("end");
+        });
+    }
 }
 
 /// Row 33 of the faults: two groups, called in different orders.

@@ -60,6 +60,7 @@ impl Host {
             let returned: Vec<Option<Return>> = inner.fate.returned().collect();
             let who = |end| returned.iter().position(|said| *said == Some(end));
             if let Some(rank) = who(Return::Abandoned) {
+                let rank = inner.kinship.world_rank(rank);
                 return Err(Error::aborted(format!("rank {rank} aborted the group")));
             }
             if let Some(rank) = who(Return::Gone) {

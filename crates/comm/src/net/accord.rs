@@ -1,6 +1,7 @@
 //! Whether the ranks still come together. A rank that cannot connect tells the others at once, lest they wait for it until
 //! their time is up. Who connects to whom is decided elsewhere.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use phalanx_core::store::{Store, StoreError};
@@ -12,12 +13,13 @@ use crate::moment;
 pub(super) struct Accord {
     store: Store,
     rank: usize,
-    size: usize,
+    /// The world's numbers of all ranks.
+    members: Arc<[usize]>,
 }
 
 impl Accord {
-    pub(super) fn new(store: Store, rank: usize, size: usize) -> Accord {
-        Accord { store, rank, size }
+    pub(super) fn new(store: Store, rank: usize, members: Arc<[usize]>) -> Accord {
+        Accord { store, rank, members }
     }
 
     /// Waits until this rank has [all its connections](Accord::settle), or it is said why it never will.
@@ -46,8 +48,9 @@ impl Accord {
     /// This rank cannot connect: nobody needs to wait any more.
     pub(super) fn call_off(&self, why: &str, until: Instant) {
         let why: String = why.chars().take(LONG).collect();
-        let why = format!("rank {} could not connect to all others: {why}", self.rank);
-        let keys: Vec<String> = (0..self.size).filter(|&rank| rank != self.rank).map(|rank| self.key(rank)).collect();
+        let why = format!("rank {} could not connect to all others: {why}", self.members[self.rank]);
+        let keys: Vec<String> =
+            (0..self.members.len()).filter(|&rank| rank != self.rank).map(|rank| self.key(rank)).collect();
         let pairs: Vec<(&str, &[u8])> = keys.iter().map(|key| (&**key, why.as_bytes())).collect();
         note(self.store(until).multi_set(&pairs));
     }

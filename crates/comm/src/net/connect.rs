@@ -10,10 +10,10 @@ use super::greeting::{Guard, Line, Trouble, call, in_words};
 use super::hello::{Hello, Traffic};
 use super::socket::Socket;
 
-/// The connections to the rank that `hello` is for, one for each traffic, at one of `places`.
+/// The connections to the rank that `hello` is for, one for each traffic, at one of `places`. Errors name it by its number in the world.
 pub(super) fn reach(
     places: &[SocketAddr],
-    hello: Hello,
+    (hello, world_rank): (Hello, usize),
     guard: &Guard,
     until: Instant,
 ) -> Result<Vec<(Traffic, Line)>> {
@@ -28,12 +28,12 @@ pub(super) fn reach(
                 // The rank is there, and expects the rest nowhere else: it has all the time that there is.
                 let rest = others.into_iter().map(|traffic| Ok((traffic, connect(*place, traffic, until)?)));
                 let lines = [Ok((first, line))].into_iter().chain(rest).collect::<Result<_, Trouble>>();
-                return lines.map_err(|trouble| unreachable(hello.to, &[(place, trouble)]));
+                return lines.map_err(|trouble| unreachable(world_rank, &[(place, trouble)]));
             }
             Err(trouble) => tried.push((place, trouble)),
         }
     }
-    Err(unreachable(hello.to, &tried))
+    Err(unreachable(world_rank, &tried))
 }
 
 fn connect(place: SocketAddr, hello: Hello, guard: &Guard, until: Instant) -> Result<Line, Trouble> {
@@ -41,7 +41,7 @@ fn connect(place: SocketAddr, hello: Hello, guard: &Guard, until: Instant) -> Re
     call(Arc::new(socket), hello, guard, until)
 }
 
-fn unreachable(rank: u32, tried: &[(&SocketAddr, Trouble)]) -> Error {
+fn unreachable(rank: usize, tried: &[(&SocketAddr, Trouble)]) -> Error {
     match tried {
         [] => Error::setup(format!("rank {rank}"), "is on another host and listens only at loopback there"),
         [(place, trouble)] => Error::setup(format!("rank {rank} at {place}"), format!("cannot be reached: {trouble}")),

@@ -30,7 +30,8 @@ use crate::secure::{Cipher, Suite};
 #[derive(Debug)]
 pub(crate) struct Terms {
     pub(crate) rank: usize,
-    pub(crate) size: usize,
+    /// The world's numbers of all ranks, by which errors name them.
+    pub(crate) members: Arc<[usize]>,
     pub(crate) address: Option<IpAddr>,
     /// Whether others than this host may come to the door without a key.
     pub(crate) insecure: bool,
@@ -54,18 +55,21 @@ pub(crate) struct Gathered {
 /// Comes together with all other ranks by `deadline`.
 pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<Gathered> {
     let door = Door::open(terms.address, terms.insecure || terms.guard.key.is_some())?;
-    let meeting = Meeting::new(store.clone(), "ranks", terms.rank, terms.size);
+    let meeting = Meeting::new(store.clone(), "ranks", terms.rank, terms.members.len());
     let ours = card(terms, &door)?;
-    let cards = meet(&meeting, &ours.encode(), deadline)?;
-    let read = |(rank, card): (usize, &Vec<u8>)| check(&ours, rank, Card::decode(card));
+    let members = &terms.members;
+    let met = meeting.meet(&ours.encode(), moment::left(deadline));
+    let cards = met.map_err(|error| error.among(members).during("ranks over TCP"))?;
+    let read = |(rank, card): (usize, &Vec<u8>)| check(&ours, members[rank], Card::decode(card));
     let cards: Vec<Card> = cards.iter().enumerate().map(read).collect::<Result<_>>()?;
     let left = moment::left(deadline);
-    let accord = Accord::new(store.clone(), terms.rank, terms.size);
+    let accord = Accord::new(store.clone(), terms.rank, Arc::clone(members));
     let lines =
         connect_all(terms, &door, &cards, &accord, deadline - (left / 4).min(LAST_WORDS)).and_then(|mut lines| {
             muster(&mut lines, deadline).map(|()| lines).map_err(|(rank, why)| {
                 // One that gave up has said why, and may not be the one to blame.
-                let why = accord.reason(deadline).unwrap_or_else(|| format!("rank {rank} is not there: {why}"));
+                let missing = || format!("rank {} is not there: {why}", terms.members[rank]);
+                let why = accord.reason(deadline).unwrap_or_else(missing);
                 Error::setup("ranks over TCP", why)
             })
         });
@@ -98,11 +102,7 @@ fn card(terms: &Terms, door: &Door) -> Result<Card> {
     })
 }
 
-fn meet(meeting: &Meeting, card: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>> {
-    meeting.meet(card, moment::left(deadline)).map_err(|error| error.during("ranks over TCP"))
-}
-
-/// That a rank is one of this version and set as we are.
+/// That a rank of the world is one of this version and set as we are.
 fn check(ours: &Card, rank: usize, theirs: Option<Card>) -> Result<Card> {
     let odd = |why: String| Error::setup("ranks over TCP", why);
     let theirs = theirs.ok_or_else(|| odd(format!("rank {rank} is of another version of this library")))?;
@@ -135,11 +135,12 @@ fn connect_all(terms: &Terms, door: &Door, cards: &[Card], accord: &Accord, unti
         to: 0,
         traffic: Traffic::Control,
     };
-    let places = Places::new(hello, terms.size).map_err(|errno| Error::setup("ranks over TCP", errno))?;
+    let places = Places::new(hello, terms.members.len()).map_err(|errno| Error::setup("ranks over TCP", errno))?;
     thread::scope(|scope| {
         let (places, guard) = (&places, &terms.guard);
         let welcoming = move || {
             let lost = welcome(scope, door, places, guard, until);
+            let lost = lost.map(|rank| terms.members[rank]);
             accord
                 .settle(lost.map(|rank| format!("rank {rank} ended its connection before all were connected")), until);
         };
@@ -153,15 +154,18 @@ fn connect_all(terms: &Terms, door: &Door, cards: &[Card], accord: &Accord, unti
         called.inspect_err(|_| places.fail())
     })
     .inspect_err(|error| accord.call_off(&error.to_string(), until))?;
-    match (&*places.absent(), places.lacks()) {
-        ([], _) => Ok(places.into_lines()),
-        (absent, Some(lacks)) => {
-            let why = format!("rank {} cannot let {} in at port {}: {lacks}", terms.rank, named(absent), door.port);
+    let mut absent: Vec<usize> = places.absent().into_iter().map(|rank| terms.members[rank]).collect();
+    absent.sort_unstable();
+    let own = terms.members[terms.rank];
+    match places.lacks() {
+        _ if absent.is_empty() => Ok(places.into_lines()),
+        Some(lacks) => {
+            let why = format!("rank {own} cannot let {} in at port {}: {lacks}", named(&absent), door.port);
             Err(Error::setup("ranks over TCP", why))
         }
-        (absent, None) => {
-            let why = format!("{} did not connect to rank {} at port {}", named(absent), terms.rank, door.port);
-            Err(Error::absent("ranks over TCP", why, absent.to_vec()))
+        None => {
+            let why = format!("{} did not connect to rank {own} at port {}", named(&absent), door.port);
+            Err(Error::absent("ranks over TCP", why, absent))
         }
     }
 }
@@ -182,7 +186,9 @@ fn call_lower(terms: &Terms, cards: &[Card], hello: Hello, places: &Places, unti
     let ours = &cards[terms.rank];
     for (rank, card) in cards.iter().enumerate().take(terms.rank) {
         let at = card.places(&ours.host, &ours.addresses);
-        for (traffic, line) in reach(&at, Hello { to: rank as u32, ..hello }, &terms.guard, until)? {
+        for (traffic, line) in
+            reach(&at, (Hello { to: rank as u32, ..hello }, terms.members[rank]), &terms.guard, until)?
+        {
             places.take(rank as u32, traffic, line);
         }
     }

@@ -14,8 +14,7 @@ use crate::moment;
 
 impl World {
     /// The next world: of the ranks of this one that call this too, in their order, and then of the [waiting](World::waiting)
-    /// newcomers, but for those who are gone: who does not answer within two seconds is not let in. The `lost` ranks of this world are neither waited for nor let in. An error names them by their ranks in its group, which
-    /// [`world_rank`](phalanx_core::Group::world_rank) translates where that is not the world's. Where ranks work with several groups, one may
+    /// newcomers, but for those who are gone: who does not answer within two seconds is not let in. The `lost` ranks of this world are neither waited for nor let in. Where ranks work with several groups, one may
     /// hear first of a rank that left its group because of another, and would have it left out: name nobody then, and the lost are waited for.
     ///
     /// Groups of this world can no longer be formed, and those that exist are of no use once a rank is gone: drop them. What

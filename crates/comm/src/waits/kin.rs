@@ -124,10 +124,14 @@ fn begun(fate: &Fate, rank: usize) -> u32 {
 }
 
 impl Kinship {
-    /// That of a group at `layout` of these members of the world, all of them unless told.
-    pub(crate) fn new(kin: Arc<Kin>, layout: &Layout, members: Option<Arc<[usize]>>, name: &str) -> Kinship {
-        let members = members.unwrap_or_else(|| (0..layout.size()).collect());
+    /// That of a group at `layout` of these members of the world.
+    pub(crate) fn new(kin: Arc<Kin>, layout: &Layout, members: Arc<[usize]>, name: &str) -> Kinship {
         Kinship { kin, rank: layout.rank(), members, name: name.to_owned() }
+    }
+
+    /// The world's number of a rank of the group.
+    pub(crate) fn world_rank(&self, rank: usize) -> usize {
+        self.members[rank]
     }
 
     /// Says where this group's ranks tell each other of waits from now on.
@@ -170,7 +174,7 @@ impl Kinship {
                     let stuck = peers.into_iter().map(Stuck::unknown).collect();
                     Timeout { stuck, chain: Chain::Through(words), ..timeout }
                 }
-                None => Timeout { chain: Chain::Beyond(format!("{words} rank {} of the world", ends[0])), ..timeout },
+                None => Timeout { chain: Chain::Beyond(format!("{words} rank {}", ends[0])), ..timeout },
             },
         }
     }
@@ -232,7 +236,7 @@ mod tests {
         let layout = Layout::one_host(0, 1).expect("a rank");
         let group = || {
             let fate = Fate::of_threads(vec![Arc::new(Bell::new().expect("memory"))]).map(Arc::new).expect("memory");
-            Kinship::new(Arc::clone(&kin), &layout, None, "world").enter(&fate);
+            Kinship::new(Arc::clone(&kin), &layout, (0..layout.size()).collect(), "world").enter(&fate);
             fate
         };
         let stays = group();

@@ -136,7 +136,7 @@ impl Group {
         }
         let argument = if entries.iter().any(|entry| entry.input.is_some()) { "input" } else { "data" };
         let given = entries.iter().map(|entry| entry.input.unwrap_or(&*entry.output));
-        nan::check_entries((alike.kind, argument), alike.dtype, &self.shared.layout, given)
+        nan::check_entries((alike.kind, argument), alike.dtype, self.own_world_rank(), given)
     }
 }
 

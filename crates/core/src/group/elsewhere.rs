@@ -29,8 +29,8 @@ impl Group {
         Ok(call)
     }
 
-    /// Tells the group's alarms of the failure of such a call.
-    pub fn failed_elsewhere(&self, error: &Error) {
-        let _ = self.told::<()>(Err(error.clone()));
+    /// The failure of such a call as its caller gets it, of which the group's alarms are told.
+    pub fn failed_elsewhere(&self, error: Error) -> Error {
+        self.failed(error)
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of a call's failure on its way to the caller: whoever asked for it is told.
+//! What becomes of a call's failure on its way to the caller: its ranks get their numbers in the world, and whoever asked for it is told.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -23,25 +23,25 @@ impl Group {
         WeakGroup { shared: Arc::downgrade(&self.shared), timeout: self.timeout, site: self.site }
     }
 
-    /// The same result; alarms are told where it is a failure that is not the arguments' fault.
+    /// The same result, whose failure the caller gets; alarms are told of one that is not the arguments' fault.
     pub(super) fn told<T>(&self, result: Result<T>) -> Result<T> {
-        if let Err(error) = &result {
-            self.sound(error);
-        }
-        result
+        result.map_err(|error| self.failed(error))
     }
 
-    /// The same operation under way; alarms, where there are any, are told when whoever waits for it gets a failure.
+    /// The same operation under way, whose failure whoever waits for it gets.
     pub(super) fn alarmed(&self, pending: Box<dyn Pending>) -> Box<dyn Pending> {
-        match self.shared.options.alarms.is_empty() {
-            true => pending,
-            false => Box::new(Alarmed { pending, group: self.downgrade() }),
-        }
+        Box::new(Alarmed { pending, members: Arc::clone(&self.shared.members), group: self.downgrade() })
     }
 
-    /// Tells the alarms of a failure.
+    /// A failure as the caller gets it, of which alarms are told.
     #[cold]
-    pub(super) fn sound(&self, error: &Error) {
+    pub(super) fn failed(&self, error: Error) -> Error {
+        let error = error.in_world(&self.shared.members);
+        self.sound(&error);
+        error
+    }
+
+    fn sound(&self, error: &Error) {
         for alarm in self.shared.options.alarms.iter().filter(|_| !matches!(error, Error::Usage(_))) {
             // A panic must not take the place of the error.
             let _ = catch_unwind(AssertUnwindSafe(|| alarm.failed(self, error)));
@@ -56,18 +56,24 @@ impl WeakGroup {
     }
 }
 
-/// An operation under way of a group that has alarms.
+/// An operation under way.
 struct Alarmed {
     pending: Box<dyn Pending>,
+    members: Arc<[usize]>,
     group: WeakGroup,
 }
 
 impl Alarmed {
     fn told(&self, end: Option<Result<Finished>>) -> Option<Result<Finished>> {
-        if let (Some(Err(error)), Some(group)) = (&end, self.group.upgrade()) {
-            group.sound(error);
-        }
-        end
+        end.map(|end| {
+            end.map_err(|error| {
+                let error = error.in_world(&self.members);
+                if let Some(group) = self.group.upgrade() {
+                    group.sound(&error);
+                }
+                error
+            })
+        })
     }
 }
 

@@ -71,7 +71,7 @@ impl Group {
     fn run_joined<T: Element>(&self, op: Op, factor: Option<Factor>, inputs: &[&[T]], output: &mut [T]) -> Result<()> {
         if self.shared.options.check_nan {
             let given = inputs.iter().map(|entry| bytes(entry));
-            nan::check_entries((op.kind(), "inputs"), T::DTYPE, &self.shared.layout, given)?;
+            nan::check_entries((op.kind(), "inputs"), T::DTYPE, self.own_world_rank(), given)?;
         }
         let whole = joined(inputs)?;
         let (input, output) = (bytes(&whole), bytes_mut(output));

@@ -13,6 +13,11 @@ impl Group {
         self.shared.members.get(rank).copied()
     }
 
+    /// This process's number in the world.
+    pub(super) fn own_world_rank(&self) -> usize {
+        self.shared.members[self.rank()]
+    }
+
     /// The rank in this group of a rank of the world; none for one that is not in it.
     pub fn rank_of(&self, world_rank: usize) -> Option<usize> {
         self.shared.members.iter().position(|&member| member == world_rank)

@@ -127,6 +127,15 @@ impl GroupOptions {
         self.members.as_ref()
     }
 
+    /// The members of a group of so many ranks, one for each.
+    pub fn members_of(&self, size: usize) -> Arc<[usize]> {
+        match &self.members {
+            Some(members) if members.len() == size => Arc::clone(members),
+            Some(members) => (0..size).map(|rank| members.get(rank).copied().unwrap_or(rank)).collect(),
+            None => (0..size).collect(),
+        }
+    }
+
     /// How long an operation may take before it ends in [`Error::Timeout`].
     pub fn timeout(mut self, timeout: Duration) -> GroupOptions {
         self.timeout = timeout;
@@ -206,7 +215,7 @@ impl Group {
     /// A group at `layout`, whose operations `backend` carries out.
     pub fn new(layout: Layout, backend: Arc<dyn Backend>, options: GroupOptions) -> Group {
         let (timeout, recorder) = (options.timeout, Arc::new(Recorder::new(options.remembered)));
-        let members = options.members.clone().unwrap_or_else(|| (0..layout.size()).collect());
+        let members = options.members_of(layout.size());
         let parcels = Parcels::default();
         let shared = Arc::new(Shared { layout, members, backend, options, recorder, parcels });
         Group { shared, timeout, site: None }
@@ -254,7 +263,7 @@ impl Group {
 
     /// Ends the group on this rank: what is under way and to come fails with [`Error::Aborted`], and the peers notice.
     pub fn abort(&self, why: impl Into<String>) {
-        self.shared.backend.abort(Error::aborted(format!("rank {}: {}", self.rank(), why.into())));
+        self.shared.backend.abort(Error::aborted(format!("rank {}: {}", self.own_world_rank(), why.into())));
     }
 
     /// A buffer of `byte_len` zeroed bytes for this group's operations, of the fastest kind there is: on one host the peers
@@ -347,7 +356,7 @@ impl Group {
     ) -> Result<Call> {
         self.fits(&op, dtype, factor, input, output)?;
         if self.shared.options.check_nan {
-            nan::check(&op, dtype, &self.shared.layout, input, output)?;
+            nan::check(&op, dtype, (&self.shared.layout, self.own_world_rank()), input, output)?;
         }
         self.number(op, dtype, factor, input.is_none(), site)
     }
@@ -397,7 +406,7 @@ impl Group {
             let now = shared.backend.now();
             call.open(now);
             let record = || call.record(call.flight.number().unwrap_or_default(), now);
-            call.watch = Watch::begin(&shared.options.hooks, record);
+            call.watch = Watch::begin(&shared.options.hooks, &shared.members, record);
         }
         call
     }

@@ -73,8 +73,7 @@ impl Group {
         let error =
             Error::Timeout(Box::new(Timeout { op: OpKind::Barrier, sequence, after, stuck, chain: Chain::Direct }));
         self.shared.backend.abort(error.clone());
-        self.sound(&error);
-        error
+        self.failed(error)
     }
 
     fn whisper(&self, to: usize, tag: u32, site: Site) -> Result<Work<()>> {

@@ -4,15 +4,21 @@ use std::ops::Range;
 
 use crate::{DType, Error, Layout, Op, OpKind, Result};
 
-/// That no element is a NaN that this rank gives to `op`. The buffers have been found to be of the right lengths.
-pub(super) fn check(op: &Op, dtype: DType, layout: &Layout, input: Option<&[u8]>, output: &[u8]) -> Result<()> {
+/// That no element is a NaN that this rank, by its number in the world, gives to `op`. The buffers have been found to be of the right lengths.
+pub(super) fn check(
+    op: &Op,
+    dtype: DType,
+    (layout, world_rank): (&Layout, usize),
+    input: Option<&[u8]>,
+    output: &[u8],
+) -> Result<()> {
     let (argument, given) = match input {
         Some(input) => ("input", input),
         None => ("data", &output[given_in_place(op, layout, dtype.byte_len(), output.len())]),
     };
     match first(dtype, given) {
         None => Ok(()),
-        Some(at) => Err(found(op.kind(), argument, format!("element {at}"), layout)),
+        Some(at) => Err(found(op.kind(), argument, format!("element {at}"), world_rank)),
     }
 }
 
@@ -20,18 +26,18 @@ pub(super) fn check(op: &Op, dtype: DType, layout: &Layout, input: Option<&[u8]>
 pub(super) fn check_entries<'a>(
     (kind, argument): (OpKind, &'static str),
     dtype: DType,
-    layout: &Layout,
+    world_rank: usize,
     entries: impl Iterator<Item = &'a [u8]>,
 ) -> Result<()> {
     let nan = entries.enumerate().find_map(|(entry, given)| Some((entry, first(dtype, given)?)));
     match nan {
         None => Ok(()),
-        Some((entry, at)) => Err(found(kind, argument, format!("element {at} of entry {entry}"), layout)),
+        Some((entry, at)) => Err(found(kind, argument, format!("element {at} of entry {entry}"), world_rank)),
     }
 }
 
-fn found(kind: OpKind, argument: &'static str, place: String, layout: &Layout) -> Error {
-    let value = format!("NaN at {place} on rank {}", layout.rank());
+fn found(kind: OpKind, argument: &'static str, place: String, world_rank: usize) -> Error {
+    let value = format!("NaN at {place} on rank {world_rank}");
     Error::usage(kind, argument, value, "must be numbers, as this group checks")
 }
 
@@ -118,7 +124,8 @@ mod tests {
         let with_nan = |op: &Op, at: usize| {
             let mut data = [0_f32; 6];
             data[at] = f32::NAN;
-            check(op, DType::F32, &layout, None, bytemuck::cast_slice(&data)).map_err(|error| error.to_string())
+            check(op, DType::F32, (&layout, layout.rank()), None, bytemuck::cast_slice(&data))
+                .map_err(|error| error.to_string())
         };
         for (at, fails) in [(1, false), (2, true), (3, true), (4, false)] {
             let end = with_nan(&Op::AllGather { counts: Counts::Even(2) }, at);

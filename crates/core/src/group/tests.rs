@@ -10,7 +10,7 @@ use phalanx_mem::Buffer;
 
 use super::*;
 use crate::backend::{Finished, Numbers};
-use crate::{Bool, Counts, OpKind, ReduceOp, Reduction, Scope};
+use crate::{Bool, Counts, OpKind, PeerReason, ReduceOp, Reduction, Scope};
 
 /// A backend that writes down what reaches it and ends everything well but for what goes and comes under the last tag. Each takes a
 /// second of its clock.
@@ -43,6 +43,7 @@ impl Backend for Fake {
     fn submit(&self, call: Call, buffers: Buffers) -> Box<dyn Pending> {
         let end = match call.op {
             Op::Recv { tag: u32::MAX, .. } => Err(Error::usage(OpKind::Recv, "tag", u32::MAX, "must be another")),
+            Op::Recv { from: Some(from), tag: LOST, .. } => Err(Error::peer(from, PeerReason::Dead, "it ended")),
             _ => Ok(Finished { buffers, source: None }),
         };
         self.reached.lock().unwrap().push(call);
@@ -54,6 +55,7 @@ impl Backend for Fake {
         self.reached.lock().unwrap().push(call.clone());
         match call.op {
             Op::Send { tag: u32::MAX, .. } => Err(Error::aborted("the tag is the last")),
+            Op::Recv { from: Some(from), tag: LOST, .. } => Err(Error::peer(from, PeerReason::Dead, "it ended")),
             _ => Ok(None),
         }
     }
@@ -86,6 +88,9 @@ fn group(rank: usize, size: usize) -> (Group, Arc<Fake>) {
     let backend = Arc::clone(&fake) as Arc<dyn Backend>;
     (Group::new(layout, backend, GroupOptions::default()), fake)
 }
+
+/// The tag under which nothing comes, because the sender is lost.
+const LOST: u32 = 13;
 
 type BadCall = fn(&Group) -> Result<()>;
 
@@ -408,6 +413,30 @@ fn an_alarm_may_send_an_object_where_one_could_not_go() {
     let error = group.send_bytes(&[1], 1, u32::MAX).unwrap_err();
     assert_eq!(error, Error::aborted("the tag is the last"));
     assert_eq!(*teller.0.lock().unwrap(), [Ok(())]);
+}
+
+/// Keeps whom alarms and hooks are told of.
+#[derive(Default)]
+struct Named(Mutex<Vec<usize>>);
+
+impl Alarm for Named {
+    fn failed(&self, _: &Group, error: &Error) {
+        self.0.lock().unwrap().extend(error.culprits());
+    }
+}
+
+#[test]
+fn errors_name_ranks_by_their_numbers_in_the_world() {
+    let named = Arc::new(Named::default());
+    let options = || GroupOptions::default().members([4, 9, 2]);
+    for options in [options(), options().alarm(Arc::clone(&named) as Arc<dyn Alarm>)] {
+        let group = Group::new(Layout::one_host(0, 3).unwrap(), Arc::new(Fake::default()), options);
+        let error = group.recv(&mut [0], 1, LOST).unwrap_err();
+        assert_eq!(error.to_string(), "rank 9 is dead: it ended");
+        let error = group.recv_async(vec![0], 2, LOST).unwrap().wait().unwrap_err();
+        assert_eq!(error.to_string(), "rank 2 is dead: it ended");
+    }
+    assert_eq!(*named.0.lock().unwrap(), [9, 2], "alarms are told as the caller is");
 }
 
 #[test]

@@ -61,6 +61,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         options: NcclOptions,
         group: GroupOptions,
     ) -> Result<DeviceGroup<N, C, P>> {
+        let options = group.chosen_members().cloned().into_iter().fold(options, NcclOptions::members);
         let backend = Arc::new(NcclBackend::new(stack, layout.clone(), store, options)?);
         Ok(DeviceGroup { group: Group::new(layout, Arc::clone(&backend) as _, group), backend })
     }
@@ -248,7 +249,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceWork<N, C, P> {
     pub fn fence(&self, stream: Stream) -> Result<()> {
         self.waiting.until(|stage| stage != Stage::Queued, None);
         if let Some(error) = self.waiting.flight.error() {
-            return Err(error);
+            return Err(error.in_world(self.group.members()));
         }
         let cuda = &self.hall.stack.cuda;
         self.hall.cuda("wait_event", cuda.wait_event(stream, self.waiting.flight.events.end))
@@ -257,7 +258,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceWork<N, C, P> {
     /// Waits for the end; the operation's own timeout bounds it.
     pub fn wait(mut self) -> Result<()> {
         let ended = self.waiting.wait(None).unwrap_or_else(|| Err(Error::aborted("the operation has no end")));
-        ended.map(drop).inspect_err(|error| self.group.failed_elsewhere(error))
+        ended.map(drop).map_err(|error| self.group.failed_elsewhere(error))
     }
 
     /// Whether the end has come.

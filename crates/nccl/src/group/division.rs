@@ -37,7 +37,8 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
             spare.end(|| hall.now(), Some(error));
             hall.fail(error.clone(), None);
         })?;
-        waiting.wait(None).unwrap_or_else(|| Err(Error::aborted("the split has no end")))?;
+        let ended = waiting.wait(None).unwrap_or_else(|| Err(Error::aborted("the split has no end")));
+        ended.map_err(|error| error.in_world(self.group().members()))?;
         let (Some(place), Some(comm)) = (place, lock(&child).take()) else { return Ok(None) };
         self.adopt(comm, place, members, (sequence, options)).map(Some).inspect_err(|_| {
             // Nobody has come to know it, so nobody else ends it.
@@ -57,8 +58,11 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         let hall = &self.backend().hall;
         let hosts = members.iter().map(|&member| hall.layout.hosts()[member]).collect();
         let layout = Layout::new(place, hosts)?;
+        let in_world: Arc<[usize]> = members.iter().map(|&member| hall.world_rank(member)).collect();
+        let chosen = options.chosen_members().cloned().unwrap_or(in_world);
+        let options = options.members(Arc::clone(&chosen));
         let store = hall.store.scope("phalanx").scope("split").scope(&sequence.to_string());
-        let own = Hall::new(hall.stack.clone(), layout.clone(), store, hall.options.clone())?;
+        let own = Hall::new(hall.stack.clone(), layout.clone(), store, hall.options.clone().members(chosen))?;
         Lane::with(&own, Line::Whole, Hold::Made(comm))?;
         lock(&hall.children).push(Arc::downgrade(&own));
         let backend = NcclBackend::with(Arc::clone(&own)).inspect_err(|_| own.close())?;

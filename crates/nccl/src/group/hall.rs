@@ -94,6 +94,11 @@ pub(super) struct History {
 }
 
 impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
+    /// The world's number of a rank of the group.
+    pub(super) fn world_rank(&self, rank: usize) -> usize {
+        self.options.members.as_ref().and_then(|members| members.get(rank).copied()).unwrap_or(rank)
+    }
+
     pub(super) fn new(
         stack: Stack<N, C, P>,
         layout: Layout,

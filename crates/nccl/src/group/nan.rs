@@ -61,7 +61,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             hall.check()?;
             self.bell.wait(seen, Some(hall.now() + GLANCE));
         }
-        checks.iter().try_for_each(|check| check.judge(hall.layout.rank()))
+        checks.iter().try_for_each(|check| check.judge(hall.world_rank(hall.layout.rank())))
     }
 }
 

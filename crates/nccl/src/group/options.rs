@@ -1,5 +1,6 @@
 //! How a group over NCCL behaves.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::signals::TorchJob;
@@ -18,6 +19,7 @@ pub struct NcclOptions {
     pub(super) unresponsive: Duration,
     pub(super) abort_timeout: Duration,
     pub(super) torch: Option<TorchJob>,
+    pub(super) members: Option<Arc<[usize]>>,
 }
 
 impl Default for NcclOptions {
@@ -34,11 +36,20 @@ impl Default for NcclOptions {
             unresponsive: Duration::from_secs(10),
             abort_timeout: Duration::from_secs(5),
             torch: None,
+            members: None,
         }
     }
 }
 
 impl NcclOptions {
+    /// Which ranks of the world are the group's, so that what ranks tell each other of failures names those; unless set, rank `i` is the
+    /// world's rank `i`. [`DeviceGroup`](super::DeviceGroup) takes what its group's options say.
+    #[must_use]
+    pub fn members(mut self, members: impl Into<Arc<[usize]>>) -> NcclOptions {
+        self.members = Some(members.into());
+        self
+    }
+
     /// How communicators are made. They never block, whatever it says.
     #[must_use]
     pub fn config(mut self, config: CommConfig) -> NcclOptions {

@@ -100,7 +100,8 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
             spare.end(|| hall.now(), Some(error));
             hall.fail(error.clone(), None);
         })?;
-        waiting.wait(None).unwrap_or_else(|| Err(Error::aborted("the registration has no end")))?;
+        let ended = waiting.wait(None).unwrap_or_else(|| Err(Error::aborted("the registration has no end")));
+        ended.map_err(|error| error.in_world(self.group().members()))?;
         let known = lock(&known).take().ok_or_else(|| Error::aborted("the communicator is gone"))?;
         Ok(Registered { lane: Lane::of(hall, Line::Whole)?, known, memory: memory.clone() })
     }

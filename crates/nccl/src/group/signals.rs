@@ -73,8 +73,10 @@ impl TorchJob {
         }
         for id in ids {
             if let Some(rank) = find(&keys, &aborted(id))? {
-                let rank = String::from_utf8_lossy(&rank).into_owned();
-                return Ok(Some(Error::aborted(format!("rank {rank} has aborted a communicator of this group"))));
+                // PyTorch's ranks write the number that they have in the group.
+                let rank = String::from_utf8_lossy(&rank).parse().ok().and_then(|rank: usize| self.members.get(rank));
+                let named = named(rank.copied());
+                return Ok(Some(Error::aborted(format!("{named} has aborted a communicator of this group"))));
             }
         }
         Ok(None)

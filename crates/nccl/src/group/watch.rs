@@ -133,7 +133,8 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             log::debug!("a rank's standing is not told: {error}");
         }
         if let Some(fate) = self.fate().filter(|_| !watch.has_told_fate) {
-            let text = format!("rank {}: {}", self.layout.rank(), fate.error);
+            let error = self.options.members.iter().fold(fate.error, |error, members| error.in_world(members));
+            let text = format!("rank {}: {error}", self.world_rank(self.layout.rank()));
             watch.has_told_fate = (told.is_ok() && store.compare_set(FATE, "", text).is_ok()) || has_left;
         }
         told.is_ok()

@@ -1,9 +1,9 @@
 //! Whom a rank tells its launcher to be at fault when a group of it fails: the first time in each world that it is in.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use phalanx_comm::Registry;
-use phalanx_core::{Error, Group, Scope};
+use phalanx_core::{Error, Scope};
 
 use crate::report;
 
@@ -26,14 +26,14 @@ impl Accuser {
     }
 
     /// A call of a group has failed.
-    pub(super) fn accuse(&self, registry: &Registry, group: &Group, error: &Error) {
-        if let Some(ranks) = self.accused(registry, group, error) {
+    pub(super) fn accuse(&self, registry: &Registry, error: &Error) {
+        if let Some(ranks) = self.accused(registry, error) {
             report::accuse(error, &ranks);
         }
     }
 
     /// The launcher's ranks that a failure is laid on; none where it is nothing to tell.
-    fn accused(&self, registry: &Registry, group: &Group, error: &Error) -> Option<Vec<usize>> {
+    fn accused(&self, registry: &Registry, error: &Error) -> Option<Vec<usize>> {
         let now = place(registry);
         // After what concerns one call the group goes on.
         if error.scope() == Scope::Call
@@ -43,9 +43,7 @@ impl Accuser {
         }
         let (seat, met) = *self.first.get()?;
         let is_first = now.0 == seat && (met.is_none() || now.1 == met);
-        let members = registry.groups().into_iter().find(|(_, shown)| Arc::ptr_eq(shown.recorder(), group.recorder()));
-        let members = members.map(|(formed, _)| formed.members).filter(|_| is_first).unwrap_or_default();
-        Some(error.culprits().iter().filter_map(|rank| members.get(*rank).copied()).collect())
+        Some(if is_first { error.culprits() } else { vec![] })
     }
 }
 
@@ -55,7 +53,6 @@ fn place(registry: &Registry) -> Place {
 
 #[cfg(test)]
 mod tests {
-    use phalanx_comm::{Threads, Transport};
     use phalanx_core::PeerReason;
 
     use super::*;
@@ -63,17 +60,15 @@ mod tests {
     #[test]
     fn the_first_failure_of_a_group_is_laid_on_ranks_of_the_job() {
         let registry = Registry::of(3, 8);
-        let group = Threads::new(2).groups().expect("a world").remove(0);
-        registry.show(&group, vec![3, 5], Transport::SharedMemory);
         let accuser = Accuser::default();
         let (wrong, dead) =
-            (Error::usage("send", "to", 7, "must be less"), Error::peer(1, PeerReason::Dead, "it ended"));
-        assert_eq!(accuser.accused(&registry, &group, &dead), None, "it has not joined");
+            (Error::usage("send", "to", 7, "must be less"), Error::peer(5, PeerReason::Dead, "it ended"));
+        assert_eq!(accuser.accused(&registry, &dead), None, "it has not joined");
         let accuser = Accuser::default();
         accuser.begin(&registry);
-        assert_eq!(accuser.accused(&registry, &group, &wrong), None);
-        assert_eq!(accuser.accused(&registry, &group, &dead), Some(vec![5]));
-        assert_eq!(accuser.accused(&registry, &group, &dead), None, "it was told");
+        assert_eq!(accuser.accused(&registry, &wrong), None);
+        assert_eq!(accuser.accused(&registry, &dead), Some(vec![5]));
+        assert_eq!(accuser.accused(&registry, &dead), None, "it was told");
     }
 
     #[test]
@@ -81,9 +76,7 @@ mod tests {
         let accuser = Accuser::default();
         accuser.begin(&Registry::of(3, 8));
         let changed = Registry::of(2, 7);
-        let group = Threads::new(2).groups().expect("a world").remove(0);
-        changed.show(&group, vec![2, 5], Transport::SharedMemory);
         let dead = Error::peer(1, PeerReason::Dead, "it ended");
-        assert_eq!(accuser.accused(&changed, &group, &dead), Some(vec![]));
+        assert_eq!(accuser.accused(&changed, &dead), Some(vec![]));
     }
 }

@@ -123,7 +123,7 @@ impl Alarm for BlackBox {
     fn failed(&self, group: &Group, error: &Error) {
         self.note(group, error);
         if let Some(seat) = self.seat.get() {
-            self.accuser.accuse(&seat.registry, group, error);
+            self.accuser.accuse(&seat.registry, error);
         }
         self.write();
     }

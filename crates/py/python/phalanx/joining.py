@@ -73,21 +73,23 @@ def meet(
     options: Options,
     shown: tuple[_native.Presence, list[int]] | None = None,
 ) -> _native.Group:
-    """The group of `size` ranks that all call this with a store of their own group, and where it is shown."""
+    """The group of `size` ranks that all call this with a store of their own group, and where it is shown: by the numbers that its ranks
+    have there, errors name them."""
     seconds = timeout.total_seconds()
     if seconds <= 0:
         raise ValueError(f"phalanx: joining: timeout is {timeout}, must be above zero")
     if not 0 <= rank < size:
         raise ValueError(f"phalanx: joining: rank is {rank}, must be below the group size {size}")
+    members = list(range(size)) if shown is None else shown[1]
     arguments = (rank, size, name, seconds, options.transport, options.protection, shown)
     if size == 1:
         return _native.join(None, *arguments)
     store.set(f"host/{rank}", json.dumps([_native.host_identity(), options.transport, options.protection]))
     if rank:
-        return _native.join(_next_door(store, size, timeout), *arguments)
-    _await(store, _hosts(size), size, timeout)
+        return _native.join(_next_door(store, members, timeout), *arguments)
+    _await(store, _hosts(size), members, timeout)
     said = [json.loads(store.get(key)) for key in _hosts(size)]
-    _check_alike(store, [wiring for _, *wiring in said])
+    _check_alike(store, members, [wiring for _, *wiring in said])
     hosts = {host for host, *_ in said}
     door = _native.Door(size, len(hosts) > 1)
     try:
@@ -102,23 +104,23 @@ def meet(
         _forget(store, "door")
 
 
-def _check_alike(store: dist.Store, wirings: list[list[str]]) -> None:
-    """That all ranks would wire the group as rank 0 does, which else tells them in the place of a door."""
-    for rank, wiring in enumerate(wirings):
+def _check_alike(store: dist.Store, members: list[int], wirings: list[list[str]]) -> None:
+    """That all ranks would wire the group as the first does, which else tells them in the place of a door."""
+    for rank, wiring in zip(members, wirings):
         for name, one, other in zip(("transport", "protection"), wirings[0], wiring):
             if one != other:
                 refusal = (
-                    f"phalanx: pg_options: {name} is {one} on rank 0, {other} on rank {rank}, must be the same on all"
+                    f"phalanx: pg_options: {name} is {one} on rank {members[0]}, {other} on rank {rank}, must be the same on all"
                 )
                 store.set("door", json.dumps(["", 0, os.urandom(16).hex(), refusal]))
                 raise ValueError(refusal)
 
 
-def _next_door(store: dist.Store, size: int, timeout: timedelta) -> tuple[str, int, str]:
-    """Where rank 0 opened its door. On a store that is used again, the former one may stand for a while."""
+def _next_door(store: dist.Store, members: list[int], timeout: timedelta) -> tuple[str, int, str]:
+    """Where the first rank opened its door. On a store that is used again, the former one may stand for a while."""
     seconds = timeout.total_seconds()
     until = time.monotonic() + seconds
-    _await(store, ["door"], size, timeout)
+    _await(store, ["door"], members, timeout)
     while True:
         host, port, key, refusal = json.loads(store.get("door"))
         if key not in _past_doors:
@@ -127,8 +129,8 @@ def _next_door(store: dist.Store, size: int, timeout: timedelta) -> tuple[str, i
                 raise ValueError(refusal)
             return host, port, key
         if time.monotonic() > until:
-            failure = f"phalanx: joining: rank 0 did not open a new door within {seconds} s"
-            raise StoreFailure(failure, late("process", [0], seconds))
+            failure = f"phalanx: joining: rank {members[0]} did not open a new door within {seconds} s"
+            raise StoreFailure(failure, late("process", [members[0]], seconds))
         # Stores tell of keys that come, not of those that change.
         time.sleep(0.01)
 
@@ -140,7 +142,7 @@ def underneath(store: dist.Store) -> dist.Store:
     return store
 
 
-def _await(store: dist.Store, keys: list[str], size: int, timeout: timedelta) -> None:
+def _await(store: dist.Store, keys: list[str], members: list[int], timeout: timedelta) -> None:
     """Waits for what others say. An error names the ranks that have said nothing, also where it is another one that waits for them."""
     try:
         store.wait(keys, timeout)
@@ -148,8 +150,8 @@ def _await(store: dist.Store, keys: list[str], size: int, timeout: timedelta) ->
         missing: list[int] = []
         # A store that is gone has nothing to tell of the ranks.
         with suppress(RuntimeError):
-            missing = [rank for rank, key in enumerate(_hosts(size)) if not store.check([key])]
-        names = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {size} did not come: "
+            missing = sorted(rank for rank, key in zip(members, _hosts(len(members))) if not store.check([key]))
+        names = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {len(members)} did not come: "
         failure = f"phalanx: joining: {names if missing else ''}{error}"
         raise StoreFailure(failure, late("process", missing, timeout.total_seconds())) from error
 

@@ -74,9 +74,9 @@ fn strangers_are_sent_away_and_members_are_let_in_once() {
             assert!(is_sent_away(stranger), "{bytes:?}");
         }
         assert_eq!(places.absent(), [0, 2]);
-        let lines = reach(&[at], hello(2, 1), &guard, soon()).expect("a member");
+        let lines = reach(&[at], (hello(2, 1), 1), &guard, soon()).expect("a member");
         assert_eq!(lines.len(), 3);
-        let again = reach(&[at], hello(2, 1), &guard, soon()).expect_err("taken").to_string();
+        let again = reach(&[at], (hello(2, 1), 1), &guard, soon()).expect_err("taken").to_string();
         assert!(again.starts_with(&format!("rank 1 at {at}: cannot be reached: ")), "{again}");
         assert_eq!(places.absent(), [0]);
         assert!(is_sent_away(silent));
@@ -88,11 +88,11 @@ fn only_who_has_the_key_is_let_in() {
     let ours = guard(Some("07"));
     at_the_door(&ours, |at, places| {
         for key in [Some("08"), None] {
-            let error = reach(&[at], hello(2, 1), &guard(key), soon()).expect_err("no member").to_string();
+            let error = reach(&[at], (hello(2, 1), 1), &guard(key), soon()).expect_err("no member").to_string();
             assert!(error.contains("cannot be reached"), "{error}");
         }
         assert_eq!(places.absent(), [0, 2]);
-        let lines = reach(&[at], hello(2, 1), &ours, soon()).expect("a member");
+        let lines = reach(&[at], (hello(2, 1), 1), &ours, soon()).expect("a member");
         assert!(lines.iter().all(|(_, line)| line.tunnel.is_sealed()));
     });
 }
@@ -104,7 +104,7 @@ fn silent_strangers_make_room_and_are_waited_for_by_nobody() {
         at_the_door(&guard, |at, places| {
             let strangers: Vec<_> =
                 (0..guests::MOST + 50).map(|_| TcpStream::connect(at).expect("it listens")).collect();
-            reach(&[at], hello(2, 1), &guard, soon()).expect("a member");
+            reach(&[at], (hello(2, 1), 1), &guard, soon()).expect("a member");
             places.fail();
             assert!(strangers.into_iter().all(is_sent_away));
         });
@@ -121,7 +121,7 @@ fn a_rank_that_gave_one_address_up_is_let_in_at_another() {
     given_up.write_all(&Hello { traffic: Traffic::ALL[0], ..hello(2, 1) }.encode()).expect("there is room");
     drop(given_up);
     at_this_door(&door, &guard(None), |at, places| {
-        let lines = reach(&[at], hello(2, 1), &guard(None), soon()).expect("a member");
+        let lines = reach(&[at], (hello(2, 1), 1), &guard(None), soon()).expect("a member");
         assert_eq!((lines.len(), places.lost()), (3, None));
     });
 }
@@ -131,9 +131,9 @@ fn a_port_where_nobody_listens_is_named() {
     let door = Door::open(None, false).expect("a free port");
     let at = (door.addresses[0], door.port).into();
     drop(door);
-    let error = reach(&[at], hello(2, 1), &guard(None), soon()).expect_err("nobody");
+    let error = reach(&[at], (hello(2, 1), 1), &guard(None), soon()).expect_err("nobody");
     assert_eq!(error.to_string(), format!("rank 1 at {at}: cannot be reached: connection refused"));
-    let error = reach(&[], hello(2, 1), &guard(None), soon()).expect_err("nowhere");
+    let error = reach(&[], (hello(2, 1), 1), &guard(None), soon()).expect_err("nowhere");
     assert_eq!(error.to_string(), "rank 1: is on another host and listens only at loopback there");
 }
 
@@ -162,12 +162,13 @@ fn a_port_where_another_program_listens_is_named_with_what_it_does() {
         (Some("07"), b"", "no answer in time"),
     ] {
         let (at, began) = (another_program(says), Instant::now());
-        let error = reach(&[at], hello(2, 1), &guard(key), began + SHORT).expect_err("no rank").to_string();
+        let error = reach(&[at], (hello(2, 1), 1), &guard(key), began + SHORT).expect_err("no rank").to_string();
         assert!(error.starts_with(&format!("rank 1 at {at}: cannot be reached: {why}")), "{error}");
         assert!(began.elapsed() < SHORT + Duration::from_secs(2), "{:?}", began.elapsed());
     }
     let at = another_program(page);
-    let error = reach(&[at], hello(2, 1), &guard(Some("07")), Instant::now() + SHORT).expect_err("no rank").to_string();
+    let error =
+        reach(&[at], (hello(2, 1), 1), &guard(Some("07")), Instant::now() + SHORT).expect_err("no rank").to_string();
     assert!(error.starts_with(&format!("rank 1 at {at}: cannot be reached: ")), "{error}");
 }
 
@@ -180,7 +181,7 @@ fn manner() -> Manner {
 fn with_a_peer_that_dies(rank: usize, dies: impl FnOnce(&Card) + Send) -> (Duration, String) {
     let store = Store::new(LocalStore::new(Limits::default()));
     let manner = manner();
-    let terms = Terms { rank, size: 2, address: None, insecure: false, manner, guard: guard(None) };
+    let terms = Terms { rank, members: Arc::new([0, 1]), address: None, insecure: false, manner, guard: guard(None) };
     let (told, died) = std::sync::mpsc::channel();
     thread::scope(|scope| {
         let meeting = Meeting::new(store.clone(), "ranks", 1 - rank, 2);

@@ -91,7 +91,8 @@ impl Exchange<'_> {
         let mut heads = vec![0; self.group.size() * Header::BYTE_LEN];
         let sequence =
             self.run(Op::AllGather { counts: Counts::Even(Header::BYTE_LEN) }, Some(&own.encode()), &mut heads)?;
-        let verdict = Verdict { kind: self.kind, sequence, rank: self.group.rank(), own: &own };
+        let verdict =
+            Verdict { kind: self.kind, sequence, rank: self.group.rank(), members: self.group.members(), own: &own };
         match gift {
             // Its own reason tells this rank more than what the peers are told.
             Gift::Refused(why) => Err(why.clone()),
@@ -125,6 +126,8 @@ pub(super) struct Verdict<'a> {
     pub(super) kind: OpKind,
     pub(super) sequence: u32,
     pub(super) rank: usize,
+    /// The world's ranks that are the group's.
+    pub(super) members: &'a [usize],
     pub(super) own: &'a Header,
 }
 
@@ -168,7 +171,7 @@ impl Verdict<'_> {
         match usize::try_from(byte_len) {
             Ok(byte_len) if byte_len as u64 <= largest => Ok(byte_len),
             _ => {
-                let value = format!("{byte_len} bytes long on rank {peer}");
+                let value = format!("{byte_len} bytes long on rank {}", self.members[peer]);
                 let expected = format!("must be at most {largest}, the largest object that all ranks take");
                 Err(Error::usage(self.kind, "object", value, expected))
             }

@@ -97,7 +97,7 @@ impl Group {
         let (sequence, from) = self.recv_part(&mut head, from, tag, site)?;
         let largest = self.shared.options.largest_object;
         let own = Header::new(OpKind::Send, 0, Given::Nothing, largest, type_name);
-        let verdict = Verdict { kind: OpKind::Recv, sequence, rank: self.rank(), own: &own };
+        let verdict = Verdict { kind: OpKind::Recv, sequence, rank: self.rank(), members: self.members(), own: &own };
         let theirs = self.told(verdict.decoded(from, &head))?;
         let room =
             verdict.compare(from, &theirs).and_then(|()| verdict.byte_len(from, &theirs, own.largest)).and_then(zeroed);
