@@ -109,9 +109,8 @@ def _check_alike(store: dist.Store, members: list[int], wirings: list[list[str]]
     for rank, wiring in zip(members, wirings):
         for name, one, other in zip(("transport", "protection"), wirings[0], wiring):
             if one != other:
-                refusal = (
-                    f"phalanx: pg_options: {name} is {one} on rank {members[0]}, {other} on rank {rank}, must be the same on all"
-                )
+                said = f"{one} on rank {members[0]}, {other} on rank {rank}"
+                refusal = f"phalanx: pg_options: {name} is {said}, must be the same on all"
                 store.set("door", json.dumps(["", 0, os.urandom(16).hex(), refusal]))
                 raise ValueError(refusal)
 
