@@ -47,15 +47,15 @@ pub enum Error {
     /// Another rank could not save its part.
     #[error("rank {rank} could not save: {why}")]
     Elsewhere {
-        /// The rank.
+        /// The rank, by its number in the world.
         rank: usize,
         /// What it says.
         why: String,
     },
     /// A rank saves another step than the first, or says something else of the progress.
-    #[error("rank {rank} saves something else than rank 0: {why}")]
+    #[error("rank {rank} saves something else than the first rank: {why}")]
     Apart {
-        /// The rank.
+        /// The rank, by its number in the world.
         rank: usize,
         /// What it saves, and what the first does.
         why: String,
@@ -63,7 +63,7 @@ pub enum Error {
     /// The rank that looks for a checkpoint for all could not find one.
     #[error("rank {rank} found no checkpoint: {why}")]
     Unfound {
-        /// The rank.
+        /// The rank, by its number in the world.
         rank: usize,
         /// What it says.
         why: String,

@@ -49,7 +49,7 @@ impl Checkpoint {
         if let Some(own) = own {
             return Ok(own?.map(|(_, checkpoint)| checkpoint));
         }
-        let step = step.map_err(|why| Error::Unfound { rank: 0, why })?;
+        let step = step.map_err(|why| Error::Unfound { rank: group.members()[0], why })?;
         step.map(|step| Checkpoint::open(&names::directory(root, step))).transpose()
     }
 }

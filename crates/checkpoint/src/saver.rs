@@ -133,7 +133,7 @@ impl Writer {
         let directory = names::directory(&self.root, step);
         let checked = check(&directory, pieces);
         let marked = checked.and_then(|()| if self.rank() == 0 { self.begin(&directory) } else { Ok(0) });
-        let begun = agree(self.together(marked.map(|mark| Begun { mark, step, progress }))?)?;
+        let begun = agree(self.group.as_ref(), self.together(marked.map(|mark| Begun { mark, step, progress }))?)?;
         let mark = begun.mark;
         let index = self.prepare(&directory, begun, pieces).inspect_err(|error| {
             // Where ranks are gone, the first may still list the file.
@@ -210,12 +210,12 @@ impl Writer {
         let told = serde_json::to_vec(&told).map_err(|error| Error::damaged(&self.root, error.to_string()))?;
         let all = group.all_gather_bytes(&told)?;
         own?;
-        let read = |(rank, told): (usize, &Vec<u8>)| match serde_json::from_slice::<Told<T>>(told) {
+        let read = |(&rank, told): (&usize, &Vec<u8>)| match serde_json::from_slice::<Told<T>>(told) {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(why)) => Err(Error::Elsewhere { rank, why }),
             Err(error) => Err(Error::Elsewhere { rank, why: error.to_string() }),
         };
-        all.iter().enumerate().map(read).collect()
+        group.members().iter().zip(&all).map(read).collect()
     }
 
     fn rank(&self) -> usize {
@@ -239,10 +239,12 @@ fn check(directory: &Path, pieces: &[Piece]) -> Result<()> {
 }
 
 /// What the first rank says, where no other says anything else: one index would keep that alone.
-fn agree(all: Vec<Begun>) -> Result<Begun> {
+fn agree(group: Option<&Group>, all: Vec<Begun>) -> Result<Begun> {
     let mut all = all.into_iter();
     let first = all.next().unwrap_or_default();
-    let apart = all.zip(1..).find_map(|(other, rank)| Some(Error::Apart { rank, why: difference(&first, &other)? }));
+    let others = group.map_or(&[][..], |group| &group.members()[1..]);
+    let apart = |(other, &rank)| Some(Error::Apart { rank, why: difference(&first, &other)? });
+    let apart = all.zip(others).find_map(apart);
     apart.map_or(Ok(first), Err)
 }
 
