@@ -131,7 +131,14 @@ impl Processes {
         let group = local::hash(self.token.into_iter().chain(self.style.settings()));
         let map = SegmentMap::new(size, group, epoch, self.heap_byte_len)?;
         let token = self.token_of(round);
-        let terms = Terms { rank, size, epoch, token, map: map.hash(), byte_len: map.byte_len };
+        let terms = Terms {
+            rank,
+            members: self.style.options.members_of(size),
+            epoch,
+            token,
+            map: map.hash(),
+            byte_len: map.byte_len,
+        };
         let met = match rank {
             0 => local::host(&self.door, &terms, local::create(&map)?, deadline)?,
             _ => local::attend(&self.door, &terms, None, deadline)?,

@@ -18,8 +18,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// names the rank, argument or value. `docs/failures.md` lists what to do next for each.
 ///
 /// A rank that is named is always the world's, also where a group of some of its ranks failed: so it is the rank that logs, dumps and the
-/// launcher name. A group that was made without a world counts for one. What begins with `local ranks` or `shared memory` counts those of one
-/// host that come together there.
+/// launcher name. A group that was made without a world counts for one.
 ///
 /// `Debug` is the kind and the message, because that is what a program shows whose `main` returns an error, or that unwraps one.
 #[derive(Clone, PartialEq, thiserror::Error)]

@@ -59,8 +59,8 @@ impl Door {
         Ok(door)
     }
 
-    /// Comes through the door, as soon as it is open.
-    pub(super) fn enter(&self, deadline: Instant) -> Result<OwnedFd> {
+    /// Comes through the door, as soon as the rank of this number has opened it.
+    pub(super) fn enter(&self, host: usize, deadline: Instant) -> Result<OwnedFd> {
         let address = self.address()?;
         let mut pause = FIRST_PAUSE;
         loop {
@@ -72,7 +72,7 @@ impl Door {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(Error::setup("local ranks", format!("rank 0 did not open {self}")));
+                return Err(Error::setup("local ranks", format!("rank {host} did not open {self}")));
             }
             // No event tells that a socket begins to listen.
             thread::sleep(pause.min(left));

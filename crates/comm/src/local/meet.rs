@@ -13,6 +13,7 @@ mod tests;
 
 use std::iter;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use phalanx_core::{Error, Result};
@@ -25,15 +26,37 @@ use super::door::{Door, OpenDoor};
 use super::packet::{self, Answer, GO, Hello, READY};
 
 /// What the ranks of a host must agree on, and which one this is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) rank: usize,
-    pub(crate) size: usize,
+    /// The numbers by which errors name the ranks, one for each.
+    pub(crate) members: Arc<[usize]>,
     pub(crate) epoch: u32,
     pub(crate) token: [u8; 16],
     /// The hash of the segment's map.
     pub(crate) map: u64,
     pub(crate) byte_len: usize,
+}
+
+impl Terms {
+    fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The number of the rank that opens the door.
+    fn first(&self) -> usize {
+        self.members[0]
+    }
+
+    /// The ranks of these bits, in words.
+    fn named(&self, ranks: u64) -> String {
+        let named = self.members.iter().enumerate().filter(|(rank, _)| *rank < 64 && ranks & 1 << rank != 0);
+        let mut numbers: Vec<usize> = named.map(|(_, number)| *number).collect();
+        numbers.sort_unstable();
+        let noun = if numbers.len() == 1 { "rank" } else { "ranks" };
+        let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+        format!("{noun} {}", numbers.join(", "))
+    }
 }
 
 /// What a rank has after all have come.
@@ -51,13 +74,16 @@ pub(crate) struct Met {
 #[derive(Debug)]
 pub(crate) enum Ties {
     Host(Vec<Guest>),
-    Guest(OwnedFd),
+    /// To the host, which has this number.
+    Guest(OwnedFd, usize),
 }
 
 /// A rank that has come.
 #[derive(Debug)]
 pub(crate) struct Guest {
     rank: usize,
+    /// By which errors name it.
+    number: usize,
     socket: OwnedFd,
     process: OwnedFd,
     kick: Option<OwnedFd>,
@@ -65,7 +91,7 @@ pub(crate) struct Guest {
 
 /// Waits for all other ranks and hands the segment out.
 pub(crate) fn host(door: &Door, terms: &Terms, segment: Segment, deadline: Instant) -> Result<Met> {
-    match terms.size {
+    match terms.size() {
         1 => welcome(terms, segment, None, vec![], deadline),
         _ => Gathering::open(door, terms)?.host(segment, None, deadline),
     }
@@ -88,7 +114,7 @@ fn welcome(
     let welcome = Answer::Welcome { token: terms.token }.encode();
     for guest in &guests {
         let sent = packet::send_when_others_were_taken(&guest.socket, &welcome, &fds, deadline);
-        sent.map_err(|errno| left(guest.rank, errno))?;
+        sent.map_err(|errno| left(guest.number, errno))?;
     }
     let process = |guest: &Guest| guest.process.try_clone().map(|process| (guest.rank, process));
     let peers = guests.iter().map(process).collect::<Result<_, _>>().map_err(failed)?;
@@ -98,31 +124,34 @@ fn welcome(
 
 /// Comes to the meeting and receives the segment.
 pub(crate) fn attend(door: &Door, terms: &Terms, kick: Option<BorrowedFd<'_>>, deadline: Instant) -> Result<Met> {
-    let socket = door.enter(deadline)?;
-    let (rank, size) = (terms.rank as u32, terms.size as u32);
+    let (rank, size, first) = (terms.rank as u32, terms.size() as u32, terms.first());
+    let socket = door.enter(first, deadline)?;
     let hello = Hello { token: terms.token, rank, size, epoch: terms.epoch, map: terms.map };
-    packet::send(&socket, &hello.encode(), kick.as_slice()).map_err(|errno| left(HOST, errno))?;
-    let (bytes, fds) = packet::recv(&socket, deadline + GRACE).map_err(|errno| refused(door, errno))?;
+    packet::send(&socket, &hello.encode(), kick.as_slice()).map_err(|errno| left(first, errno))?;
+    let (bytes, fds) = packet::recv(&socket, deadline + GRACE).map_err(|errno| refused(first, door, errno))?;
     let failed = |why: String| Err(Error::setup("local ranks", why));
     match Answer::decode(&bytes) {
         Some(Answer::Welcome { token }) if token == terms.token => received(terms, socket, fds, kick.is_some()),
-        Some(Answer::Missing(ranks)) => failed(format!("{} did not come to {door}", list(ranks))),
+        Some(Answer::Missing(ranks)) => failed(format!("{} did not come to {door}", terms.named(ranks))),
         Some(Answer::Stranger) => {
-            let Terms { rank, size, epoch, .. } = terms;
-            failed(format!("rank 0 has another group or other settings than rank {rank} of {size} in epoch {epoch}"))
+            let (own, epoch) = (terms.members[terms.rank], terms.epoch);
+            failed(format!(
+                "rank {first} has another group or other settings than rank {own} of {size} in epoch {epoch}"
+            ))
         }
-        Some(Answer::Taken) => failed(format!("rank {} came to {door} before", terms.rank)),
+        Some(Answer::Taken) => failed(format!("rank {} came to {door} before", terms.members[terms.rank])),
         Some(Answer::Lacking(errno)) => {
             let lacks = std::io::Error::from_raw_os_error(errno);
-            failed(format!("rank 0 could not let all in at {door}: {lacks}"))
+            failed(format!("rank {first} could not let all in at {door}: {lacks}"))
         }
-        _ => failed(format!("what rank 0 said at {door} is not understood")),
+        _ => failed(format!("what rank {first} said at {door} is not understood")),
     }
 }
 
 /// What was handed over: the segment first, then the process of each rank, this one's too, and then the kicks likewise.
 fn received(terms: &Terms, socket: OwnedFd, fds: Vec<OwnedFd>, with_kicks: bool) -> Result<Met> {
-    let due = 1 + terms.size + if with_kicks { terms.size } else { 0 };
+    let size = terms.size();
+    let due = 1 + size + if with_kicks { size } else { 0 };
     if fds.len() != due {
         let why = format!("{} descriptors came where {due} are due", fds.len());
         return Err(Error::setup("local ranks", why));
@@ -131,9 +160,9 @@ fn received(terms: &Terms, socket: OwnedFd, fds: Vec<OwnedFd>, with_kicks: bool)
     let segment = fds.next().map(|fd| Segment::open_sized(fd, terms.byte_len));
     let segment = segment.ok_or_else(|| Error::setup("shared segment", "it did not come"))?;
     let segment = segment.map_err(|error| Error::setup("shared segment", error))?;
-    let processes = fds.by_ref().take(terms.size).enumerate();
+    let processes = fds.by_ref().take(size).enumerate();
     let peers = processes.filter(|(rank, _)| *rank != terms.rank).collect();
-    Ok(Met { segment, peers, kicks: fds.collect(), ties: Ties::Guest(socket) })
+    Ok(Met { segment, peers, kicks: fds.collect(), ties: Ties::Guest(socket, terms.first()) })
 }
 
 impl Met {
@@ -149,16 +178,16 @@ impl Ties {
         match self {
             Ties::Host(guests) => {
                 for guest in &guests {
-                    expect(&guest.socket, READY, deadline).map_err(|errno| left(guest.rank, errno))?;
+                    expect(&guest.socket, READY, deadline).map_err(|errno| left(guest.number, errno))?;
                 }
                 for guest in &guests {
-                    packet::send(&guest.socket, &[GO], &[]).map_err(|errno| left(guest.rank, errno))?;
+                    packet::send(&guest.socket, &[GO], &[]).map_err(|errno| left(guest.number, errno))?;
                 }
                 Ok(())
             }
-            Ties::Guest(socket) => {
-                packet::send(&socket, &[READY], &[]).map_err(|errno| left(HOST, errno))?;
-                expect(&socket, GO, deadline + GRACE).map_err(|errno| left(HOST, errno))
+            Ties::Guest(socket, host) => {
+                packet::send(&socket, &[READY], &[]).map_err(|errno| left(host, errno))?;
+                expect(&socket, GO, deadline + GRACE).map_err(|errno| left(host, errno))
             }
         }
     }
@@ -210,12 +239,12 @@ impl<'a> Gathering<'a> {
 
     /// Waits until all have come. The guests are in the order of their ranks.
     fn gather(mut self, deadline: Instant) -> Result<Vec<Guest>> {
-        while self.guests.len() + 1 < self.terms.size {
+        while self.guests.len() + 1 < self.terms.size() {
             self.wait(deadline).map_err(|errno| Error::setup(self.name.to_string(), errno))?;
             self.admit();
             self.hear();
             // The clock decides, however many still speak.
-            if self.guests.len() + 1 < self.terms.size && Instant::now() >= deadline {
+            if self.guests.len() + 1 < self.terms.size() && Instant::now() >= deadline {
                 return Err(self.missed());
             }
         }
@@ -277,14 +306,18 @@ impl<'a> Gathering<'a> {
         };
         let rank = hello.rank as usize;
         let answer = if !self.is_ours(&hello) || kick.is_some() != self.with_kicks {
-            let Hello { rank, size, epoch, .. } = hello;
+            let Hello { size, epoch, .. } = hello;
+            let rank = self.terms.members.get(rank).copied().unwrap_or(rank);
             self.refused = Some(format!("rank {rank} came as one of {size} in epoch {epoch}, or with other settings"));
             Answer::Stranger
         } else if self.guests.iter().any(|guest| guest.rank == rank) {
             Answer::Taken
         } else {
             match pidfd_open(pid, PidfdFlags::empty()) {
-                Ok(process) => self.guests.push(Guest { rank, socket, process, kick }),
+                Ok(process) => {
+                    let number = self.terms.members[rank];
+                    self.guests.push(Guest { rank, number, socket, process, kick });
+                }
                 Err(errno) => self.lack(&socket, errno),
             }
             return;
@@ -293,24 +326,28 @@ impl<'a> Gathering<'a> {
     }
 
     fn is_ours(&self, hello: &Hello) -> bool {
-        let Terms { size, epoch, map, .. } = *self.terms;
+        let (size, Terms { epoch, map, .. }) = (self.terms.size(), self.terms);
         let of_ranks = 1..size as u32;
-        of_ranks.contains(&hello.rank) && (hello.size as usize, hello.epoch, hello.map) == (size, epoch, map)
+        of_ranks.contains(&hello.rank) && (hello.size as usize, hello.epoch, hello.map) == (size, *epoch, *map)
     }
 
     /// Tells those who came who did not, or what kept this rank from letting them in.
     fn missed(&self) -> Error {
         let came = self.guests.iter().fold(1, |came: u64, guest| came | 1 << guest.rank);
-        let missing = (0..self.terms.size).filter(|rank| came & 1 << rank == 0).fold(0, |bits, rank| bits | 1 << rank);
+        let missing =
+            (0..self.terms.size()).filter(|rank| came & 1 << rank == 0).fold(0, |bits, rank| bits | 1 << rank);
         let answer = self.lacks.map_or(Answer::Missing(missing), |errno| Answer::Lacking(errno.raw_os_error()));
         for guest in &self.guests {
             let _ = packet::send(&guest.socket, &answer.encode(), &[]);
         }
         if let Some(errno) = self.lacks {
-            return Error::setup(self.name.to_string(), format!("cannot let {} in: {errno}", list(missing)));
+            return Error::setup(
+                self.name.to_string(),
+                format!("cannot let {} in: {errno}", self.terms.named(missing)),
+            );
         }
         let refused = self.refused.as_ref().map_or(String::new(), |refused| format!("; {refused}"));
-        Error::setup("local ranks", format!("{} did not come to {}{refused}", list(missing), self.name))
+        Error::setup("local ranks", format!("{} did not come to {}{refused}", self.terms.named(missing), self.name))
     }
 }
 
@@ -324,24 +361,15 @@ fn left(rank: usize, errno: Errno) -> Error {
     Error::setup("local ranks", why)
 }
 
-fn refused(door: &Door, errno: Errno) -> Error {
+fn refused(host: usize, door: &Door, errno: Errno) -> Error {
     let why = match errno {
-        Errno::TIMEDOUT => format!("rank 0 still waited for others at {door}"),
-        Errno::CONNRESET => format!("rank 0 sent this rank away from {door}: it has another token, or gave up"),
-        other => format!("rank 0 at {door}: {other}"),
+        Errno::TIMEDOUT => format!("rank {host} still waited for others at {door}"),
+        Errno::CONNRESET => format!("rank {host} sent this rank away from {door}: it has another token, or gave up"),
+        other => format!("rank {host} at {door}: {other}"),
     };
     Error::setup("local ranks", why)
 }
 
-/// The ranks of these bits, in words.
-fn list(ranks: u64) -> String {
-    let numbers: Vec<String> =
-        (0..64).filter(|rank| ranks & 1 << rank != 0).map(|rank: u32| rank.to_string()).collect();
-    let noun = if numbers.len() == 1 { "rank" } else { "ranks" };
-    format!("{noun} {}", numbers.join(", "))
-}
-
-const HOST: usize = 0;
 /// How much longer a guest waits than its host, who can say more about what is missing.
 const GRACE: Duration = Duration::from_millis(200);
 /// How long somebody waits at the door of a process that can let nobody in, until it tries again.

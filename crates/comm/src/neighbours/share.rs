@@ -151,7 +151,7 @@ impl Hall {
     fn new(invitation: Invitation, (seat, team): (usize, &[usize]), epoch: u32, windows: bool) -> Result<Hall> {
         let token = invitation.token();
         let map = SegmentMap::new(team.len(), local::hash(token), epoch, 0)?;
-        let terms = Terms { rank: seat, size: team.len(), epoch, token, map: map.hash(), byte_len: map.byte_len };
+        let terms = Terms { rank: seat, members: team.into(), epoch, token, map: map.hash(), byte_len: map.byte_len };
         Ok(Hall { team: team.to_vec(), door: invitation.door(), terms, map, windows })
     }
 

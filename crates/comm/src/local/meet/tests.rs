@@ -17,9 +17,20 @@ fn soon(limit: Duration) -> Instant {
     Instant::now() + limit
 }
 
+/// Those of a rank, whose number is ten more in the world.
 fn terms(rank: usize, size: usize) -> (Terms, SegmentMap) {
     let map = SegmentMap::new(size, 1, 0, 8192).expect("a size");
-    (Terms { rank, size, epoch: 0, token: [3; 16], map: map.hash(), byte_len: map.byte_len }, map)
+    (
+        Terms {
+            rank,
+            members: (10..10 + size).collect(),
+            epoch: 0,
+            token: [3; 16],
+            map: map.hash(),
+            byte_len: map.byte_len,
+        },
+        map,
+    )
 }
 
 type End = Result<(Segment, Vec<usize>)>;
@@ -78,11 +89,11 @@ fn all_get_the_same_memory_and_all_processes() {
 
 #[test]
 fn whoever_does_not_come_is_named_to_those_who_did() {
-    let missing = |door: &Door| format!("local ranks: ranks 1, 3 did not come to {door}");
+    let missing = |door: &Door| format!("local ranks: ranks 11, 13 did not come to {door}");
     let all_told = |door: &Door, ends: &[End]| ends.iter().all(|end| told(end) == missing(door));
     let (door, ends) = short_of(&[terms(0, 4).0, terms(2, 4).0], all_told);
     assert_eq!([told(&ends[0]), told(&ends[1])], [missing(&door), missing(&door)]);
-    assert_eq!(told(&meet(&door, &terms(1, 2).0, SHORT)), format!("local ranks: rank 0 did not open {door}"));
+    assert_eq!(told(&meet(&door, &terms(1, 2).0, SHORT)), format!("local ranks: rank 10 did not open {door}"));
 }
 
 #[test]
@@ -91,7 +102,7 @@ fn another_token_is_told_nothing() {
     let ranks = [terms(0, 2).0, Terms { token: [4; 16], ..terms(1, 2).0 }];
     let pid = getpid();
     let short =
-        |door: &Door| format!("local ranks: rank 1 did not come to {door}; process {pid} has not the group's token");
+        |door: &Door| format!("local ranks: rank 11 did not come to {door}; process {pid} has not the group's token");
     let (door, ends) = short_of(&ranks, |door, ends| told(&ends[0]) == short(door) && sent_away(&ends[1]));
     assert_eq!(told(&ends[0]), short(&door));
     assert!(sent_away(&ends[1]), "{}", told(&ends[1]));
@@ -110,17 +121,17 @@ fn other_numbers_and_second_comers_are_sent_away() {
         });
         // The last rank is late, so that somebody is there to send the odd one away.
         let end = meet(&door, &odd, LONG);
-        assert_eq!(told(&end), "local ranks: rank 0 has another group or other settings than rank 1 of 3 in epoch 1");
+        assert_eq!(told(&end), "local ranks: rank 10 has another group or other settings than rank 11 of 3 in epoch 1");
         assert!(meet(&door, &terms(2, 3).0, LONG).is_ok());
         assert!(ranks.into_iter().all(|rank| rank.join().expect("no panic").is_ok()));
     });
 
     let sent_away = |door: &Door, ends: &[End]| {
-        let before = format!("local ranks: rank 1 came to {door} before");
+        let before = format!("local ranks: rank 11 came to {door} before");
         ends[1..].iter().filter(|end| told(end) == before).count()
     };
     let ranks = [terms(0, 3).0, terms(1, 3).0, terms(1, 3).0];
-    let short = |door: &Door| format!("local ranks: rank 2 did not come to {door}");
+    let short = |door: &Door| format!("local ranks: rank 12 did not come to {door}");
     let (door, ends) = short_of(&ranks, |door, ends| told(&ends[0]) == short(door) && sent_away(door, ends) == 1);
     assert_eq!(told(&ends[0]), short(&door));
     assert_eq!(sent_away(&door, &ends), 1, "{ends:?}");
@@ -131,8 +142,8 @@ fn silent_and_garrulous_strangers_keep_nobody_out() {
     let door = door();
     thread::scope(|scope| {
         let host = scope.spawn(|| meet(&door, &terms(0, 2).0, LONG));
-        let silent: Vec<_> = (0..20).map(|_| door.enter(soon(LONG)).expect("open")).collect();
-        let garrulous = door.enter(soon(LONG)).expect("open");
+        let silent: Vec<_> = (0..20).map(|_| door.enter(0, soon(LONG)).expect("open")).collect();
+        let garrulous = door.enter(0, soon(LONG)).expect("open");
         packet::send(&garrulous, &[7; 1000], &[]).expect("taken");
         assert!(meet(&door, &terms(1, 2).0, LONG).is_ok());
         assert!(host.join().expect("no panic").is_ok());
@@ -149,8 +160,8 @@ fn a_rank_that_leaves_before_the_start_ends_the_meeting() {
         drop(attend(door, &terms(2, 3).0, None, soon(LONG)).expect("welcome"));
         stays.map(|rank| rank.join().expect("no panic"))
     });
-    assert_eq!(told(&ends[0]), "local ranks: rank 2 left before all had come");
-    assert_eq!(told(&ends[1]), "local ranks: rank 0 left before all had come");
+    assert_eq!(told(&ends[0]), "local ranks: rank 12 left before all had come");
+    assert_eq!(told(&ends[1]), "local ranks: rank 10 left before all had come");
 }
 
 #[test]
