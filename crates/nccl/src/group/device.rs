@@ -184,6 +184,11 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         error
     }
 
+    /// What the backend says, with the world's numbers of the ranks that a failure names.
+    pub(super) fn in_world<T>(&self, said: Result<T>) -> Result<T> {
+        said.map_err(|error| error.in_world(self.group.members()))
+    }
+
     fn begin(
         &self,
         line: Line,
@@ -192,7 +197,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         stream: Stream,
     ) -> Result<DeviceWork<N, C, P>> {
         let hall = &self.backend.hall;
-        hall.check()?;
+        self.in_world(hall.check())?;
         let spare: Vec<Call> = calls.iter().map(|(call, _)| call.clone()).collect();
         let begun = hall.event().and_then(|ready| {
             hall.cuda("record_event", hall.stack.cuda.record_event(ready, stream))?;
@@ -203,7 +208,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
             Err(error) => {
                 spare.iter().for_each(|call| call.end(|| hall.now(), Some(&error)));
                 hall.fail(error.clone(), None);
-                Err(error)
+                self.in_world(Err(error))
             }
         }
     }

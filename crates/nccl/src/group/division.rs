@@ -33,12 +33,12 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         let spare = call.clone();
         let begun =
             self.backend().send(call, Errand::Split(Split { colour, key, child: Arc::clone(&child) }), Vec::new());
-        let mut waiting = begun.inspect_err(|error| {
+        let mut waiting = self.in_world(begun.inspect_err(|error| {
             spare.end(|| hall.now(), Some(error));
             hall.fail(error.clone(), None);
-        })?;
+        }))?;
         let ended = waiting.wait(None).unwrap_or_else(|| Err(Error::aborted("the split has no end")));
-        ended.map_err(|error| error.in_world(self.group().members()))?;
+        self.in_world(ended)?;
         let (Some(place), Some(comm)) = (place, lock(&child).take()) else { return Ok(None) };
         self.adopt(comm, place, members, (sequence, options)).map(Some).inspect_err(|_| {
             // Nobody has come to know it, so nobody else ends it.

@@ -96,12 +96,12 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         let known = Arc::new(Mutex::new(None));
         let introduction = Introduction { span: memory.span(), window, known: Arc::clone(&known) };
         let begun = self.backend().send(call, Errand::Introduce(introduction), vec![memory.clone()]);
-        let mut waiting = begun.inspect_err(|error| {
+        let mut waiting = self.in_world(begun.inspect_err(|error| {
             spare.end(|| hall.now(), Some(error));
             hall.fail(error.clone(), None);
-        })?;
+        }))?;
         let ended = waiting.wait(None).unwrap_or_else(|| Err(Error::aborted("the registration has no end")));
-        ended.map_err(|error| error.in_world(self.group().members()))?;
+        self.in_world(ended)?;
         let known = lock(&known).take().ok_or_else(|| Error::aborted("the communicator is gone"))?;
         Ok(Registered { lane: Lane::of(hall, Line::Whole)?, known, memory: memory.clone() })
     }
