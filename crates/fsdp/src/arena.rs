@@ -14,12 +14,14 @@ pub(crate) struct Arena {
     idle: Vec<(Class, Buffer)>,
     /// What is left of buffers whose beginning is lent.
     rests: Vec<Buffer>,
+    /// Buffers in use for something else than they were made for: where they begin, and what that was.
+    away: Vec<(usize, Class)>,
 }
 
 impl Arena {
     /// An arena of the group's own buffers: on one host its peers read them where they are.
     pub(crate) fn new(group: Group) -> Arena {
-        Arena { group, memory: Memory::default(), idle: Vec::new(), rests: Vec::new() }
+        Arena { group, memory: Memory::default(), idle: Vec::new(), rests: Vec::new(), away: Vec::new() }
     }
 
     pub(crate) fn memory(&self) -> Memory {
@@ -48,7 +50,7 @@ impl Arena {
         Ok(buffer)
     }
 
-    /// Takes a buffer back to hand it out again.
+    /// Takes a buffer back to hand it out again, for what it was made for.
     pub(crate) fn give(&mut self, class: Class, mut buffer: Buffer) {
         if let Some(index) = self.rest_of(&buffer) {
             match buffer.join(self.rests.swap_remove(index)) {
@@ -60,18 +62,27 @@ impl Arena {
                 }
             }
         }
+        let home = self.come_home(&buffer).unwrap_or(class);
         self.memory.forget(class, buffer.byte_len());
-        self.memory.keep(class, buffer.byte_len());
-        self.idle.push((class, buffer));
+        let Bytes { current, peak, idle } = self.memory.of(home);
+        // While it was away, another one may have been made in its place.
+        if current + idle + buffer.byte_len() <= peak {
+            self.memory.keep(home, buffer.byte_len());
+            self.idle.push((home, buffer));
+        }
     }
 
     /// Takes a buffer back that is not needed soon, so that others may have its memory meanwhile.
     pub(crate) fn free(&mut self, class: Class, buffer: Buffer) {
+        self.come_home(&buffer);
         self.memory.forget(class, buffer.byte_len());
     }
 
-    /// Says that a buffer in use is for something else now.
+    /// Says that a buffer in use is for something else now. It goes back to what it was made for: kept for anything else it would be missing
+    /// there, and another one made each time.
     pub(crate) fn relabel(&mut self, from: Class, to: Class, buffer: &Buffer) {
+        let home = self.come_home(buffer).unwrap_or(from);
+        self.away.push((buffer.as_bytes().as_ptr().addr(), home));
         let rest = self.rest_of(buffer).map_or(0, |index| self.rests[index].byte_len());
         self.memory.forget(from, buffer.byte_len() + rest);
         self.memory.count(to, buffer.byte_len() + rest);
@@ -105,6 +116,13 @@ impl Arena {
         let (class, buffer) = self.idle.remove(index);
         self.memory.wake(class, buffer.byte_len());
         buffer
+    }
+
+    /// What a buffer was made for, where it was in use for something else until now.
+    fn come_home(&mut self, buffer: &Buffer) -> Option<Class> {
+        let begins = buffer.as_bytes().as_ptr().addr();
+        let index = self.away.iter().position(|(start, _)| *start == begins)?;
+        Some(self.away.swap_remove(index).1)
     }
 
     /// Which rest begins where this buffer ends.
@@ -188,6 +206,7 @@ mod tests {
         arena.relabel(Class::Gathered, Class::Reducing, &short);
         assert_eq!((arena.memory().of(Class::Gathered).current, arena.memory().of(Class::Reducing).current), (0, 1000));
         arena.give(Class::Reducing, short);
-        assert_eq!(arena.memory().of(Class::Reducing), Bytes { current: 0, peak: 1000, idle: 1000 });
+        assert_eq!(arena.memory().of(Class::Reducing), Bytes { current: 0, peak: 1000, idle: 0 });
+        assert_eq!(arena.memory().of(Class::Gathered), Bytes { current: 0, peak: 1000, idle: 1000 });
     }
 }

@@ -205,6 +205,8 @@ impl Machine {
             _ if self.units[unit].is_stale => self.release(unit, actions),
             Reshard::No if self.settings.trains => self.units[unit].is_kept = true,
             _ if self.units[unit].is_kept => {}
+            // The owner's copy was what was kept: there is nothing to divide.
+            _ if self.units[unit].is_copied => self.release(unit, actions),
             Reshard::Smaller if self.settings.trains => {
                 actions.push(Action::Narrow(unit));
                 (self.units[unit].state, self.units[unit].is_narrow) = (State::Sharded, true);

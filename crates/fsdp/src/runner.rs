@@ -60,7 +60,8 @@ impl Sharded {
         self.happen(Event::AfterBackward { unit, reduces }, gradients)?;
         let held = &mut self.units[unit];
         if has_any && !reduces {
-            reduce::accumulate_full(held, gradients, &mut self.arena)?;
+            let accumulated = reduce::accumulate_full(held, gradients, &mut self.arena);
+            accumulated.inspect_err(|error| self.failed = Some(error.clone()))?;
         }
         for gradient in gradients {
             let (_, owner) = held.owner("gradients", gradient.index)?;

@@ -67,8 +67,9 @@ impl Softmax {
         for (at, (row, into)) in x.chunks_exact(columns).zip(output.chunks_exact_mut(columns)).enumerate() {
             let reach = self.reach(at, columns);
             let (row, into) = (&row[..reach], &mut into[..reach]);
-            let most = largest(row) * self.scale;
-            into.iter_mut().zip(row).for_each(|(into, x)| *into = exp(x * self.scale - most));
+            into.iter_mut().zip(row).for_each(|(into, x)| *into = x * self.scale);
+            let most = largest(into);
+            into.iter_mut().for_each(|x| *x = exp(*x - most));
             let share = 1.0 / sum(into, into, |power, _| power);
             into.iter_mut().for_each(|power| *power *= share);
         }

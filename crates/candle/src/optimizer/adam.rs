@@ -5,7 +5,8 @@ use super::memory::PartMemory;
 use crate::error::Result;
 use crate::model::Model;
 
-/// Adam with decoupled weight decay.
+/// Adam with decoupled weight decay. It counts its steps, where PyTorch counts those of each parameter: one to which gradients come late
+/// moves faster at first.
 #[derive(Clone, Debug)]
 pub struct AdamW {
     betas: (f64, f64),

@@ -118,8 +118,8 @@ impl Ddp {
             let value = format!("{:?} once more", self.names[param]);
             return Err(Error::usage("gradient", "param", value, "must come once a backward"));
         }
-        self.take(param, place, bytemuck::cast_slice(gradient), T::DTYPE)?;
-        self.send_complete().inspect_err(|error| self.failed = Some(error.clone()))
+        let taken = self.take(param, place, bytemuck::cast_slice(gradient), T::DTYPE);
+        taken.and_then(|()| self.send_complete()).inspect_err(|error| self.failed = Some(error.clone()))
     }
 
     /// Backward is over: waits until all gradients are averaged. Without sync they wait on this rank for the next backward.

@@ -48,7 +48,8 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
     /// Those of the reduction.
     pub fn clipped_norm(&mut self) -> Result<Option<f64>> {
         let DeviceSharded { means, norms, .. } = self;
-        norms.clipped.as_ref().map(|told| told.read(&mut means.deck)).transpose()
+        let told = norms.clipped.as_ref().map(|told| told.read(&mut means.deck)).transpose();
+        told.inspect_err(|error| self.failed = Some(error.clone()))
     }
 
     /// Multiplies every gradient on this rank, on the program's stream. A loss that was scaled up is undone by this.

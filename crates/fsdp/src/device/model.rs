@@ -174,7 +174,15 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
             return Err(Error::usage("update_on_host", "dtype", T::DTYPE, format!("must be {dtype}")));
         }
         self.happen(Event::Changed(param.unit), &[])?;
-        let (unit, deck) = (&mut self.units[param.unit], &mut self.means.deck);
+        self.change_on_host((param.unit, owner), change).inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    fn change_on_host<T: Element>(
+        &mut self,
+        (unit, owner): (usize, usize),
+        change: impl FnOnce(&mut [T], Option<&[T]>),
+    ) -> Result<()> {
+        let (unit, deck) = (&mut self.units[unit], &mut self.means.deck);
         let gradient = unit.store.read_gradient(deck, owner)?;
         let gradient: Option<Vec<T>> = gradient.map(|bytes| elements(&bytes));
         let mut shard: Vec<T> = elements(&unit.store.read_shard(deck, owner)?);
@@ -212,7 +220,8 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
         let unit = &self.units[param.unit];
         let division = unit.layout.divisions[owner];
         crate::load::check::<T>("copy_full", "into", into.len(), division.full_len())?;
-        let shard = unit.store.read_shard(&mut self.means.deck, owner)?;
+        let shard = unit.store.read_shard(&mut self.means.deck, owner);
+        let shard = shard.inspect_err(|error| self.failed = Some(error.clone()))?;
         let rank_lens = (0..division.world()).map(|rank| division.elements(rank).len()).collect::<Vec<_>>();
         let mut full = vec![0_u64; (division.full_len() * dtype.byte_len()).div_ceil(size_of::<u64>())];
         let full = &mut bytemuck::cast_slice_mut(&mut full)[..division.full_len() * dtype.byte_len()];

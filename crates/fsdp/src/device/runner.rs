@@ -145,7 +145,8 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
         let reduces = has_any && held.syncs;
         self.happen(Event::AfterBackward { unit, reduces }, gradients)?;
         if has_any && !reduces {
-            reduce::accumulate_full(&mut self.units[unit], gradients, &mut self.means)?;
+            let accumulated = reduce::accumulate_full(&mut self.units[unit], gradients, &mut self.means);
+            accumulated.inspect_err(|error| self.failed = Some(error.clone()))?;
         }
         Ok(())
     }

@@ -235,6 +235,21 @@ fn the_smaller_group_serves_backward_and_no_later_forward() {
 }
 
 #[test]
+fn what_was_kept_as_a_copy_is_not_divided() {
+    let mut machine = Machine::new(&[Reshard::Smaller], NONE, false);
+    (machine.settings_mut().copies, machine.settings_mut().reshards_after_backward) = (true, false);
+    let step = [Event::BeforeForward(0), Event::Copied(0), Event::AfterForward(0), Event::BeforeBackward(0)];
+    actions(&mut machine, &step);
+    actions(&mut machine, &[Event::Copied(0), Event::AfterBackward { unit: 0, reduces: false }, Event::BackwardEnd]);
+    assert!(machine.holds(0) && machine.is_copied(0));
+    let again = [Event::BeforeForward(0), Event::Copied(0), Event::Reshard(0), Event::AfterForward(0)];
+    assert_eq!(actions(&mut machine, &again), []);
+    machine.settings_mut().reshards_after_backward = true;
+    let did = actions(&mut machine, &[Event::BeforeBackward(0), Event::Copied(0)]);
+    assert_eq!(did, [Gather(0), AwaitGather(0), Release(0)]);
+}
+
+#[test]
 fn a_changed_unit_is_gathered_again() {
     let mut machine = flat(2, NONE);
     assert_eq!(actions(&mut machine, &[Event::Unshard(0)]), [Gather(0), AwaitGather(0)]);

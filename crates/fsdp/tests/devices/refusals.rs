@@ -1,11 +1,12 @@
 //! What is refused by name, and what a failure of the group does to a model.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use phalanx_core::{DType, ErrorKind, GroupOptions, Layout, Result};
 use phalanx_fsdp::device::{DeviceGradient, DeviceGroups, DeviceSharded};
 use phalanx_fsdp::{Offload, Param, ParamSpec, Policy, Then, UnitSpec};
-use phalanx_nccl::api::Cuda;
+use phalanx_nccl::api::{Cuda, Process};
 use phalanx_nccl::group::{DeviceBuffer, DeviceGroup, NcclOptions, Stack};
 use phalanx_nccl::sim::{Fault, SimRank, Simulation};
 
@@ -109,6 +110,75 @@ fn memory_that_is_out_is_an_error() {
         }
     }
     assert!(refused > 30, "{refused}");
+}
+
+/// A backward without gradients, and whether there was one to use after it, long after the group has given up what never ended.
+fn uses_a_gradient(model: &mut Model, rank: &SimRank) -> (bool, Result<()>) {
+    let mut used = false;
+    let mut run = || {
+        for unit in (0..model.unit_count()).rev() {
+            model.before_backward(unit)?;
+            model.gradients(unit, &[])?;
+        }
+        model.finish_backward()?;
+        let (bell, last) = (rank.process.bell(), rank.process.now() + Duration::from_secs(20));
+        while rank.process.now() < last {
+            bell.wait(bell.count(), Some(last));
+        }
+        let param = model.trained().next().expect("a trained parameter");
+        model.update_on_host::<f32>(param, |_, gradient| used |= gradient.is_some())?;
+        model.update_on_host::<f32>(param, |_, _| {})
+    };
+    let end = run();
+    (used, end)
+}
+
+#[test]
+fn a_gradient_whose_reduction_never_ended_is_not_used() {
+    let job = Job::new(Task::new(mixed(), 1), Company::of(2), Policy::default().offload(Offload::Host));
+    // One for what ranks say of the model, a gather and a reduction a unit.
+    for launch in 0..11 {
+        let job = job.clone();
+        let simulation = Simulation::new(2, 1).fault(1, Fault::KernelNeverEnds { launch });
+        let outcome = simulation.run(move |rank| {
+            let (mut model, _) = model(&job, &rank)?;
+            let (used, end) = uses_a_gradient(&mut model, &rank);
+            assert!(!used, "operation {launch} never ended");
+            let param = model.trained().next().expect("a trained parameter");
+            let again = model.update_on_host::<f32>(param, |_, _| {});
+            assert!(end.is_err() && again.is_err(), "operation {launch} never ended");
+            end
+        });
+        assert!(outcome.results.iter().all(|end| matches!(end, Some(Err(_)))), "operation {launch} never ended");
+    }
+}
+
+#[test]
+fn a_model_that_failed_while_gradients_waited_stays_failed() {
+    let job = Job::new(Task::new(mixed(), 1), Company::of(1), Policy::default());
+    let mut failed = 0;
+    for allocation in 0..80 {
+        let job = job.clone();
+        let simulation = Simulation::new(1, 1).fault(0, Fault::OutOfMemory { allocation });
+        let outcome = simulation.run(move |rank| {
+            let Ok((mut model, _)) = model(&job, &rank) else { return false };
+            model.set_sync(false);
+            for _micro in 0..2 {
+                for unit in (0..model.unit_count()).rev() {
+                    if model.before_backward(unit).is_err() {
+                        return false;
+                    }
+                    if model.gradients(unit, &[]).is_err() {
+                        assert!(model.before_backward(unit).is_err(), "allocation {allocation}");
+                        return true;
+                    }
+                }
+            }
+            false
+        });
+        failed += usize::from(outcome.results == [Some(true)]);
+    }
+    assert!(failed > 0);
 }
 
 /// Each rank would get what was reduced of the other's part.

@@ -1,6 +1,6 @@
 //! The memory of a rank: its share of everything, and a stated number of full units.
 
-use phalanx_fsdp::{Bytes, Class, Policy, Reshard, Sharded};
+use phalanx_fsdp::{Bytes, Class, Policy, Reshard, Sharded, hooks};
 
 use crate::company::Company;
 use crate::model::{Block, mixed};
@@ -89,6 +89,37 @@ fn what_waits_to_be_reduced_is_counted_apart() {
         assert_eq!(model.memory().of(Class::Accumulated).current, 0);
         assert!(model.memory().of(Class::Gradients).current > 0);
     });
+}
+
+#[test]
+fn steps_of_several_micro_batches_take_the_memory_of_the_one_before() {
+    let classes = [Class::Sharded, Class::Gradients, Class::Gathered, Class::Reducing, Class::Accumulated];
+    let task = Task::new(mixed(), 1).micros(2);
+    for (world, is_hooked) in (1..=3).flat_map(|world| [false, true].map(|is_hooked| (world, is_hooked))) {
+        Company::of(world).run(|groups, rank| {
+            let mut model = task.shard(groups, Policy::default()).expect("a model");
+            if is_hooked {
+                model.set_hook(Some(Box::new(hooks::Bf16))).expect("a hook");
+            }
+            let mut after_two = 0;
+            for step in 1..=6 {
+                for (micro, syncs) in [false, true].into_iter().enumerate() {
+                    model.set_sync(syncs);
+                    task.pass(&mut model, 0, world * micro + rank, 2 * world).expect("a pass");
+                }
+                model.zero_gradients();
+                for class in classes {
+                    let Bytes { current, peak, idle } = model.memory().of(class);
+                    assert!(current + idle <= peak, "world {world}, step {step}, {class:?}: {current} + {idle}");
+                }
+                match step {
+                    2 => after_two = model.memory().total(),
+                    6 => assert_eq!(model.memory().total(), after_two, "world {world}, hook {is_hooked}"),
+                    _ => {}
+                }
+            }
+        });
+    }
 }
 
 #[test]
