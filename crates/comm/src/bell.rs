@@ -82,10 +82,12 @@ impl Bell {
         if self.word[0].load(Ordering::SeqCst) == armed {
             poller.wait(limit, each);
         }
+        // News of a socket may be for whoever sleeps behind this thread, and one of them must lead next. Who armed the bell before the news
+        // must not lead after this thread and sleep on; who armed it since could not lead, and must not sleep without a leader.
+        let rang = self.disarm_if_armed();
         drop(lead);
-        // News of a socket may be for whoever sleeps behind this thread, and one of them must lead next.
-        let seen = self.word[0].load(Ordering::SeqCst);
-        if seen & ARMED != 0 && self.disarm(seen) && poller.has_followers() {
+        let rang_again = self.disarm_if_armed();
+        if (rang || rang_again) && poller.has_followers() {
             futex::wake_all(&self.word[0], self.scope);
         }
     }
@@ -119,6 +121,11 @@ impl Bell {
             self.poller.iter().for_each(Poller::kick);
             self.kick.iter().for_each(Kick::give);
         }
+    }
+
+    fn disarm_if_armed(&self) -> bool {
+        let seen = self.word[0].load(Ordering::SeqCst);
+        seen & ARMED != 0 && self.disarm(seen)
     }
 
     /// Counts a ring, and says whether it was this one's.

@@ -206,14 +206,6 @@ impl Fate {
         Err(self.learn(&mut known).in_its_wake())
     }
 
-    /// The same for a collective with this number: what ranks disagree about later does not concern it.
-    pub(crate) fn check_at(&self, sequence: u32) -> Result<()> {
-        match self.check() {
-            Err(Error::Desync(desync)) if is_before(sequence, desync.sequence) => Ok(()),
-            other => other,
-        }
-    }
-
     /// What the ranks disagree about, if that is what the group failed of.
     #[inline]
     pub(crate) fn quarrel(&self) -> Option<Desync> {

@@ -20,10 +20,10 @@ use phalanx_core::player::{Data, Player, Progress};
 use phalanx_core::{Call, Error, PeerReason, Result, Stuck};
 use phalanx_mem::{Buffer, Heap, Origin};
 
-pub(crate) use reunion::Quarrel;
+pub(crate) use reunion::{Quarrel, WAKING, at_least};
 
 use crate::bell::Bell;
-use crate::fate::{Fate, Return};
+use crate::fate::{Fate, Return, is_before};
 use crate::lane::{Job, Lane};
 use crate::patience::{Crowd, Patience, Wariness};
 use crate::post::Post;
@@ -161,6 +161,10 @@ impl Host {
             self.inner.lane.queue(Job { call, deadline, buffers, slot: Arc::clone(&slot) });
             self.inner.bell.ring();
         }
+        if self.inner.lane.is_closed() {
+            // Another thread has led this rank out of the round meanwhile, and the driver may have looked for the last time.
+            self.inner.drive();
+        }
         Box::new(Waiter(slot))
     }
 
@@ -238,12 +242,30 @@ impl Inner {
     fn stands(&self, call: &Call) -> Result<()> {
         self.is_at_home()?;
         let stands = if call.op.is_message() { self.check_message() } else { self.check(call) };
-        stands.inspect_err(|_| self.lane.break_off())
+        stands.inspect_err(|error| self.break_off(error))
     }
 
-    /// That a collective may go on. It tells where it may not.
+    /// Says that no turn comes any more, or none of those that this failure concerns.
+    fn break_off(&self, error: &Error) {
+        match error {
+            Error::Desync(desync) => self.lane.break_off_from(desync.sequence),
+            _ => self.lane.break_off(),
+        }
+    }
+
+    /// That a collective may go on. It tells where it may not. What ranks disagree about later does not concern it, unless they will not
+    /// come together after that: then it does not come to its end either.
     fn check(&self, call: &Call) -> Result<()> {
-        self.fate.check_at(call.sequence).inspect_err(|_| self.has_told.store(true, Ordering::Release))
+        let end = match self.fate.check() {
+            Ok(()) => return Ok(()),
+            Err(Error::Desync(desync)) if is_before(call.sequence, desync.sequence) => match self.over() {
+                Some(over) => over,
+                None => return Ok(()),
+            },
+            Err(error) => error,
+        };
+        self.has_told.store(true, Ordering::Release);
+        Err(end)
     }
 
     fn run_collective(&self, call: &Call, data: &mut Data<'_>) -> Result<()> {
@@ -252,12 +274,19 @@ impl Inner {
         }
         let Some(turn) = self.lane.enter(call.sequence, call.timeout) else {
             self.check(call)?;
-            return Err(self.fail(self.kinship.traced(call.timed_out(self.absent(call, self.lane.turn())))));
+            let late = self.kinship.traced(call.timed_out(self.absent(call, self.lane.turn())));
+            return Err(self.fail_call(call, late));
         };
         if turn.was_awaited() {
             call.start(self.now());
         }
-        self.play(call, data)
+        let played = self.play(call, data);
+        drop(turn);
+        if self.lane.has_queued() {
+            // The driver may sleep for messages, which the end of a turn does not wake it from.
+            self.bell.ring();
+        }
+        played
     }
 
     /// Plays a collective whose turn it is.
@@ -268,7 +297,7 @@ impl Inner {
         stage.keep(&mut player);
         played.map_err(|error| {
             let taken_back = stage.mesh.take_back();
-            let reported = self.fail_playing(error, &mut stage);
+            let reported = self.fail_playing(call, error, &mut stage);
             // Where that was not possible the group's failure is the smaller one.
             taken_back.err().map_or(reported.clone(), |refused| {
                 let why =
@@ -279,12 +308,12 @@ impl Inner {
     }
 
     /// Ends the group because a collective failed, unless that concerns this call alone. Returns what the caller reports.
-    fn fail_playing(&self, error: Error, stage: &mut Stage) -> Error {
+    fn fail_playing(&self, call: &Call, error: Error, stage: &mut Stage) -> Error {
         if error.is_private() {
             return error;
         }
         // Sealed before the links close: peers that see them closed must not take this rank for the culprit.
-        let reported = self.fail(error);
+        let reported = self.fail_call(call, error);
         if !matches!(reported, Error::Desync(_)) {
             stage.mesh.close();
         }
@@ -361,11 +390,12 @@ impl Inner {
     fn drive(&self) {
         Wariness::never();
         let mut patience = Patience::until(&self.bell, self.crowd, None);
+        let mut disagreed = None;
         loop {
             if self.lane.is_closed() {
                 self.post().leave();
             }
-            let is_busy = self.drive_post(&mut patience);
+            let is_busy = self.drive_post(&mut patience, &mut disagreed);
             if self.lane.is_finished() && !(is_busy && self.post().is_wanted()) {
                 return;
             }
@@ -393,7 +423,7 @@ impl Inner {
 
     /// Ends the group because a collective has waited too long for its turn, which reports that itself.
     fn fail_queued(&self, job: Job, stuck: Vec<Stuck>) {
-        let error = self.fail(self.kinship.traced(job.call.timed_out(stuck)));
+        let error = self.fail_call(&job.call, self.kinship.traced(job.call.timed_out(stuck)));
         job.call.end(|| self.now(), Some(&error));
         job.slot.fill(Err(error));
     }
@@ -402,11 +432,29 @@ impl Inner {
     fn fail(&self, error: Error) -> Error {
         let reported = self.fate.seal(self.rank, error);
         self.has_told.store(true, Ordering::Release);
-        self.lane.break_off();
+        self.break_off(&reported);
         if !matches!(reported, Error::Desync(_)) {
             self.post().close(&reported.clone().in_its_wake(), self.now());
         }
         reported
+    }
+
+    /// The same because a collective failed. Where it comes before what the ranks disagree about, all were to end it first: as this one does
+    /// not, they do not come together any more.
+    fn fail_call(&self, call: &Call, error: Error) -> Error {
+        match self.fail(error.clone()) {
+            Error::Desync(desync)
+                if !matches!(error, Error::Desync(_)) && is_before(call.sequence, desync.sequence) =>
+            {
+                self.fate.abandon(self.rank);
+                // Whatever the caller does to its buffers from here on, peers that see it see that too.
+                fence(Ordering::SeqCst);
+                self.lane.break_off();
+                self.post().close(&error.clone().in_its_wake(), self.now());
+                error
+            }
+            reported => reported,
+        }
     }
 
     fn post(&self) -> MutexGuard<'_, Post> {

@@ -1,13 +1,14 @@
 //! The lane of one rank: collectives in the order of their numbers, whoever plays them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use phalanx_core::Call;
 use phalanx_core::backend::Buffers;
 
+use crate::fate;
 use crate::moment;
 use crate::slot::Slot;
 
@@ -16,15 +17,17 @@ use crate::slot::Slot;
 /// A turn that has come already is taken and given up without the lock, as small operations have no time for it. Who gives
 /// one up counts first and then looks for waiters; a waiter says that it is one and then looks at the count: one of
 /// them sees the other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Lane {
     turn: AtomicU32,
-    /// The group has failed: no turn comes any more.
-    broken: AtomicBool,
+    /// The first number whose turn does not come any more, as the group has failed; [`WHOLE`] where there is none.
+    broken_from: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
     /// How many threads wait for a change. While there are none, nobody is woken, which is a system call.
     waiting: AtomicUsize,
+    /// How many jobs are queued.
+    queued: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -55,18 +58,25 @@ pub(crate) struct Turn<'a> {
 impl Lane {
     /// A lane whose first turn is that of the collective with this number.
     pub(crate) fn starting_at(first: u32) -> Lane {
-        Lane { turn: AtomicU32::new(first), ..Lane::default() }
+        Lane {
+            turn: AtomicU32::new(first),
+            broken_from: AtomicU64::new(WHOLE),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            waiting: AtomicUsize::new(0),
+            queued: AtomicUsize::new(0),
+        }
     }
 
     /// Waits for the turn of number `sequence`; none when it has not come within `limit` or never will.
     pub(crate) fn enter(&self, sequence: u32, limit: Duration) -> Option<Turn<'_>> {
-        let waits = || self.turn() != sequence && !self.is_broken();
+        let waits = || self.turn() != sequence && !self.is_broken(sequence);
         let was_awaited = waits();
         if was_awaited {
             drop(self.wait_while(limit, |_| waits()));
         }
         // Not `then_some`: a turn that is made is a turn that ends.
-        (self.turn() == sequence && !self.is_broken()).then(|| Turn { lane: self, was_awaited })
+        (self.turn() == sequence && !self.is_broken(sequence)).then(|| Turn { lane: self, was_awaited })
     }
 
     /// Whether a turn would have to be waited for no longer.
@@ -84,7 +94,13 @@ impl Lane {
         self.change(|state| {
             state.queue.insert(job.call.sequence, job);
             state.nudged = true;
+            self.queued.store(state.queue.len(), Ordering::SeqCst);
         });
+    }
+
+    /// Whether a job is queued, whose turn may have come.
+    pub(crate) fn has_queued(&self) -> bool {
+        self.queued.load(Ordering::SeqCst) > 0
     }
 
     /// A job that has waited too long for its turn.
@@ -93,7 +109,7 @@ impl Lane {
         let now = Instant::now();
         let late = state.queue.values().find(|job| job.deadline.is_some_and(|deadline| deadline <= now));
         let late = late?.call.sequence;
-        state.queue.remove(&late)
+        self.take(&mut state, late)
     }
 
     /// The job whose turn it is; none when a nudge, the end, `limit` or the deadline of a job comes before it. Jobs of a
@@ -107,8 +123,15 @@ impl Lane {
             state = self.wait_while(limit, waits);
         }
         state.nudged = false;
-        let turn = if self.is_broken() { *state.queue.first_key_value()?.0 } else { self.turn() };
-        Some((state.queue.remove(&turn)?, Turn { lane: self, was_awaited: true }))
+        let turn = self.turn();
+        let turn = if state.queue.contains_key(&turn) { turn } else { self.first_broken(&state)? };
+        Some((self.take(&mut state, turn)?, Turn { lane: self, was_awaited: true }))
+    }
+
+    fn take(&self, state: &mut State, sequence: u32) -> Option<Job> {
+        let job = state.queue.remove(&sequence);
+        self.queued.store(state.queue.len(), Ordering::SeqCst);
+        job
     }
 
     /// Whether nothing more will be queued.
@@ -129,7 +152,14 @@ impl Lane {
 
     /// Says that no turn comes any more.
     pub(crate) fn break_off(&self) {
-        self.broken.store(true, Ordering::SeqCst);
+        self.broken_from.store(NOTHING, Ordering::SeqCst);
+        self.tell();
+    }
+
+    /// Says that no turn comes from this number on: those before it have nothing to do with what the group failed of.
+    pub(crate) fn break_off_from(&self, sequence: u32) {
+        let from = |broken| (broken == WHOLE).then_some(u64::from(sequence));
+        let _ = self.broken_from.fetch_update(Ordering::SeqCst, Ordering::SeqCst, from);
         self.tell();
     }
 
@@ -138,12 +168,21 @@ impl Lane {
         self.change(|state| state.nudged = true);
     }
 
-    fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::SeqCst)
+    fn is_broken(&self, sequence: u32) -> bool {
+        match self.broken_from.load(Ordering::SeqCst) {
+            WHOLE => false,
+            NOTHING => true,
+            from => !fate::is_before(sequence, from as u32),
+        }
+    }
+
+    /// The first job whose turn never comes.
+    fn first_broken(&self, state: &State) -> Option<u32> {
+        state.queue.keys().copied().find(|sequence| self.is_broken(*sequence))
     }
 
     fn is_due(&self, state: &State) -> bool {
-        state.queue.contains_key(&self.turn()) || (self.is_broken() && !state.queue.is_empty())
+        state.queue.contains_key(&self.turn()) || self.first_broken(state).is_some()
     }
 
     fn wait_while(&self, limit: Duration, mut waits: impl FnMut(&State) -> bool) -> MutexGuard<'_, State> {
@@ -194,13 +233,29 @@ impl Drop for Turn<'_> {
     }
 }
 
+/// What a lane is broken from where all turns come, and where none does.
+const WHOLE: u64 = u64::MAX;
+const NOTHING: u64 = u64::MAX - 1;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn what_ranks_disagree_about_later_breaks_no_turn_before_it() {
+        let lane = Lane::starting_at(u32::MAX);
+        lane.break_off_from(1);
+        drop(lane.enter(u32::MAX, Duration::from_secs(60)).expect("the turn before the last"));
+        assert!(lane.enter(1, Duration::from_secs(60)).is_none());
+        drop(lane.enter(0, Duration::from_secs(60)).expect("the last turn"));
+        assert!(lane.enter(1, Duration::from_secs(60)).is_none(), "its turn has come, and it is broken");
+        lane.break_off_from(7);
+        assert!(lane.enter(1, Duration::from_secs(60)).is_none(), "the first word stays");
+    }
+
+    #[test]
     fn a_turn_that_does_not_come_is_not_taken() {
-        let lane = Lane::default();
+        let lane = Lane::starting_at(0);
         assert!(lane.enter(1, Duration::ZERO).is_none());
         drop(lane.enter(0, Duration::ZERO).expect("the first turn"));
         drop(lane.enter(1, Duration::ZERO).expect("the second turn"));

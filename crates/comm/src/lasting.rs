@@ -18,7 +18,7 @@ use phalanx_core::{Call, Chain, Error, Layout, OpKind, Result, Stuck, Timeout, W
 use phalanx_mem::Buffer;
 
 use crate::equipment::{Equipment, Style};
-use crate::host::{Host, Quarrel};
+use crate::host::{Host, Quarrel, WAKING, at_least};
 use crate::slot::{Slot, Waiter};
 
 /// How a rank comes by its links once more.
@@ -129,7 +129,8 @@ impl Lasting {
         let (first, round) = (host.reunite(deadline, late)?, host.round() + 1);
         // All are in a call, and come whatever is aborted now: only a fault keeps one away.
         let soon = Instant::now() + WITHIN;
-        let equipment = self.way.rejoin(round, deadline.map_or(soon, |deadline| deadline.min(soon)))?;
+        let deadline = at_least(deadline, WAKING).map_or(soon, |deadline| deadline.min(soon));
+        let equipment = self.way.rejoin(round, deadline)?;
         log::info!("rank {} is in round {round}, which begins with operation {first}", self.layout.rank());
         Ok(Arc::new(self.style.host(&self.layout, equipment, Numbers::new(round, first), self.began)))
     }

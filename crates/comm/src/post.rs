@@ -127,6 +127,11 @@ impl Post {
         Some(Failed { waiting, error })
     }
 
+    /// Ends all asynchronous messages with this error, which is that of the round. The mail goes on with them until it is over.
+    pub(crate) fn end_all(&mut self, error: &Error, now: Duration) {
+        self.outstanding.drain(..).for_each(|waiting| waiting.end(|| now, Err(error.clone())));
+    }
+
     /// Whether there is anything for a thread that waits for a message: its end, or that it has to poll.
     pub(crate) fn has_news(&mut self) -> bool {
         self.mail.has_news()

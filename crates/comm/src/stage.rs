@@ -71,10 +71,22 @@ impl Stage {
             Some(wish) => (wish, wish.segments(op, dtype, layout, &self.ground)),
             None => choose(op, dtype, layout, &self.ground),
         };
+        if segments > MOST_SEGMENTS {
+            // A rank that has only its own part does not see otherwise that the others' parts are none that anybody has.
+            let value = format!("parts of {segments} pieces");
+            return Err(Error::usage(
+                op.kind(),
+                "counts",
+                value,
+                format!("must be at most {MOST_SEGMENTS} pieces each"),
+            ));
+        }
         let plan = Plan { layout, op, dtype, in_place: call.in_place, algorithm, segments, windows };
         build(&plan).ok_or_else(|| Error::setup("schedule", format!("{algorithm} cannot play {}", op.kind())))
     }
 }
 
+/// Steps are made for each before the first is played. Of the shortest pieces these are 256 GiB.
+const MOST_SEGMENTS: usize = 1 << 22;
 /// A training loop repeats the same few operations; a program that never does must not fill the memory.
 const REMEMBERED: usize = 256;

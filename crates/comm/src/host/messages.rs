@@ -82,8 +82,9 @@ impl Inner {
         }
     }
 
-    /// Moves asynchronous messages, with a wait when nothing moved; false when there are none.
-    pub(super) fn drive_post(&self, patience: &mut Patience<'_>) -> bool {
+    /// Moves asynchronous messages, with a wait when nothing moved; false when there are none. `disagreed` is when nothing moved for the
+    /// first time while ranks disagree.
+    pub(super) fn drive_post(&self, patience: &mut Patience<'_>, disagreed: &mut Option<Instant>) -> bool {
         let mut post = self.post();
         let moved = post.poll(|| self.now(), None);
         if !moved && patience.is_tried() {
@@ -98,8 +99,17 @@ impl Inner {
         } else if let Err(error) = self.check_message() {
             self.post().close(&error, self.now());
         } else if is_busy && !moved {
-            patience.wait();
+            match self.fate.quarrel() {
+                // A peer that was told of it may never come to these messages.
+                Some(quarrel) if disagreed.get_or_insert_with(Instant::now).elapsed() >= PATIENCE_WITH_QUARRELS => {
+                    self.has_told.store(true, Ordering::Release);
+                    self.post().end_all(&quarrel.into(), self.now());
+                }
+                Some(_) => thread::yield_now(),
+                None => drop(patience.wait()),
+            }
         } else {
+            *disagreed = None;
             patience.renew();
         }
         is_busy

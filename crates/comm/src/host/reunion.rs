@@ -2,12 +2,12 @@
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use phalanx_core::backend::Number;
 use phalanx_core::{Error, OpKind, PeerReason, Result};
 
-use super::Host;
+use super::{Host, Inner};
 use crate::fate::{Return, is_before};
 use crate::patience::Patience;
 
@@ -60,8 +60,7 @@ impl Host {
             let returned: Vec<Option<Return>> = inner.fate.returned().collect();
             let who = |end| returned.iter().position(|said| *said == Some(end));
             if let Some(rank) = who(Return::Abandoned) {
-                let rank = inner.kinship.world_rank(rank);
-                return Err(Error::aborted(format!("rank {rank} aborted the group")));
+                return Err(inner.given_up_by(rank));
             }
             if let Some(rank) = who(Return::Gone) {
                 return Err(Error::peer(rank, PeerReason::Left, "its group was dropped"));
@@ -76,6 +75,8 @@ impl Host {
                 }
                 if matches!(returned[inner.rank], Some(Return::Back(_))) {
                     inner.fate.go_on(inner.rank, all[inner.rank]);
+                    // The others go on with this rank from here on, and have only to wake up.
+                    patience = Patience::until(&inner.bell, inner.crowd, at_least(deadline, WAKING));
                     continue;
                 }
             }
@@ -94,3 +95,23 @@ impl Host {
         }
     }
 }
+
+impl Inner {
+    /// Why ranks that disagree will not come together again, as far as is known.
+    pub(super) fn over(&self) -> Option<Error> {
+        let abandoned = self.fate.returned().position(|said| said == Some(Return::Abandoned));
+        self.fate.lost_since().or_else(|| abandoned.map(|rank| self.given_up_by(rank)))
+    }
+
+    fn given_up_by(&self, rank: usize) -> Error {
+        Error::aborted(format!("rank {} aborted the group", self.kinship.world_rank(rank)))
+    }
+}
+
+/// A deadline, but not before so long from now.
+pub(crate) fn at_least(deadline: Option<Instant>, least: Duration) -> Option<Instant> {
+    deadline.map(|deadline| deadline.max(Instant::now() + least))
+}
+
+/// How long a rank that goes on with the others waits for them, though its time be over: none of them may find it missing.
+pub(crate) const WAKING: Duration = Duration::from_millis(200);

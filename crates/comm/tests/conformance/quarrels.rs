@@ -124,5 +124,115 @@ pub(crate) fn messages(setting: &Setting) {
     });
 }
 
+/// A rank that gives up an operation from before a disagreement may write to its memory at once: nobody takes that for what was sent.
+pub(crate) fn given_up_before(setting: &Setting) {
+    let (has_quarrelled, has_given_up) = (Barrier::new(4), Barrier::new(4));
+    setting.run(4, |group| {
+        let mut memory = group.buffer(8 << 10).expect("memory");
+        let is_early = group.rank() != 2;
+        if is_early {
+            let patient = group.within(if group.rank() == 0 { Duration::from_millis(500) } else { LATE });
+            memory.as_bytes_mut().fill(u8::from(group.rank() == 0));
+            let end = patient.broadcast(memory.as_bytes_mut(), 0);
+            // Where they need rank 2 for the first operation, they do not come to the one that they disagree about.
+            match group.rank() {
+                0 => memory.as_bytes_mut().fill(9),
+                1 => drop(end.and_then(|()| patient.barrier())),
+                _ => drop(end.and_then(|()| patient.all_reduce(&mut [1_u8], ReduceOp::Sum))),
+            }
+        }
+        has_quarrelled.wait();
+        has_given_up.wait();
+        if !is_early && group.within(LATE).broadcast(memory.as_bytes_mut(), 0).is_ok() {
+            assert!(memory.as_bytes().iter().all(|byte| *byte == 1), "what rank 0 wrote once it had given up");
+        }
+    });
+}
+
+/// An abort ends an operation from before a disagreement as well, of ranks that have not come to the one in question.
+pub(crate) fn aborted_before(setting: &Setting) {
+    let has_quarrelled = Barrier::new(2);
+    setting.run(4, |group| {
+        let (part, mut whole) = ([group.rank() as u8; 100], [0; 400]);
+        match group.rank() {
+            2 => {}
+            3 => {
+                let began = Instant::now();
+                let error = group.gather(&part, &mut whole, 3).expect_err("rank 2 does not come");
+                assert!(began.elapsed() < 2 * LATE, "{error} after {:?}", began.elapsed());
+            }
+            rank => {
+                let patient = group.within(LATE);
+                let gathered = patient.gather(&part, &mut [], 3);
+                let quarrel = gathered.and_then(|()| match rank {
+                    0 => patient.barrier(),
+                    _ => patient.all_reduce(&mut [1_u8], ReduceOp::Sum),
+                });
+                quarrel.expect_err("they do not call the same");
+                has_quarrelled.wait();
+                group.abort("the operator said so");
+            }
+        }
+    });
+}
+
+/// Asynchronous messages for which a rank waits that was told of a disagreement end with it, as those do that are waited for.
+pub(crate) fn messages_of_who_was_told(setting: &Setting) {
+    setting.run(3, |group| {
+        if group.rank() == 2 {
+            let began = Instant::now();
+            let works = [1, 2].map(|tag| group.recv_async(vec![0_u8; 10], 0, tag).expect("a receive"));
+            for work in works {
+                let error = work.wait().expect_err("rank 0 sends nothing any more");
+                assert!(matches!(error, Error::Desync(_)), "{error}");
+            }
+            assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
+        }
+        let mut values = [0_u8; 5];
+        let len = if group.rank() == 0 { 4 } else { 5 };
+        group.all_reduce(&mut values[..len], ReduceOp::Max).expect_err("they are of two lengths");
+        group.barrier().expect("all are back");
+        match group.rank() {
+            0 => group.send(&[7_u8; 10], 2, 1).expect("sent"),
+            2 => {
+                let end = group.recv_async(vec![0_u8; 10], 0, 1).expect("a receive").wait().expect("received");
+                assert_eq!(end.data, [7; 10]);
+            }
+            _ => {}
+        }
+    });
+}
+
+/// A rank whose time ends as all are back goes on with the others, or the others are told.
+pub(crate) fn back_in_the_last_moment(setting: &Setting) {
+    for micros in [0, 50, 200, 1000] {
+        let began = Barrier::new(2);
+        setting.run(2, |group| {
+            mistakes::of(2).next().expect("there are some").make(group).expect_err("planted");
+            began.wait();
+            if group.rank() == 1 {
+                thread::sleep(Duration::from_millis(20));
+                return drop(group.within(Duration::from_micros(micros)).barrier());
+            }
+            let began = Instant::now();
+            let end = group.within(2 * LATE).barrier();
+            assert!(began.elapsed() < LATE, "{end:?} after {:?}", began.elapsed());
+        });
+    }
+}
+
+/// A table of counts that nobody has the memory for is told before steps are made for all of it.
+pub(crate) fn beyond_all_memory(setting: &Setting) {
+    setting.run(2, |group| {
+        let began = Instant::now();
+        let end = match group.rank() {
+            0 => group.gather_uneven(&[1_u8], &mut [], &[1, 1 << 48], 1),
+            _ => group.gather_uneven(&[2_u8; 3], &mut [0; 4], &[1, 3], 1),
+        };
+        end.expect_err("the tables differ");
+        assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
+    });
+}
+
 /// What a busy machine may take.
 const LATE: Duration = Duration::from_secs(5);

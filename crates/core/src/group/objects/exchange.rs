@@ -38,7 +38,7 @@ impl Exchange<'_> {
         let lens = self.agree(&gift)?;
         let mut bytes = match gift {
             Gift::Bytes(bytes) => bytes,
-            _ => zeroed(lens[self.root])?,
+            _ => self.room(lens[self.root])?,
         };
         self.run(Op::Broadcast { count: bytes.len(), root: self.root }, None, &mut bytes)?;
         Ok(bytes)
@@ -48,7 +48,7 @@ impl Exchange<'_> {
     pub(super) fn all_gather(self, gift: Gift) -> Result<Vec<Vec<u8>>> {
         let lens = self.agree(&gift)?;
         let Gift::Bytes(input) = gift else { return Ok(vec![]) };
-        let mut whole = zeroed(sum(&lens))?;
+        let mut whole = self.room(sum(&lens))?;
         self.run(Op::AllGather { counts: Counts::uneven(&lens) }, Some(&input), &mut whole)?;
         Ok(cut(&whole, &lens))
     }
@@ -57,7 +57,7 @@ impl Exchange<'_> {
     pub(super) fn gather(self, gift: Gift) -> Result<Option<Vec<Vec<u8>>>> {
         let (lens, is_root) = (self.agree(&gift)?, self.group.rank() == self.root);
         let Gift::Bytes(input) = gift else { return Ok(None) };
-        let mut whole = zeroed(if is_root { sum(&lens) } else { 0 })?;
+        let mut whole = self.room(if is_root { sum(&lens) } else { 0 })?;
         self.run(Op::Gather { counts: Counts::uneven(&lens), root: self.root }, Some(&input), &mut whole)?;
         Ok(is_root.then(|| cut(&whole, &lens)))
     }
@@ -79,9 +79,14 @@ impl Exchange<'_> {
         // What the root said of the longest holds for all, so that no rank takes more memory than was agreed.
         let lens: Vec<usize> =
             lens.into_iter().map(|len| usize::try_from(len).map_or(longest, |len| len.min(longest))).collect();
-        let mut part = zeroed(lens[self.group.rank()])?;
+        let mut part = self.room(lens[self.group.rank()])?;
         self.run(Op::Scatter { counts: Counts::uneven(&lens), root: self.root }, Some(&input), &mut part)?;
         Ok(part)
+    }
+
+    /// Room for what all have agreed on. Where there is none the group ends, because the others are in the exchange already.
+    fn room(self, byte_len: usize) -> Result<Vec<u8>> {
+        zeroed(byte_len).inspect_err(|error| self.group.shared.backend.abort(error.clone()))
     }
 
     /// Tells all ranks what this one gives, and learns how much each of them does.
