@@ -112,7 +112,7 @@ fn flags_are_the_frozen_list() {
         ("simulate", &simulate),
         ("run", &run),
         ("doctor", &["--help", "--json", "--no-bandwidth"]),
-        ("gpu-check", &["--device", "--help", "--json", "--nccl", "--python", "--timeout"]),
+        ("gpu-check", &["--device", "--help", "--json", "--nccl", "--output", "--python", "--timeout"]),
         ("completions", &["--help"]),
         ("store", &["--help"]),
         ("store serve", &serve),

@@ -43,6 +43,30 @@ fn a_path_that_was_given_is_the_only_one_that_is_tried() {
 }
 
 #[test]
+fn the_object_goes_into_a_file_beside_the_table() {
+    let place = std::env::temp_dir().join(format!("phalanx-gpu-check-{}.json", std::process::id()));
+    // A card of this number is nowhere.
+    let output = gpu_check(&["--device", "99", "--output", place.to_str().expect("a path")]);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+    let written = std::fs::read(&place).expect("a file");
+    std::fs::remove_file(&place).expect("removed");
+    let told: Value = serde_json::from_slice(&written).expect("one object");
+    let printed = gpu_check(&["--device", "99", "--json"]).stdout;
+    assert_eq!(told, serde_json::from_slice::<Value>(&printed).expect("one object"));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let reason = told["not_tested"][0].as_str().expect("a reason");
+    assert!(text.starts_with("CUDA driver ") && text.ends_with(&format!("\nnot tested\n  {reason}\n")), "{text}");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_first() {
+    let output = gpu_check(&["--device", "99", "--output", "/nowhere/of/this/name/check.json"]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(words.contains("--output /nowhere/of/this/name/check.json: No such file"), "{words}");
+}
+
+#[test]
 fn a_rank_without_a_driver_ends_with_words() {
     if has_card() {
         return;

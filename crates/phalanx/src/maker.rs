@@ -7,7 +7,7 @@ use phalanx_core::backend::Backend;
 use phalanx_core::{Error, Result};
 use phalanx_nccl::api::{Cuda, Device, Nccl, Process};
 use phalanx_nccl::group::{NcclBackend, NcclOptions, SETTINGS, Stack};
-use phalanx_nccl::library::{CudaDriver, Machine, NcclLibrary, Nvrtc, Search};
+use phalanx_nccl::library::{CudaDriver, Machine, NcclLibrary, Nvrtc, Program, Search};
 
 use crate::environment::Variables;
 
@@ -45,7 +45,9 @@ impl NcclMaker<NcclLibrary, CudaDriver, Machine> {
         let find = move |seat: &Seat| {
             let stack = open(&search, number.unwrap_or(seat.members()[seat.layout().rank()]))?;
             if checks_nan {
-                stack.cuda().load_nan_check(stack.device(), &Nvrtc::open(&search)?)?;
+                let compiler = Nvrtc::open(&search).ok();
+                let program = compiler.iter().fold(Program::new(), |program, compiler| program.compiler(compiler));
+                program.load_nan_check(stack.cuda(), stack.device())?;
             }
             Ok(stack)
         };

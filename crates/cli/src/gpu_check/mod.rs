@@ -37,6 +37,10 @@ pub(crate) struct Options {
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
+
+    /// Write that object into this file too, after each world
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 /// Where libraries are looked for besides the usual places.
@@ -54,14 +58,14 @@ pub(crate) struct Places {
 /// Looks for everything, tries what can be tried, and tells all of it.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let found = find::look(&options.places);
-    let mut report = Report::new(&found);
+    let mut report = Report::begin(&found, options.json, options.output.as_deref())?;
     let has_card = found.cards.len() > options.device;
     let worlds = if has_card { World::all(found.version(), found.cards.len(), options.device) } else { vec![] };
     for world in worlds {
         let trials = world.run(options)?;
-        report.add(&world, trials);
+        report.add(&world, trials)?;
     }
-    report.print(options.json)?;
+    report.end()?;
     if report.is_empty() {
         return Err(Failure::Code(NOTHING_TRIED));
     }
@@ -77,6 +81,7 @@ Examples:
   phalanx gpu-check --python ~/venv            with the NCCL of a virtual environment
   phalanx gpu-check --nccl nccl/lib            with this NCCL
   phalanx gpu-check --json | jq .not_tested    for another program to read
+  phalanx gpu-check --output check.json        for both
 
 The trials run in worlds of one rank on the card, of two on the same card, and of one on each card
 where there are several; and, without NCCL, of two on the same card that lend each other memory.
@@ -85,5 +90,5 @@ What stands in front of each:
   skipped  it could not be tried; why stands behind it
   failed   some rank did not; which, and why, stands behind it
 
-The object of --json has the keys libraries, cards, worlds and not_tested. The exit code is 0 when all
-that was tried went well, 1 when something failed, and 2 when nothing could be tried.";
+The object of --json and --output has the keys libraries, cards, worlds and not_tested. The exit code is
+0 when all that was tried went well, 1 when something failed, and 2 when nothing could be tried.";

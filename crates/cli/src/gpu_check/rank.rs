@@ -54,11 +54,15 @@ pub(crate) fn rank(role: &Role) -> Result<(), Failure> {
 }
 
 fn go_through<N: Nccl>(role: &Role, stack: Stack<N, CudaDriver, Machine>, store: Store) -> Result<(), Failure> {
-    let nvrtc = Nvrtc::open(&role.places.search());
-    let knows_nan_check = nvrtc.and_then(|nvrtc| stack.cuda().load_nan_check(stack.device(), &nvrtc)).is_ok();
+    let compiler = Nvrtc::open(&role.places.search()).ok();
+    let program = compiler.iter().fold(Program::new(), |program, compiler| program.compiler(compiler));
+    let nan_check = program.load_nan_check(stack.cuda(), stack.device());
     let layout = Layout::one_host(role.rank, role.size)?;
     let candidate = Candidate::new(stack, layout, store, role.timeout)?;
-    let candidate = if knows_nan_check { candidate.knowing_nan_check() } else { candidate };
+    let candidate = match nan_check {
+        Ok(_) => candidate.knowing_nan_check(),
+        Err(why) => candidate.lacking_nan_check(why.to_string()),
+    };
     for trial in trials() {
         let began = Instant::now();
         let (state, why) = match trial.run(&candidate) {

@@ -1,27 +1,50 @@
-//! What is told in the end: a table for people, or one object for programs.
+//! What is told: a table for people, which grows as worlds end, or one object for programs.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::find::{Found, Library};
 use super::world::{Ended, State, World};
+use crate::failure::Failure;
 
 /// All that was found and tried.
 #[derive(Debug)]
 pub(super) struct Report<'a> {
     found: &'a Found,
     worlds: Vec<(usize, String, Vec<Ended>)>,
+    is_json: bool,
+    /// Where the object is written too.
+    output: Option<&'a Path>,
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(found: &'a Found) -> Report<'a> {
-        Report { found, worlds: Vec::new() }
+    pub(super) fn begin(found: &'a Found, is_json: bool, output: Option<&'a Path>) -> Result<Report<'a>, Failure> {
+        let report = Report { found, worlds: Vec::new(), is_json, output };
+        // A place that cannot be written to is told before anything is tried.
+        report.keep("")?;
+        if !is_json {
+            write!(io::stdout().lock(), "{}", report.head())?;
+        }
+        Ok(report)
     }
 
-    pub(super) fn add(&mut self, world: &World, trials: Vec<Ended>) {
+    pub(super) fn add(&mut self, world: &World, trials: Vec<Ended>) -> Result<(), Failure> {
+        if !self.is_json {
+            write!(io::stdout().lock(), "{}", rows(&world.how, &trials))?;
+        }
         self.worlds.push((world.cards.len(), world.how.clone(), trials));
+        // Whoever ends the program before its end has this.
+        self.keep(&format!("{}\n", self.to_json()))
+    }
+
+    pub(super) fn end(&self) -> Result<(), Failure> {
+        let object = self.to_json().to_string();
+        self.keep(&format!("{object}\n"))?;
+        Ok(writeln!(io::stdout().lock(), "{}", if self.is_json { object } else { self.foot() })?)
     }
 
     /// Whether nothing was tried.
@@ -33,9 +56,9 @@ impl<'a> Report<'a> {
         self.worlds.iter().flat_map(|(_, _, trials)| trials).any(|trial| trial.state == State::Failed)
     }
 
-    pub(super) fn print(&self, as_json: bool) -> io::Result<()> {
-        let text = if as_json { self.to_json().to_string() } else { self.table() };
-        writeln!(io::stdout().lock(), "{text}")
+    fn keep(&self, text: &str) -> Result<(), Failure> {
+        let Some(place) = self.output else { return Ok(()) };
+        fs::write(place, text).map_err(|error| Failure::Stopped(format!("--output {}: {error}", place.display())))
     }
 
     /// What could not be tried here.
@@ -86,7 +109,8 @@ impl<'a> Report<'a> {
         })
     }
 
-    fn table(&self) -> String {
+    /// What was found.
+    fn head(&self) -> String {
         let mut text = String::new();
         for Library { name, found, missing } in &self.found.libraries {
             let _ = match found {
@@ -102,17 +126,41 @@ impl<'a> Report<'a> {
             let size = card.bytes as f64 / (1_u64 << 30) as f64;
             let _ = writeln!(text, "{name:<14}{}, {}, {size:.0} GiB, {}", card.name, card.capability, card.bus);
         }
-        for (_, how, trials) in &self.worlds {
-            let _ = writeln!(text, "\n{how}");
-            for Ended { name, state, why, seconds } in trials {
-                let why = why.as_ref().map(|why| format!("  {why}")).unwrap_or_default();
-                let _ = writeln!(text, "  {:<9}{name:<22}{seconds:>7.2} s{why}", state.name());
-            }
-        }
-        let _ = write!(text, "\nnot tested");
-        for reason in self.not_tested() {
-            let _ = write!(text, "\n  {reason}");
-        }
         text
+    }
+
+    /// What could not be tried.
+    fn foot(&self) -> String {
+        self.not_tested().iter().fold("\nnot tested".to_owned(), |text, reason| format!("{text}\n  {reason}"))
+    }
+}
+
+/// What was tried in a world.
+fn rows(how: &str, trials: &[Ended]) -> String {
+    let mut text = format!("\n{how}\n");
+    for Ended { name, state, why, seconds } in trials {
+        let why = why.as_ref().map(|why| format!("  {why}")).unwrap_or_default();
+        let _ = writeln!(text, "  {:<9}{name:<22}{seconds:>7.2} s{why}", state.name());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_world_has_a_row_for_each_trial() {
+        let ended = |name: &str, state, why: Option<&str>| {
+            let (name, why) = (name.to_owned(), why.map(str::to_owned));
+            Ended { name, state, why, seconds: 0.5 }
+        };
+        let trials = [ended("moves", State::Passed, None), ended("nan", State::Skipped, Some("none"))];
+        let expected = "
+one rank
+  passed   moves                    0.50 s
+  skipped  nan                      0.50 s  none
+";
+        assert_eq!(rows("one rank", &trials), expected);
     }
 }

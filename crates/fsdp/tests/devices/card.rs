@@ -7,11 +7,15 @@ use phalanx_core::DType;
 use phalanx_core::store::{Limits, Store};
 use phalanx_fsdp::{Offload, Policy};
 use phalanx_nccl::group::Stack;
-use phalanx_nccl::library::{CudaDriver, Machine, NcclLibrary, Nvrtc, Program, Search};
+use phalanx_nccl::library::{CudaDriver, Machine, NcclLibrary};
 use phalanx_nccl::sim::Simulation;
 
 use crate::halved::halved;
 use crate::seats::{DEVICE, clean, seeds};
+use place::{compiler, device, of_nccl, programs, search};
+
+#[path = "../../../nccl/tests/jobs/place.rs"]
+mod place;
 
 fn policies() -> Vec<Policy> {
     let plain = Policy::default;
@@ -40,19 +44,16 @@ fn weights_that_are_their_own_gradients_are_halved_each_step() {
 #[test]
 #[ignore = "needs a card with NCCL"]
 fn weights_are_halved_on_a_card() {
-    let search = Search::new();
-    let cuda = Arc::new(CudaDriver::open(&search).expect("the driver"));
-    let nccl = Arc::new(NcclLibrary::open(&search, Some(Arc::clone(&cuda))).expect("NCCL"));
-    let compiler = Nvrtc::open(&search);
-    let mut programs = vec![Program::new()];
-    programs.extend(compiler.as_ref().ok().map(|compiler| Program::new().compiler(compiler)));
-    for program in programs {
-        program.load(&cuda, DEVICE).expect("kernels");
+    let cuda = Arc::new(CudaDriver::open(&search()).expect("the driver"));
+    let nccl = Arc::new(NcclLibrary::open(&of_nccl(), Some(Arc::clone(&cuda))).expect("NCCL"));
+    let compiler = compiler();
+    for program in programs(compiler.as_ref()) {
+        place::load(&program, &cuda);
         for policy in policies() {
             let (nccl, cuda, process) = (Arc::clone(&nccl), Arc::clone(&cuda), Arc::new(Machine::new()));
             let store = Store::new(LocalStore::new(Limits::default()));
             let (got, wanted) =
-                halved(Stack::new(nccl, cuda, process, DEVICE), (0, 1), &store, &policy).expect("no error");
+                halved(Stack::new(nccl, cuda, process, device()), (0, 1), &store, &policy).expect("no error");
             assert!(got == wanted, "{program:?}, {policy:?}");
         }
     }

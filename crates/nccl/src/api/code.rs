@@ -97,7 +97,7 @@ impl CudaCode {
 
     /// Whether every later call on the device fails in the same way until the process ends.
     pub fn is_sticky(self) -> bool {
-        matches!(self.0, 214 | 220 | 226 | 700 | 702 | 710 | 713..=719 | 721)
+        matches!(self.0, 214 | 220 | 226 | 700 | 702 | 710 | 714..=719 | 721)
     }
 
     /// The name in the driver's header; of numbers that are not known here, that they are not.
@@ -139,6 +139,13 @@ mod tests {
     #[test]
     fn memory_that_is_out_is_not_sticky() {
         assert!(!CudaCode::OUT_OF_MEMORY.is_sticky() && CudaCode::ILLEGAL_ADDRESS.is_sticky());
+    }
+
+    #[test]
+    fn what_is_said_of_peers_and_of_memory_of_the_host_is_not_sticky() {
+        // Peers that may reach each other already or do not yet, memory that is registered already or is not, and too large a launch.
+        assert!([704, 705, 712, 713, 720].map(CudaCode).iter().all(|code| !code.is_sticky()));
+        assert!([700, 702, 710, 714, 719, 721].map(CudaCode).iter().all(|code| code.is_sticky()));
     }
 
     #[test]

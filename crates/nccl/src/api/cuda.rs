@@ -60,10 +60,6 @@ pub trait Cuda: Send + Sync + 'static {
     #[track_caller]
     fn copy(&self, to: Span, from: Span, stream: Stream) -> Result<(), CudaCode>;
 
-    /// Copies rows, in the order of a stream.
-    #[track_caller]
-    fn copy_2d(&self, copy: Copy2d, stream: Stream) -> Result<(), CudaCode>;
-
     /// Sets every byte, in the order of a stream.
     #[track_caller]
     fn fill(&self, span: Span, byte: u8, stream: Stream) -> Result<(), CudaCode>;
@@ -147,23 +143,6 @@ pub struct MemoryInfo {
     pub free: u64,
     /// All of it.
     pub total: u64,
-}
-
-/// Rows to be copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Copy2d {
-    /// Where they go.
-    pub to: Span,
-    /// From the start of one row to that of the next.
-    pub to_pitch: usize,
-    /// Where they are.
-    pub from: Span,
-    /// From the start of one row to that of the next.
-    pub from_pitch: usize,
-    /// Bytes of a row.
-    pub width: usize,
-    /// How many rows.
-    pub rows: usize,
 }
 
 /// What an event is for.

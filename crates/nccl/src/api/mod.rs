@@ -15,7 +15,7 @@ mod process;
 
 pub use code::{CudaCode, Status};
 pub use config::CommConfig;
-pub use cuda::{Argument, Copy2d, Cuda, DeviceInfo, EventKind, Grid, HostCall, KernelId, MemoryInfo, Shared};
+pub use cuda::{Argument, Cuda, DeviceInfo, EventKind, Grid, HostCall, KernelId, MemoryInfo, Shared};
 pub use encoding::{DataType, Encoding, RedOp, Reducer};
 pub use handle::{Comm, Device, Event, Registration, Span, Stream, UniqueId, Version, Window};
 pub use nccl::{Growth, MemoryStat, Nccl, Route, Scalar, Transfer};

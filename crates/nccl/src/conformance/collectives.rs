@@ -2,7 +2,7 @@
 
 use phalanx_core::{Counts, DType, Op, OpKind, ReduceOp};
 
-use super::values::{counts, elements, given, joined};
+use super::values::{agree, counts, elements, given, joined};
 use super::{Candidate, Verdict, same};
 use crate::api::{Cuda, Nccl, Process, Reducer};
 
@@ -15,12 +15,14 @@ pub(super) fn reductions<N: Nccl, C: Cuda, P: Process>(on: &Candidate<N, C, P>) 
         let root = at % size;
         let (whole, own) = (joined(reduce, dtype, size, len)?, given(dtype, rank, len));
         let what = |call: &str| format!("{call} {reduce} of {dtype} on rank {rank} of {size}");
-        let op = Op::AllReduce { count: len, reduce };
-        same(&on.ran(op.clone(), dtype, None, &own)?, &whole, || what("all_reduce in place"))?;
-        same(&on.ran(op, dtype, Some(&own), &own)?, &whole, || what("all_reduce"))?;
-        let expected = if rank == root { &whole } else { &own };
-        let op = Op::Reduce { count: len, reduce, root };
-        same(&on.ran(op, dtype, None, &own)?, expected, || what("reduce"))?;
+        let (op, of) = (Op::AllReduce { count: len, reduce }, (reduce, dtype, size));
+        agree(&on.ran(op.clone(), dtype, None, &own)?, &whole, of, || what("all_reduce in place"))?;
+        agree(&on.ran(op, dtype, Some(&own), &own)?, &whole, of, || what("all_reduce"))?;
+        let reduced = on.ran(Op::Reduce { count: len, reduce, root }, dtype, None, &own)?;
+        match rank == root {
+            true => agree(&reduced, &whole, of, || what("reduce"))?,
+            false => same(&reduced, &own, || what("reduce"))?,
+        }
     }
     Ok(None)
 }
@@ -32,17 +34,17 @@ pub(super) fn scattered<N: Nccl, C: Cuda, P: Process>(on: &Candidate<N, C, P>) -
         let (unit, what) =
             (dtype.byte_len(), || format!("reduce_scatter {reduce} of {dtype} on rank {rank} of {size}"));
         let whole = joined(reduce, dtype, size, 3 * size)?;
-        let own = given(dtype, rank, 3 * size);
+        let (own, of) = (given(dtype, rank, 3 * size), (reduce, dtype, size));
         let range = rank * 3 * unit..(rank + 1) * 3 * unit;
         let op = Op::ReduceScatter { counts: Counts::Even(3), reduce };
-        same(&on.ran(op.clone(), dtype, Some(&own), &vec![0; 3 * unit])?, &whole[range.clone()], what)?;
-        same(&on.ran(op, dtype, None, &own)?[range.clone()], &whole[range], what)?;
+        agree(&on.ran(op.clone(), dtype, Some(&own), &vec![0; 3 * unit])?, &whole[range.clone()], of, what)?;
+        agree(&on.ran(op, dtype, None, &own)?[range.clone()], &whole[range], of, what)?;
         let table = counts(size);
         let (total, before) = (table.iter().sum::<usize>(), table[..rank].iter().sum::<usize>());
         let whole = joined(reduce, dtype, size, total)?;
         let part = &whole[before * unit..][..table[rank] * unit];
         let op = Op::ReduceScatter { counts: Counts::uneven(&table), reduce };
-        same(&on.ran(op, dtype, Some(&given(dtype, rank, total)), &vec![0; part.len()])?, part, what)?;
+        agree(&on.ran(op, dtype, Some(&given(dtype, rank, total)), &vec![0; part.len()])?, part, of, what)?;
     }
     Ok(None)
 }

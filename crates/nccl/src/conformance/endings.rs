@@ -21,8 +21,8 @@ pub(super) fn split<N: Nccl, C: Cuda, P: Process>(on: &Candidate<N, C, P>) -> Ve
 
 /// A NaN is found, and named where it is.
 pub(super) fn nan<N: Nccl, C: Cuda, P: Process>(on: &Candidate<N, C, P>) -> Verdict {
-    if !on.knows_nan_check {
-        return Ok(Some("the device does not know the kernels, which NVRTC makes".into()));
+    if let Err(why) = &on.nan_check {
+        return Ok(Some(format!("the device does not know the kernels: {why}")));
     }
     let group = on.other("nan", NcclOptions::default().check_nan(true))?;
     let mut bytes = elements(DType::F32, &[1; 3000]);

@@ -25,7 +25,8 @@ pub struct Candidate<N: Nccl, C: Cuda, P: Process> {
     layout: Layout,
     store: Store,
     timeout: Duration,
-    knows_nan_check: bool,
+    /// Whether the device knows the kernels of the check for NaN, or why it does not.
+    nan_check: Result<(), String>,
     version: Version,
     group: DeviceGroup<N, C, P>,
     stream: Stream,
@@ -89,13 +90,21 @@ impl<N: Nccl, C: Cuda, P: Process> Candidate<N, C, P> {
         let version = stack.nccl().version().map_err(|status| Error::setup("NCCL", status))?;
         let stream = stack.cuda().create_stream(stack.device(), false);
         let stream = stream.map_err(|code| Error::setup("a stream", stack.cuda().error_text(code)))?;
-        Ok(Candidate { stack, layout, store, timeout, knows_nan_check: false, version, group, stream })
+        let nan_check = Err("nobody said that it does".to_owned());
+        Ok(Candidate { stack, layout, store, timeout, nan_check, version, group, stream })
     }
 
     /// Says that the device knows the kernels of the check for NaN.
     #[must_use]
     pub fn knowing_nan_check(mut self) -> Candidate<N, C, P> {
-        self.knows_nan_check = true;
+        self.nan_check = Ok(());
+        self
+    }
+
+    /// Says why it does not.
+    #[must_use]
+    pub fn lacking_nan_check(mut self, why: impl Into<String>) -> Candidate<N, C, P> {
+        self.nan_check = Err(why.into());
         self
     }
 

@@ -88,7 +88,7 @@ impl NcclOptions {
 
     /// Whether what this rank gives is looked through for NaN on the device before an operation begins: `TORCH_NCCL_NAN_CHECK`. An operation
     /// with one is refused with its place, and the group ends. Each waits for its own check, so this is for finding mistakes. A device must
-    /// [know the kernels](crate::library::CudaDriver::load_nan_check).
+    /// [know the kernels](crate::library::Program::load_nan_check).
     #[must_use]
     pub fn check_nan(mut self, checks: bool) -> NcclOptions {
         self.checks_nan = checks;

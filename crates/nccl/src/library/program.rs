@@ -10,8 +10,8 @@ use phalanx_core::{Error, Result};
 
 use super::cuda::CudaDriver;
 use super::nvrtc::Nvrtc;
-use crate::api::{Cuda, CudaCode, Device};
-use crate::kernels::{self, SOURCE};
+use crate::api::{Cuda, CudaCode, Device, KernelId};
+use crate::kernels::{self, SOURCE, nan};
 
 /// Where kernels come from.
 #[derive(Debug, Default)]
@@ -58,50 +58,85 @@ impl<'a> Program<'a> {
     ///
     /// [`Device`](phalanx_core::ErrorKind::Device) where the driver will not have them.
     pub fn load(&self, driver: &CudaDriver, device: Device) -> Result<Origin> {
+        let names = kernels::all();
+        let kernels: Vec<_> = names.iter().map(|(kernel, name)| (*kernel, name.as_str())).collect();
+        self.load_text(&KERNELS, &kernels, driver, device)
+    }
+
+    /// Has a device know the kernels of the [check for NaN](nan), which are a program of their own.
+    ///
+    /// # Errors
+    ///
+    /// [`Device`](phalanx_core::ErrorKind::Device) where the driver will not have them.
+    pub fn load_nan_check(&self, driver: &CudaDriver, device: Device) -> Result<Origin> {
+        self.load_text(&NAN_CHECK, &nan::KERNELS, driver, device)
+    }
+
+    /// The kernels for a device of this compute capability, and where they come from.
+    pub fn image(&self, capability: (i32, i32)) -> (Vec<u8>, Origin) {
+        self.image_of(&KERNELS, capability)
+    }
+
+    fn load_text(
+        &self,
+        text: &Text,
+        kernels: &[(KernelId, &str)],
+        driver: &CudaDriver,
+        device: Device,
+    ) -> Result<Origin> {
         let told = |call: &str, code: CudaCode| {
             let text = format!("{call}: {}", driver.error_text(code));
             let (number, name) = (i64::from(code.0), code.name().to_owned());
             Error::Device(Box::new(phalanx_core::Device { code: number, name, text, sticky: code.is_sticky() }))
         };
         let capability = driver.device_info(device).map_err(|code| told("cuDeviceGetAttribute", code))?.capability;
-        let (image, origin) = self.image(capability);
-        let names = kernels::all();
-        let kernels: Vec<_> = names.iter().map(|(kernel, name)| (*kernel, name.as_str())).collect();
-        let loaded = driver.load(device, &image, &kernels).map(|()| origin);
+        let (image, origin) = self.image_of(text, capability);
+        let loaded = driver.load(device, &image, kernels).map(|()| origin);
         match loaded {
             // A driver older than the compiler does not read what that wrote.
-            Err(_) if origin != Origin::Shipped => {
-                let loaded = driver.load(device, SHIPPED.as_bytes(), &kernels);
+            Err(code) if origin != Origin::Shipped => {
+                let why = driver.error_text(code);
+                log::debug!("compiled {} were not loaded, the shipped ones do: {why}", text.name);
+                let loaded = driver.load(device, text.shipped.as_bytes(), kernels);
                 loaded.map(|()| Origin::Shipped).map_err(|code| told("cuModuleLoadData", code))
             }
             loaded => loaded.map_err(|code| told("cuModuleLoadData", code)),
         }
     }
 
-    /// The kernels for a device of this compute capability, and where they come from.
-    pub fn image(&self, capability: (i32, i32)) -> (Vec<u8>, Origin) {
-        let Some(compiler) = self.compiler else { return (SHIPPED.into(), Origin::Shipped) };
+    fn image_of(&self, text: &Text, capability: (i32, i32)) -> (Vec<u8>, Origin) {
+        let Some(compiler) = self.compiler else { return (text.shipped.into(), Origin::Shipped) };
         let architecture = format!("compute_{}{}", capability.0, capability.1);
         let (major, minor) = compiler.version();
-        let source = digest(SOURCE.as_bytes());
+        let source = digest(text.source.as_bytes());
         let name = format!("phalanx-{architecture}-nvrtc{major}.{minor}-{source:016x}.ptx");
         let place = self.cache.as_ref().map(|directory| directory.join(name));
         if let Some(image) = place.as_deref().and_then(kept) {
             return (image, Origin::Cached);
         }
-        match compiler.compile("kernels.cu", SOURCE, &[&format!("--gpu-architecture={architecture}")]) {
+        match compiler.compile(text.file, text.source, &[&format!("--gpu-architecture={architecture}")]) {
             Ok(image) => {
                 if let Some(Err(error)) = place.as_deref().map(|place| keep(place, &image)) {
-                    log::debug!("compiled kernels were not kept: {error}");
+                    log::debug!("compiled {} were not kept: {error}", text.name);
                 }
                 (image, Origin::Compiled)
             }
             Err(error) => {
-                log::debug!("kernels were not compiled, the shipped ones do: {error}");
-                (SHIPPED.into(), Origin::Shipped)
+                log::debug!("{} were not compiled, the shipped ones do: {error}", text.name);
+                (text.shipped.into(), Origin::Shipped)
             }
         }
     }
+}
+
+/// A program as one text, and what was made of it by the oldest compiler that will do.
+struct Text {
+    /// What it is called where something is told of it.
+    name: &'static str,
+    file: &'static str,
+    source: &'static str,
+    /// Its first line says of which source it was made: `interop/nccl` makes it.
+    shipped: &'static str,
 }
 
 /// What lies at a place, if it is as it was written there.
@@ -125,8 +160,16 @@ fn digest(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Of [`SOURCE`], for every card since compute capability 8.0. Its first line says of which source it was made: `interop/nccl` makes it.
-const SHIPPED: &str = include_str!("../kernels/kernels.ptx");
+/// What is shipped is for every card since compute capability 8.0.
+const KERNELS: Text =
+    Text { name: "kernels", file: "kernels.cu", source: SOURCE, shipped: include_str!("../kernels/kernels.ptx") };
+/// What is shipped is for every card since compute capability 6.0.
+const NAN_CHECK: Text = Text {
+    name: "kernels of the check for NaN",
+    file: "nan.cu",
+    source: nan::SOURCE,
+    shipped: include_str!("../kernels/nan.ptx"),
+};
 
 #[cfg(test)]
 mod tests {
@@ -134,10 +177,14 @@ mod tests {
 
     #[test]
     fn what_is_shipped_was_made_of_the_source() {
-        let first = SHIPPED.lines().next().expect("a line");
-        assert_eq!(first, format!("// made of kernels {:016x}", digest(SOURCE.as_bytes())), "run interop/nccl --ship");
-        for (_, name) in kernels::all() {
-            assert!(SHIPPED.contains(&format!(".entry {name}(")), "{name}");
+        let of_nan = nan::KERNELS.map(|(kernel, name)| (kernel, name.to_owned())).to_vec();
+        for (text, what, kernels) in [(&KERNELS, "kernels", kernels::all()), (&NAN_CHECK, "nan", of_nan)] {
+            let first = text.shipped.lines().next().expect("a line");
+            let source = digest(text.source.as_bytes());
+            assert_eq!(first, format!("// made of {what} {source:016x}"), "run interop/nccl --ship");
+            for (_, name) in kernels {
+                assert!(text.shipped.contains(&format!(".entry {name}(")), "{name}");
+            }
         }
     }
 

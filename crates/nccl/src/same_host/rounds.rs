@@ -5,7 +5,7 @@ use super::lot::{Collective, Kind, Lot};
 use super::member::Member;
 use super::post::Post;
 use super::trouble::Trouble;
-use crate::api::{Copy2d, Cuda, DataType, RedOp, Span, Status, Stream};
+use crate::api::{Cuda, DataType, RedOp, Span, Status, Stream};
 use crate::kernels::{Join, Way};
 
 /// The part of a collective that one round does.
@@ -83,22 +83,13 @@ impl<C: Cuda> Member<C> {
             Kind::ReduceScatter => self.size,
             _ => 1,
         };
-        if let Some(Way::Scale(_)) = of.way {
-            for row in 0..rows {
-                let into = part(desk, row * piece.pitch, piece.byte_len())?;
-                self.launch(of, into, &[piece.of(of.what.send, row)?], of.way, stream)?;
+        for row in 0..rows {
+            let (into, from) = (part(desk, row * piece.pitch, piece.byte_len())?, piece.of(of.what.send, row)?);
+            match of.way {
+                Some(Way::Scale(_)) => self.launch(of, into, &[from], of.way, stream)?,
+                // One by one: the driver copies no rows at once that lie 2 GiB apart.
+                _ => self.copy(into, from, stream)?,
             }
-            return Ok(());
-        }
-        if rows > 1 {
-            let from =
-                part(of.what.send, piece.first * piece.width, of.what.send.byte_len() - piece.first * piece.width)?;
-            let (to_pitch, from_pitch) = (piece.pitch, piece.row * piece.width);
-            let copy = Copy2d { to: desk, to_pitch, from, from_pitch, width: piece.byte_len(), rows };
-            return self.driver("cuMemcpy2DAsync", self.cuda.copy_2d(copy, stream));
-        }
-        if rows == 1 {
-            self.copy(part(desk, 0, piece.byte_len())?, piece.of(of.what.send, 0)?, stream)?;
         }
         Ok(())
     }

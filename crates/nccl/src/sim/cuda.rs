@@ -9,8 +9,8 @@ use super::finding::Finding;
 use super::memory::User;
 use super::stage::{Guard, Stage, Standing};
 use crate::api::{
-    Argument, Copy2d, Cuda, CudaCode, Device, DeviceInfo, Event, EventKind, Grid, HostCall, KernelId, MemoryInfo,
-    Shared, Span, Stream,
+    Argument, Cuda, CudaCode, Device, DeviceInfo, Event, EventKind, Grid, HostCall, KernelId, MemoryInfo, Shared, Span,
+    Stream,
 };
 
 /// The simulated CUDA driver, as one rank sees it: any number of equal devices.
@@ -231,10 +231,6 @@ impl Cuda for SimCuda {
             return Err(CudaCode::INVALID_VALUE);
         }
         self.submit(stream, Work::Copy { to, from }, Location::caller())
-    }
-
-    fn copy_2d(&self, copy: Copy2d, stream: Stream) -> Result<(), CudaCode> {
-        self.submit(stream, Work::Rows(copy), Location::caller())
     }
 
     fn fill(&self, span: Span, byte: u8, stream: Stream) -> Result<(), CudaCode> {

@@ -10,7 +10,7 @@ use super::kernel::Twins;
 use super::memory::{Memory, User};
 use super::order::{Actor, Order};
 use super::stage::State;
-use crate::api::{Argument, Copy2d, CudaCode, EventKind, KernelId, Span};
+use crate::api::{Argument, CudaCode, EventKind, KernelId, Span};
 
 /// All devices of all ranks, and what joins them.
 #[derive(Default)]
@@ -73,7 +73,6 @@ pub(super) struct Queued {
 #[derive(Debug)]
 pub(super) enum Work {
     Copy { to: Span, from: Span },
-    Rows(Copy2d),
     Fill { span: Span, byte: u8 },
     Mark(usize),
     Wait(usize),
@@ -197,15 +196,6 @@ impl State {
                 }
                 fits
             }
-            Work::Rows(copy) => rows(copy).all(|(to, from)| {
-                let fits = memory.touch(from, false, user("copy of rows"), found)
-                    & memory.touch(to, true, user("copy of rows"), found);
-                if fits {
-                    let bytes = memory.read(from).to_vec();
-                    memory.write(to).copy_from_slice(&bytes);
-                }
-                fits
-            }),
             Work::Fill { span, byte } => {
                 let fits = memory.touch(*span, true, user("fill"), found);
                 if fits {
@@ -246,12 +236,4 @@ impl StreamState {
         self.order.join(submitted);
         self.order.tick(self.actor)
     }
-}
-
-/// The rows of a copy, where each goes and where it is.
-fn rows(copy: &Copy2d) -> impl Iterator<Item = (Span, Span)> + '_ {
-    (0..copy.rows).map(|row| {
-        let part = |span: Span, pitch: usize| span.part(row * pitch, copy.width).unwrap_or(Span::new(1, copy.width));
-        (part(copy.to, copy.to_pitch), part(copy.from, copy.from_pitch))
-    })
 }

@@ -46,5 +46,20 @@ fn pass(seed: u64, size: usize) {
     clean(&outcome, seed);
 }
 
+#[test]
+fn a_check_that_the_device_does_not_know_is_left_out_with_the_reason() {
+    let outcome = Simulation::new(1, 1).run(|rank| {
+        let stack = Stack::new(rank.nccl, rank.cuda, rank.process, DEVICE);
+        let layout = Layout::one_host(0, 1).expect("a layout");
+        let candidate = Candidate::new(stack, layout, rank.store, Duration::from_secs(5)).expect("a group");
+        let candidate = candidate.lacking_nan_check("the driver is too old");
+        let all = trials();
+        all.iter().find(|trial| trial.name() == "nan").map(|trial| trial.run(&candidate))
+    });
+    let words = "the device does not know the kernels: the driver is too old".to_owned();
+    assert_eq!(outcome.results, [Some(Some(Ok(Some(words))))]);
+    clean(&outcome, 1);
+}
+
 /// Worlds of 1 to so many ranks.
 const WORLDS: u64 = 8;

@@ -3,14 +3,20 @@
 use std::sync::Arc;
 
 use phalanx_core::DType;
-use phalanx_nccl::api::{Argument, Cuda, Device, KernelId, RedOp, Span, Stream};
+use phalanx_nccl::api::{Argument, Cuda, KernelId, RedOp, Span, Stream};
 use phalanx_nccl::group::{DeviceBuffer, PinnedBuffer};
+use phalanx_nccl::kernels::nan::{self, Pattern};
 use phalanx_nccl::kernels::{
     Carry, Factor, Fold, Join, Measure, Multiply, Norm, Plan, Stretch, Way, carry, fold, join, measure, multiply, norm,
 };
-use phalanx_nccl::library::{CudaDriver, Nvrtc, Program, Search};
+use phalanx_nccl::library::{CudaDriver, Program};
 
-const DEVICE: Device = Device(0);
+use place::{compiler, device, programs, search};
+
+#[path = "../jobs/place.rs"]
+#[allow(dead_code, reason = "some of it is for those who need NCCL too")]
+mod place;
+
 const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 /// Random stretches of several tiles, some of which begin where 16 bytes may not go at a time, and the bytes of both sides.
@@ -42,21 +48,19 @@ fn numbers(random: &mut fastrand::Rng, byte_len: usize, dtype: DType) -> Vec<u8>
 #[test]
 #[ignore = "needs a card"]
 fn kernels_are_equal_to_their_twins_on_a_card() {
-    let cuda = Arc::new(CudaDriver::open(&Search::new()).expect("the driver"));
-    let nvrtc = Nvrtc::open(&Search::new()).ok();
-    let stream = cuda.create_stream(DEVICE, false).expect("a stream");
+    let cuda = Arc::new(CudaDriver::open(&search()).expect("the driver"));
+    let compiler = compiler();
+    let stream = cuda.create_stream(device(), false).expect("a stream");
     let memory = |bytes: &[u8]| {
-        let (host, memory) = (PinnedBuffer::new(&cuda, bytes.len())?, DeviceBuffer::new(&cuda, DEVICE, bytes.len())?);
+        let (host, memory) = (PinnedBuffer::new(&cuda, bytes.len())?, DeviceBuffer::new(&cuda, device(), bytes.len())?);
         host.write(bytes)?;
         cuda.copy(memory.span(), host.span(), stream).expect("copied");
         cuda.synchronize_stream(stream).expect("an end");
         Ok::<_, phalanx_core::Error>(memory)
     };
     let mut random = fastrand::Rng::with_seed(5);
-    for program in
-        [Some(Program::new()), nvrtc.as_ref().map(|nvrtc| Program::new().compiler(nvrtc))].into_iter().flatten()
-    {
-        program.load(&cuda, DEVICE).expect("kernels");
+    for program in programs(compiler.as_ref()) {
+        place::load(&program, &cuda);
         let pairs = TYPES.into_iter().flat_map(|from| TYPES.map(|to| (from, to)));
         for ((from, to), (adds, divisor)) in
             pairs.flat_map(|pair| [(false, 1.0), (true, 1.0), (false, 3.0), (true, 2.0)].map(|way| (pair, way)))
@@ -78,7 +82,7 @@ fn kernels_are_equal_to_their_twins_on_a_card() {
                 skip: 0,
                 divisor,
             };
-            let processors = cuda.device_info(DEVICE).expect("a device").multiprocessors;
+            let processors = cuda.device_info(device()).expect("a device").multiprocessors;
             let grid = Plan::grid(launch.tiles, processors);
             cuda.launch(kernel, grid, &launch.arguments(), stream).expect("launched");
             let host = PinnedBuffer::new(&cuda, to_len).expect("memory");
@@ -101,14 +105,14 @@ struct Card {
 
 impl Card {
     fn new() -> Card {
-        let cuda = Arc::new(CudaDriver::open(&Search::new()).expect("the driver"));
-        Program::new().load(&cuda, DEVICE).expect("kernels");
-        let stream = cuda.create_stream(DEVICE, false).expect("a stream");
+        let cuda = Arc::new(CudaDriver::open(&search()).expect("the driver"));
+        place::load(&Program::new(), &cuda);
+        let stream = cuda.create_stream(device(), false).expect("a stream");
         Card { cuda, stream }
     }
 
     fn put(&self, bytes: &[u8]) -> DeviceBuffer<CudaDriver> {
-        let memory = DeviceBuffer::new(&self.cuda, DEVICE, bytes.len()).expect("memory");
+        let memory = DeviceBuffer::new(&self.cuda, device(), bytes.len()).expect("memory");
         let host = PinnedBuffer::new(&self.cuda, bytes.len()).expect("memory");
         host.write(bytes).expect("written");
         self.cuda.copy(memory.span(), host.span(), self.stream).expect("copied");
@@ -126,7 +130,7 @@ impl Card {
     }
 
     fn launch(&self, kernel: KernelId, tiles: u64, arguments: &[Argument]) {
-        let processors = self.cuda.device_info(DEVICE).expect("a device").multiprocessors;
+        let processors = self.cuda.device_info(device()).expect("a device").multiprocessors;
         self.cuda.launch(kernel, Plan::grid(tiles, processors), arguments, self.stream).expect("launched");
     }
 }
@@ -195,13 +199,37 @@ fn elements_joined_on_a_card_are_those_of_the_twin() {
             let spans: Vec<Span> = lying.iter().map(DeviceBuffer::span).collect();
             let into = card.put(&vec![0; count * dtype.byte_len()]);
             let launch = Join { into: into.span(), parts: &spans, way, count };
-            let processors = card.cuda.device_info(DEVICE).expect("a device").multiprocessors;
+            let processors = card.cuda.device_info(device()).expect("a device").multiprocessors;
             let arguments = launch.arguments();
             card.cuda.launch(kernel, launch.grid(processors), &arguments, card.stream).expect("launched");
             let mut wanted = vec![0; count * dtype.byte_len()];
             let slices: Vec<&[u8]> = given.iter().map(Vec::as_slice).collect();
             assert!(join(kernel, &mut wanted, &slices, &[], [parts as u64, count as u64, way.number(), 0]));
             assert!(card.read(&into) == wanted, "{dtype}, {way:?}: {parts} parts of {count}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a card"]
+fn the_first_nan_is_found_on_a_card() {
+    let (card, compiler) = (Card::new(), compiler());
+    let mut random = fastrand::Rng::with_seed(8);
+    for program in programs(compiler.as_ref()) {
+        place::load(&program, &card.cuda);
+        for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16, DType::F8E5M2] {
+            let (pattern, width) = (Pattern::of(dtype).expect("a type with NaN"), dtype.byte_len());
+            let mut data = numbers(&mut random, 300_001 * width, dtype);
+            for at in [None, Some(300_000), Some(31_337)] {
+                if let Some(at) = at {
+                    data[at * width..][..width].fill(0xFF);
+                }
+                let (read, first) = (card.put(&data), card.put(&nan::NONE.to_ne_bytes()));
+                let (arguments, grid) = (pattern.arguments(read.span(), first.span()), pattern.grid(data.len()));
+                card.cuda.launch(pattern.kernel(), grid, &arguments, card.stream).expect("launched");
+                let wanted = at.map_or(nan::NONE, |at| at as u64);
+                assert_eq!(card.read(&first), wanted.to_ne_bytes(), "{program:?}: {dtype}, {at:?}");
+            }
         }
     }
 }

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use phalanx_core::{DType, ErrorKind};
-use phalanx_nccl::api::{
-    Argument, Copy2d, Cuda, CudaCode, Device, EventKind, Grid, KernelId, MemoryInfo, Shared, Span,
-};
+use phalanx_nccl::api::{Argument, Cuda, CudaCode, Device, EventKind, Grid, KernelId, MemoryInfo, Shared, Span};
+use phalanx_nccl::kernels::nan::Pattern;
 use phalanx_nccl::kernels::{Carry, Plan, Stretch};
 use phalanx_nccl::library::{CudaDriver, Nvrtc, Origin, Program, Search};
 
@@ -15,6 +14,8 @@ use crate::stub::Stub;
 const FIRST: Device = Device(0);
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const RELAXED: i32 = 2;
+/// `CUDA_ERROR_UNSUPPORTED_PTX_VERSION`.
+const UNSUPPORTED_PTX_VERSION: i32 = 222;
 
 fn open() -> (CudaDriver, Stub) {
     let stub = Stub::cuda();
@@ -74,12 +75,7 @@ fn bytes_go_to_a_device_and_come_back() {
     let mut read = [0; 8];
     cuda.read_host(host, &mut read).expect("read");
     assert_eq!(&read, b"....abcd");
-    let columns = Copy2d { to: host, to_pitch: 2, from: device, from_pitch: 4, width: 2, rows: 4 };
-    cuda.copy_2d(columns, stream).expect("copied");
-    cuda.read_host(host, &mut read).expect("read");
-    assert_eq!(&read, b"..abef..");
     assert_eq!(cuda.copy(host, device, stream), Err(CudaCode::INVALID_VALUE));
-    assert_eq!(cuda.copy_2d(Copy2d { rows: 5, ..columns }, stream), Err(CudaCode::INVALID_VALUE));
     assert_eq!(stub.ask("stub_depth"), 0);
 }
 
@@ -215,6 +211,32 @@ fn kernels_are_loaded_by_name_and_launched_by_number() {
     assert_eq!((blocks, threads, first, second), (3, 128, span.address(), 0.5));
     let elsewhere = cuda.create_stream(Device(1), false).expect("a stream");
     assert_eq!(cuda.launch(KernelId(7), grid, &arguments, elsewhere), Err(CudaCode::NOT_FOUND));
+}
+
+#[test]
+fn where_a_driver_does_not_read_what_a_newer_compiler_wrote_the_shipped_kernels_do() {
+    let (cuda, stub) = open();
+    let compiler = Stub::build("nvrtc", "libnvrtc.so.12", &[]);
+    let nvrtc = Nvrtc::open(&Search::new().path(&compiler.path)).expect("the stub");
+    let (shipped, compiled) = (Program::new(), Program::new().compiler(&nvrtc));
+    let loads: [fn(&Program<'_>, &CudaDriver) -> phalanx_core::Result<Origin>; 2] =
+        [|program, cuda| program.load(cuda, FIRST), |program, cuda| program.load_nan_check(cuda, FIRST)];
+    for load in loads {
+        assert_eq!(load(&compiled, &cuda).expect("loaded"), Origin::Compiled);
+        assert_eq!(load(&shipped, &cuda).expect("loaded"), Origin::Shipped);
+        stub.tell("stub_answer", UNSUPPORTED_PTX_VERSION);
+        assert_eq!(load(&compiled, &cuda).expect("loaded"), Origin::Shipped);
+        stub.tell("stub_answer", UNSUPPORTED_PTX_VERSION);
+        let refused = load(&shipped, &cuda).expect_err("no more than the shipped");
+        assert_eq!(refused.kind(), ErrorKind::Device);
+        assert!(refused.to_string().contains("cuModuleLoadData") && refused.to_string().contains("(222)"), "{refused}");
+    }
+    let stream = cuda.create_stream(FIRST, false).expect("a stream");
+    let (memory, first) = (cuda.allocate(FIRST, 8).expect("memory"), cuda.allocate(FIRST, 8).expect("memory"));
+    let pattern = Pattern::of(DType::F32).expect("a type with NaN");
+    // It is known, though the stub does not run it.
+    let launched = cuda.launch(pattern.kernel(), pattern.grid(8), &pattern.arguments(memory, first), stream);
+    assert_eq!(launched, Err(CudaCode::INVALID_VALUE));
 }
 
 #[test]

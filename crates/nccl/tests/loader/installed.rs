@@ -1,6 +1,6 @@
 //! The real libraries, as Python's packages have them. Ignored unless asked for: `interop/nccl` installs them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -144,14 +144,20 @@ fn nvrtc_compiles_the_kernels_of_this_crate_once() {
     for (_, name) in kernels::all() {
         assert!(ptx.contains(&format!(".visible .entry {name}(")), "{name}");
     }
-    if let Some(place) = std::env::var_os("PHALANX_TEST_SHIP") {
-        let digest = kernels::SOURCE
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-        let lines: Vec<&str> = ptx.lines().map(str::trim_end).collect();
-        let text = format!("// made of kernels {digest:016x}\n{}\n", lines.join("\n"));
-        std::fs::write(place, text).expect("written");
+    if let Some(place) = std::env::var_os("PHALANX_TEST_SHIP").map(PathBuf::from) {
+        // The check for NaN is for older cards too.
+        let check = nvrtc.compile("nan.cu", nan::SOURCE, &["--gpu-architecture=compute_60"]).expect("PTX");
+        ship(&place, "kernels", kernels::SOURCE, &ptx);
+        ship(&place.with_file_name("nan.ptx"), "nan", nan::SOURCE, &String::from_utf8(check).expect("text"));
     }
+}
+
+/// Writes what is shipped, the first line of which says of which source it was made.
+fn ship(place: &Path, what: &str, source: &str, ptx: &str) {
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let digest = source.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
+    let lines: Vec<&str> = ptx.lines().map(str::trim_end).collect();
+    std::fs::write(place, format!("// made of {what} {digest:016x}\n{}\n", lines.join("\n"))).expect("written");
 }
 
 #[test]

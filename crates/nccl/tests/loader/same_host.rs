@@ -40,9 +40,12 @@ fn collectives_and_messages_cross_without_nccl() {
             assert_eq!(data, vec![sum; 5000]);
             host.all_reduce(&mut data, Reduction::scaled(0.5)).expect("summed");
             assert_eq!(data, vec![sum * size as f32 / 2.0; 5000]);
-            let mut part = [0_i32; 2];
-            host.reduce_scatter(&vec![rank as i32; 2 * size], &mut part, ReduceOp::Sum).expect("scattered");
-            assert_eq!(part, [(size * (size - 1) / 2) as i32; 2]);
+            // A row for each rank, which goes in several pieces.
+            let (given, mut part) =
+                ((0..601 * size).map(|at| (at + rank) as i32).collect::<Vec<_>>(), vec![0_i32; 601]);
+            host.reduce_scatter(&given, &mut part, ReduceOp::Sum).expect("scattered");
+            let summed = |at: usize| (size * (601 * rank + at) + size * (size - 1) / 2) as i32;
+            assert_eq!(part, (0..601).map(summed).collect::<Vec<_>>());
             parts_cross(host, rank, size);
             let mut own = vec![rank as u8; 3000];
             host.broadcast(&mut own, size - 1).expect("given");

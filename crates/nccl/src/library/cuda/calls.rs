@@ -2,11 +2,10 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use super::memory::rows;
 use super::{CudaDriver, locked, words};
 use crate::api::{
-    Argument, Copy2d, Cuda, CudaCode, Device, DeviceInfo, Event, EventKind, Grid, HostCall, KernelId, MemoryInfo,
-    Shared, Span, Stream,
+    Argument, Cuda, CudaCode, Device, DeviceInfo, Event, EventKind, Grid, HostCall, KernelId, MemoryInfo, Shared, Span,
+    Stream,
 };
 
 impl Cuda for CudaDriver {
@@ -99,17 +98,6 @@ impl Cuda for CudaDriver {
             }
             // SAFETY: memory of that length on both sides, and a stream that is there.
             self.call(&self.functions.copy, |call| unsafe { call(to, from, byte_len, stream) })
-        })
-    }
-
-    fn copy_2d(&self, copy: Copy2d, stream: Stream) -> Result<(), CudaCode> {
-        let rows = rows(copy)?;
-        self.with_stream(stream, |stream| {
-            if copy.rows == 0 || copy.width == 0 {
-                return Ok(());
-            }
-            // SAFETY: rows within their memory, and a stream that is there.
-            self.call(&self.functions.copy_rows, |call| unsafe { call(&rows, stream) })
         })
     }
 

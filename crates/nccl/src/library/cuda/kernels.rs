@@ -3,12 +3,8 @@
 use std::ffi::{CString, c_void};
 use std::ptr;
 
-use phalanx_core::Error;
-
 use super::{CudaDriver, locked};
-use crate::api::{Argument, Cuda, CudaCode, Device, Grid, KernelId, Stream};
-use crate::kernels::nan;
-use crate::library::Nvrtc;
+use crate::api::{Argument, CudaCode, Device, Grid, KernelId, Stream};
 
 impl CudaDriver {
     /// Loads kernels from PTX or from machine code of the device: each by its name there, under its number. They stay.
@@ -34,19 +30,6 @@ impl CudaDriver {
             }
             Ok(())
         })
-    }
-
-    /// Has a device know the kernels of the check for NaN, which this compiler makes for it.
-    ///
-    /// # Errors
-    ///
-    /// [`Setup`](phalanx_core::ErrorKind::Setup), with the words of the compiler or of the driver.
-    pub fn load_nan_check(&self, device: Device, compiler: &Nvrtc) -> Result<(), Error> {
-        let failed = |code| Error::setup("the check for NaN on the device", self.error_text(code));
-        let (major, minor) = self.device_info(device).map_err(failed)?.capability;
-        let architecture = format!("--gpu-architecture=compute_{major}{minor}");
-        let image = compiler.compile("nan.cu", nan::SOURCE, &[&architecture])?;
-        self.load(device, &image, &nan::KERNELS).map_err(failed)
     }
 
     pub(super) fn submit_kernel(

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ptr;
 use std::sync::Mutex;
 
-use super::table::{Opaque, Rows, Side};
+use super::table::Opaque;
 use super::{CudaDriver, locked};
-use crate::api::{Copy2d, CudaCode, Device, Span};
+use crate::api::{CudaCode, Device, Span};
 
 /// What this driver gave out, by address.
 #[derive(Debug, Default)]
@@ -115,50 +115,5 @@ impl CudaDriver {
     }
 }
 
-/// A copy of rows as the driver takes it, if none reaches past its memory.
-pub(super) fn rows(copy: Copy2d) -> Result<Rows, CudaCode> {
-    let fits = |span: Span, pitch: usize| {
-        let last = copy.rows.saturating_sub(1).checked_mul(pitch);
-        let end = last.and_then(|last| last.checked_add(copy.width));
-        pitch >= copy.width && end.is_some_and(|end| end <= span.byte_len())
-    };
-    if !fits(copy.to, copy.to_pitch) || !fits(copy.from, copy.from_pitch) {
-        return Err(CudaCode::INVALID_VALUE);
-    }
-    let side = |span: Span, pitch| Side {
-        x_in_bytes: 0,
-        y: 0,
-        kind: UNIFIED,
-        host: ptr::null(),
-        device: span.address(),
-        array: ptr::null(),
-        pitch,
-    };
-    Ok(Rows {
-        from: side(copy.from, copy.from_pitch),
-        to: side(copy.to, copy.to_pitch),
-        width: copy.width,
-        height: copy.rows,
-    })
-}
-
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for every device.
 const PORTABLE: u32 = 1;
-/// `CU_MEMORYTYPE_UNIFIED`: the driver knows from the address what it is.
-const UNIFIED: u32 = 4;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_stay_within_their_memory() {
-        let span = |byte_len| Span::new(0x1000, byte_len);
-        let copy = |to, from| Copy2d { to: span(to), to_pitch: 10, from: span(from), from_pitch: 4, width: 4, rows: 3 };
-        assert!(rows(copy(24, 12)).is_ok());
-        assert!(rows(copy(23, 12)).is_err() && rows(copy(24, 11)).is_err());
-        assert!(rows(Copy2d { to_pitch: 3, ..copy(99, 99) }).is_err());
-        assert!(rows(Copy2d { rows: usize::MAX, ..copy(99, 99) }).is_err());
-        assert!(rows(Copy2d { rows: 0, width: 0, ..copy(0, 0) }).is_ok());
-    }
-}

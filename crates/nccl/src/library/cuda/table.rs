@@ -13,27 +13,6 @@ pub(super) type Opaque = *mut c_void;
 #[derive(Clone, Copy)]
 pub(super) struct Exported(pub(super) [u8; 64]);
 
-/// A copy of rows: `CUDA_MEMCPY2D`. Only unified addresses are used.
-#[repr(C)]
-pub(super) struct Rows {
-    pub(super) from: Side,
-    pub(super) to: Side,
-    pub(super) width: usize,
-    pub(super) height: usize,
-}
-
-/// One side of it.
-#[repr(C)]
-pub(super) struct Side {
-    pub(super) x_in_bytes: usize,
-    pub(super) y: usize,
-    pub(super) kind: c_uint,
-    pub(super) host: *const c_void,
-    pub(super) device: u64,
-    pub(super) array: *const c_void,
-    pub(super) pitch: usize,
-}
-
 /// A function of the host on a stream.
 pub(super) type OnHost = unsafe extern "C" fn(*mut c_void);
 
@@ -64,7 +43,6 @@ table! {
         free_host = "cuMemFreeHost", SINCE, (Opaque) -> c_int;
         address_range = "cuMemGetAddressRange_v2", SINCE, (*mut u64, *mut usize, u64) -> c_int;
         copy = "cuMemcpyAsync", SINCE, (u64, u64, usize, Opaque) -> c_int;
-        copy_rows = "cuMemcpy2DAsync_v2", SINCE, (*const Rows, Opaque) -> c_int;
         fill = "cuMemsetD8Async", SINCE, (u64, u8, usize, Opaque) -> c_int;
         create_stream = "cuStreamCreateWithPriority", SINCE, (*mut Opaque, c_uint, c_int) -> c_int;
         destroy_stream = "cuStreamDestroy_v2", SINCE, (Opaque) -> c_int;
