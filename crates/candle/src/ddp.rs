@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use candle_core::{CpuStorage, Storage, Tensor};
 use phalanx_core::{DType, Group};
-use phalanx_fsdp::{Ddp as Buckets, DdpOptions};
+use phalanx_fsdp::{Ddp as Buckets, DdpOptions, Part};
 
 use crate::error::{Error, Result};
 use crate::single::Single;
-use crate::strategy::{Glance, Held, Look, Part, Strategy};
+use crate::strategy::{Glance, Held, Look, Strategy};
 use crate::unit::Unit;
 
 /// Training with a whole model on each rank: data parallelism.

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use candle_core::{CpuStorage, DType, Layout, Storage, Tensor};
 use phalanx_core::DType as Wire;
-use phalanx_fsdp::{Class, Gradient, Groups, Param, ParamSpec, Policy, Reshard, Sharded, UnitSpec};
+use phalanx_fsdp::{Class, Gradient, Groups, Param, ParamSpec, Part, Policy, Reshard, Sharded, UnitSpec};
 
 use crate::error::{Error, Result};
 use crate::storage::{self, Spare};
-use crate::strategy::{Glance, Held, Look, Part, Strategy};
+use crate::strategy::{Glance, Held, Look, Strategy};
 use crate::unit::{Parameter, Unit};
 
 /// Training with parameters, gradients and optimizer state divided among ranks: FSDP, and HSDP where [`Groups`] have replicas.
@@ -106,16 +106,8 @@ impl FullyShard {
                 CpuStorage::BF16(values) => engine.load_full(param, &values)?,
                 _ => return Err(parameter.unfit()),
             }
-            let division = engine.division(param)?;
-            let (rank, replica) =
-                (engine.groups().shard().rank(), engine.groups().replicas().map_or(0, |all| all.rank()));
-            self.parts.push(Part {
-                name: parameter.name.clone(),
-                shape: parameter.shape().to_vec(),
-                elements: division.elements(rank),
-                is_first: replica == 0,
-                is_trained: parameter.is_trained,
-            });
+            let part = engine.part(param)?;
+            self.parts.push(part);
             self.params.push(param);
         }
         Ok(())

@@ -4,11 +4,12 @@ use std::any::Any;
 use std::time::Duration;
 
 use candle_core::Tensor;
+use phalanx_fsdp::Part;
 
 use crate::error::{Error, Result};
 use crate::sharing::Sharing;
 use crate::storage;
-use crate::strategy::{Held, Part, Strategy};
+use crate::strategy::{Held, Strategy};
 use crate::tape::{self, Segment};
 use crate::unit::Unit;
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 use candle_core::{CpuStorage, DType, Storage, Tensor};
 use half::bf16;
 use phalanx_core::DType as Wire;
+use phalanx_fsdp::Part;
 
 use crate::error::Result;
 use crate::storage;
-use crate::strategy::{Glance, Held, Look, Part, Strategy};
+use crate::strategy::{Glance, Held, Look, Strategy};
 use crate::unit::Unit;
 
 /// Training by one rank, without another. A parameter that no gradient reaches has none, where among ranks it counts as zero: see

@@ -2,28 +2,13 @@
 //! training it.
 
 use std::any::Any;
-use std::ops::Range;
 use std::time::Duration;
 
 use candle_core::{DType, Tensor};
+use phalanx_fsdp::Part;
 
 use crate::error::Result;
 use crate::unit::Unit;
-
-/// Which part of which parameter this rank updates: elements of the flattened full parameter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// The parameter's name.
-    pub name: String,
-    /// Its full shape.
-    pub shape: Vec<usize>,
-    /// This rank's elements, in order; none where it has no part.
-    pub elements: Range<usize>,
-    /// Whether this rank is the one that writes them down.
-    pub is_first: bool,
-    /// Whether it is trained.
-    pub is_trained: bool,
-}
 
 /// Looks at one part, by its number: its values, to write, and their gradient where there is one.
 pub type Look<'a> = dyn FnMut(usize, &mut [f32], Option<&[f32]>) + 'a;

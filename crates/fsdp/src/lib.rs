@@ -78,6 +78,6 @@ pub use memory::{Bytes, Class, Memory};
 pub use options::{Offload, Policy, Reshard};
 pub use reduce::Gradient;
 pub use sharded::Sharded;
-pub use spec::{Param, ParamSpec, UnitSpec};
+pub use spec::{Param, ParamSpec, Part, UnitSpec};
 pub use trace::{Step, Traced};
 pub use unit::Then;

@@ -63,6 +63,11 @@ impl Policy {
         self
     }
 
+    /// What was said of units after their forward.
+    pub fn reshard(&self) -> Reshard {
+        self.reshard
+    }
+
     /// The type in which parameters are gathered and computed with; their own unless set.
     pub fn compute(mut self, dtype: DType) -> Policy {
         self.compute = Some(dtype);

@@ -15,7 +15,7 @@ use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::options::{Policy, Reshard};
 use crate::reduce;
-use crate::spec::{Param, ParamSpec, UnitSpec};
+use crate::spec::{Param, ParamSpec, Part, UnitSpec};
 use crate::trace::{Trace, Traced};
 use crate::unit::Unit;
 
@@ -121,6 +121,22 @@ impl Sharded {
     pub fn division(&self, param: Param) -> Result<Division> {
         self.spec(param)?;
         Ok(self.units[param.unit].layout.divisions[param.index])
+    }
+
+    /// What this rank holds of a parameter, as checkpoints and optimizers call it.
+    ///
+    /// # Errors
+    ///
+    /// As [`spec`](Sharded::spec).
+    pub fn part(&self, param: Param) -> Result<Part> {
+        let spec = self.spec(param)?;
+        Ok(Part {
+            name: spec.name.clone(),
+            shape: spec.shape.clone(),
+            elements: self.division(param)?.elements(self.groups.shard.rank()),
+            is_first: self.groups.replicate.as_ref().is_none_or(|replicas| replicas.rank() == 0),
+            is_trained: spec.is_trainable(),
+        })
     }
 
     /// This rank's rows of a parameter.

@@ -1,5 +1,6 @@
 //! What a model consists of, as its owner says it: units of parameters. Numbers follow in `layout`.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use phalanx_core::DType;
@@ -44,6 +45,21 @@ pub struct Param {
     pub unit: usize,
     /// The parameter, in the order in which the unit has them.
     pub index: usize,
+}
+
+/// Which part of which parameter this rank updates: elements of the flattened full parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The parameter's name.
+    pub name: String,
+    /// Its full shape.
+    pub shape: Vec<usize>,
+    /// This rank's elements, in order; none where it has no part.
+    pub elements: Range<usize>,
+    /// Whether this rank is the one that writes them down.
+    pub is_first: bool,
+    /// Whether it is trained.
+    pub is_trained: bool,
 }
 
 impl UnitSpec {

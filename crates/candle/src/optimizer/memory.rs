@@ -1,8 +1,9 @@
 //! What an optimizer remembers of each part, and of which parts that is: the values of one rank say nothing to another.
 
+use phalanx_fsdp::Part;
+
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::strategy::Part;
 
 /// One quantity or more of each part of a model.
 #[derive(Clone, Debug, Default)]
