@@ -1,0 +1,107 @@
+//! Every rank holds everything: gradients are averaged in buckets.
+
+use std::time::Duration;
+
+use burn::module::Module;
+use burn_optim::GradientsParams;
+use phalanx_core::{DType, Error, Group, Result};
+use phalanx_fsdp::{Ddp as Buckets, DdpOptions};
+
+use crate::values;
+use crate::walk::{self, Parameter};
+
+/// Training with a whole model on each rank: data parallelism.
+///
+/// ```
+/// use burn::tensor::{Device, Distribution, Tensor};
+/// use burn_nn::LinearConfig;
+/// use burn_optim::{AdamWConfig, GradientsParams};
+/// use phalanx_burn::Ddp;
+/// use phalanx_comm::Threads;
+///
+/// let weights = Threads::new(2).run(|group| {
+///     let device = Device::flex().autodiff();
+///     let (mut ddp, mut model) = Ddp::new(group, LinearConfig::new(8, 1).init(&device))?;
+///     let mut optimizer = AdamWConfig::new().init();
+///     for _step in 0..3 {
+///         let x = Tensor::<2>::random([16, 8], Distribution::Default, &device);
+///         let loss = model.forward(x).powf_scalar(2.0).mean();
+///         let gradients = GradientsParams::from_grads(loss.backward(), &model);
+///         let gradients = ddp.average(&model, gradients)?;
+///         model = optimizer.step(1e-3, model, gradients);
+///     }
+///     Ok::<_, phalanx_core::Error>(model.weight.to_data())
+/// })?;
+/// assert_eq!(weights[0], weights[1]);
+/// # Ok::<(), phalanx_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Ddp {
+    parameters: Vec<Parameter>,
+    buckets: Buckets,
+}
+
+impl Ddp {
+    /// Makes a model the same on all ranks, which is the first rank's, running averages and all. All ranks call this: what they say of the
+    /// model is compared.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a model without trained parameters; [`Desync`](phalanx_core::ErrorKind::Desync) on all
+    /// ranks where they do not say the same; those of the broadcasts.
+    pub fn new<M: Module>(group: Group, model: M) -> Result<(Ddp, M)> {
+        Ddp::with_options(group, model, DdpOptions::default())
+    }
+
+    /// The same, and how gradients travel together. Unless the options [say otherwise](DdpOptions::allow_unused), every trained parameter
+    /// has a gradient each time.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Ddp::new).
+    pub fn with_options<M: Module>(group: Group, model: M, options: DdpOptions) -> Result<(Ddp, M)> {
+        let parameters = walk::trained(&model);
+        if parameters.is_empty() {
+            let expected = "must be on a device with autodiff (Device::autodiff) and not be frozen";
+            return Err(Error::usage("Ddp::new", "model", "no trained parameter", expected));
+        }
+        let told = |one: &Parameter| (one.name.clone(), one.shape.iter().product::<usize>());
+        let told: Vec<(String, usize)> = parameters.iter().map(told).collect();
+        let told: Vec<_> = told.iter().map(|(name, len)| (name.as_str(), *len, DType::F32)).collect();
+        let buckets = Buckets::new(group.clone(), &told, options)?;
+        let model = walk::share(model, &[], &mut |bytes| group.broadcast(bytes, 0))?;
+        let model = walk::tracked(model, &parameters);
+        Ok((Ddp { parameters, buckets }, model))
+    }
+
+    /// Averages gradients over all ranks, each of which brings its own of the same model. Those of several micro-batches are summed up
+    /// before, by burn's `GradientsAccumulator`.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) where a parameter has no gradient, or a gradient is of no parameter that the model has had from
+    /// the beginning; those of the reductions.
+    pub fn average<M: Module>(&mut self, model: &M, mut gradients: GradientsParams) -> Result<GradientsParams> {
+        let own = walk::read_gradients(model, &self.parameters, &mut gradients)?;
+        if !gradients.is_empty() {
+            let value = format!("{} of other parameters", gradients.len());
+            return Err(Error::usage("average", "gradients", value, "must be of the model that Ddp was made of"));
+        }
+        for (at, data) in own.into_iter().rev() {
+            self.buckets.gradient(at, &values::floats(&self.parameters[at].name, data)?)?;
+        }
+        self.buckets.finish_backward()?;
+        let averaged = |at| self.buckets.averaged::<f32>(at).map(|averaged| averaged.map(<[f32]>::to_vec));
+        walk::write_gradients(model, &self.parameters, averaged)
+    }
+
+    /// The engine, for communication hooks.
+    pub fn engine(&mut self) -> &mut Buckets {
+        &mut self.buckets
+    }
+
+    /// How long this rank has waited for others so far.
+    pub fn waited(&self) -> Duration {
+        self.buckets.waited()
+    }
+}

@@ -1,0 +1,405 @@
+//! Full parameters only while a unit runs: between the engine, which knows bytes, and burn's modules. When they are gathered and freed is
+//! decided by the engine.
+
+use std::any::Any;
+use std::time::Duration;
+
+use burn::module::Module;
+use burn::tensor::{Gradients, Tensor, TensorData};
+use burn_optim::{LearningRate, ModuleOptimizer};
+use phalanx_core::{DType, Error, Result};
+use phalanx_fsdp::{Groups, Memory, Param, ParamSpec, Part, Policy, Reshard, Sharded, UnitSpec};
+
+use crate::flow::Flow;
+use crate::held::{Held, Typed};
+use crate::tape::{Backward, Passed, Segment, Way};
+use crate::units::{Unit, Units};
+use crate::values;
+
+/// A model whose parameters, gradients and optimizer state are divided among ranks: FSDP, and HSDP where [`Groups`] have replicas.
+///
+/// All ranks run the same units in the same order.
+///
+/// ```
+/// use burn::tensor::{Device, Distribution, Tensor};
+/// use burn_nn::LinearConfig;
+/// use burn_optim::AdamWConfig;
+/// use phalanx_burn::{FullyShard, Policy, Units};
+/// use phalanx_comm::Threads;
+///
+/// let losses = Threads::new(2).run(|group| {
+///     let device = Device::flex().autodiff();
+///     let mut units = Units::new();
+///     let first = units.add("first", LinearConfig::new(8, 32).init(&device));
+///     let second = units.add("second", LinearConfig::new(32, 1).init(&device));
+///     let mut model = FullyShard::new(group, Policy::default(), units)?;
+///     let mut optimizer = AdamWConfig::new().init();
+///     let mut losses = vec![];
+///     for _step in 0..3 {
+///         let x = Tensor::<2>::random([16, 8], Distribution::Default, &device);
+///         let y = model.run(first, x, |layer, x| layer.forward(x).tanh())?;
+///         let loss = model.run(second, y, |layer, y| layer.forward(y))?.powf_scalar(2.0).mean();
+///         model.backward(&loss)?;
+///         model.clip(1.0)?;
+///         model.step(&mut optimizer, 1e-3)?;
+///         losses.push(loss.into_scalar::<f32>());
+///     }
+///     Ok::<_, phalanx_core::Error>(losses)
+/// })?;
+/// assert!(losses.iter().all(|losses| losses.is_ok()));
+/// # Ok::<(), phalanx_core::Error>(())
+/// ```
+pub struct FullyShard {
+    engine: Sharded,
+    held: Vec<Box<dyn Held>>,
+    /// Which units' full parameters stay from forward to backward.
+    keeps: Vec<bool>,
+    parts: Vec<Part>,
+    params: Vec<Param>,
+    trains: bool,
+    tape: Vec<Box<dyn Segment>>,
+}
+
+impl FullyShard {
+    /// Takes this rank's rows of all parameters, with the values that they have on this rank. All ranks call this: what they say of the
+    /// model is compared.
+    ///
+    /// Where the policy frees full parameters after forward, which it does unless told otherwise, backward runs the unit again, because burn
+    /// keeps what a graph was made of; the last unit that was added is kept unless it says itself what becomes of it. What ranks hold and
+    /// optimizers change is `f32`; parameters are gathered and computed with in `f32` unless the policy says [`compute`](Policy::compute).
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for no unit, a unit of a name or with a parameter that another one has, no trained parameter at
+    /// all, and what the engine refuses; [`Desync`](phalanx_core::ErrorKind::Desync) on all ranks where they do not say the same.
+    pub fn new(groups: impl Into<Groups>, policy: Policy, units: Units) -> Result<FullyShard> {
+        let (groups, mut held) = (groups.into(), units.held);
+        check(&held, &policy)?;
+        let last = held.len() - 1;
+        let said = |at: usize| if at == last { Reshard::No } else { policy.reshard() };
+        let reshards = held.iter().enumerate().map(|(at, unit)| unit.reshard().unwrap_or(said(at)));
+        let reshards: Vec<Reshard> = reshards.collect();
+        let spec = |(at, reshard): (usize, &Reshard)| {
+            let unit = &held[at];
+            let named = |name: &str| format!("{}.{name}", unit.name());
+            let params = unit.parameters().iter().map(|one| ParamSpec::new(named(&one.name), &one.shape, DType::F32));
+            UnitSpec::new(unit.name(), params.collect()).reshard_after_forward(*reshard)
+        };
+        let specs = reshards.iter().enumerate().map(spec).collect();
+        let compute = policy.compute_dtype().unwrap_or(DType::F32);
+        let reduce = policy.reduce_dtype().unwrap_or(DType::F32);
+        let mut engine = Sharded::new(groups.clone(), specs, policy.compute(compute).reduce(reduce))?;
+        engine.set_copies(true);
+        for (unit, held) in held.iter_mut().enumerate() {
+            held.hand_over(&mut |index, full| engine.load_full(Param { unit, index }, &full), &mut |bytes| {
+                groups.shard().broadcast(bytes, 0)?;
+                groups.replicas().map_or(Ok(()), |replicas| replicas.broadcast(bytes, 0))
+            })?;
+        }
+        engine.broadcast_replicas()?;
+        let params: Vec<Param> = engine.owned().collect();
+        let parts = params.iter().map(|param| engine.part(*param)).collect::<Result<_>>()?;
+        let keeps = reshards.iter().map(|reshard| *reshard == Reshard::No).collect();
+        Ok(FullyShard { engine, held, keeps, parts, params, trains: true, tape: vec![] })
+    }
+
+    /// Runs a unit: `forward` with its module, full parameters and all, and an input. What it returns is cut off from how it came about:
+    /// its gradients come back by [`backward`](FullyShard::backward).
+    ///
+    /// A unit may be run several times, by other functions too: an output layer that is the embedding, say. What a unit is given comes from
+    /// units or from elsewhere as it is; what is made of several units' outputs is made in a unit.
+    ///
+    /// # Errors
+    ///
+    /// Those of the gather; [`Usage`](phalanx_core::ErrorKind::Usage) for the unit of another model, and an input that was computed from what
+    /// units have returned.
+    ///
+    /// # Panics
+    ///
+    /// Where `forward` does, as burn's operations on tensors that do not fit each other.
+    pub fn run<M, I, O>(&mut self, unit: Unit<M>, input: I, forward: impl Fn(&M, I) -> O + 'static) -> Result<O>
+    where
+        M: Module + 'static,
+        I: Flow,
+        O: Flow,
+    {
+        let at = unit.at;
+        self.typed(unit)?;
+        if !input.is_cut() {
+            let value = format!("for unit {:?}, computed from what units returned", self.held[at].name());
+            return Err(Error::usage("run", "input", value, "must be what a unit returned: compute it in this unit"));
+        }
+        self.engine.before_forward(at)?;
+        self.fill(at)?;
+        let typed = self.typed(unit)?;
+        let (output, way) = match (self.trains, self.keeps[at]) {
+            (false, _) => (forward(typed.full()?, input.detached()).detached(), None),
+            (true, true) => {
+                let module = typed.tracked()?;
+                let output = forward(&module, input);
+                (output.clone(), Some(Way::Kept { module, output }))
+            }
+            (true, false) => {
+                let output = forward(typed.full()?, input.clone().detached());
+                (output, Some(Way::Again { input, forward }))
+            }
+        };
+        self.engine.after_forward(at)?;
+        self.settle(at);
+        let Some(way) = way else { return Ok(output) };
+        let returned = output.cut();
+        let (gradient, is_reached) = (O::Gradient::default(), false);
+        self.tape.push(Box::new(Passed { unit: at, returned: returned.clone(), gradient, is_reached, way }));
+        Ok(returned)
+    }
+
+    /// Runs backward from a loss through all units that were run since the last backward, and averages their gradients over all ranks. Those
+    /// of several backwards add up until a [`step`](FullyShard::step).
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a loss that was computed from no unit's output, and a unit that returns something else when
+    /// it is run again; those of the gathers and reductions. After an error what was run is forgotten.
+    pub fn backward<const D: usize>(&mut self, loss: &Tensor<D>) -> Result<()> {
+        let mut tape = std::mem::take(&mut self.tape);
+        if !loss.is_tracked() || tape.is_empty() {
+            let expected = "must be computed from what units returned since the last backward";
+            return Err(Error::usage("backward", "loss", "another one", expected));
+        }
+        hand_back(&mut tape, &mut loss.backward());
+        while let Some(segment) = tape.pop() {
+            let at = segment.unit();
+            self.engine.before_backward(at)?;
+            // Also where no gradient has come: ranks must gather the same.
+            self.fill(at)?;
+            let Backward { left, of_parameters } = segment.backward(&*self.held[at])?;
+            let lent =
+                of_parameters.iter().map(|(index, data)| values::gradient(*index, data)).collect::<Result<Vec<_>>>()?;
+            self.engine.gradients(at, &lent)?;
+            self.settle(at);
+            if let Some(mut left) = left {
+                hand_back(&mut tape, &mut left);
+            }
+        }
+        self.engine.finish_backward()?;
+        self.settle_all();
+        Ok(())
+    }
+
+    /// Has an optimizer step over this rank's rows of all parameters for which there is a gradient, and drops all gradients. The optimizer
+    /// remembers what it does for these rows alone. It sees each parameter as this rank's rows of it, so that it has to be one that treats
+    /// every element by itself, as Adam and SGD do and Muon or LAMB do not; groups of parameters go by id, or by the path within the unit.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for an optimizer that clips gradients, which would see this rank's alone:
+    /// [`clip`](FullyShard::clip) does it over all ranks.
+    pub fn step(&mut self, optimizer: &mut ModuleOptimizer, rate: LearningRate) -> Result<()> {
+        if optimizer.has_gradient_clipping() {
+            let expected = "must not clip gradients: FullyShard::clip does, over all ranks";
+            return Err(Error::usage("step", "optimizer", "one that clips gradients", expected));
+        }
+        for unit in 0..self.held.len() {
+            let engine = &mut self.engine;
+            let indices = 0..self.held[unit].parameters().len();
+            let parts = indices.clone().map(|index| part(engine, &*self.held[unit], Param { unit, index }));
+            let parts = parts.collect::<Result<Vec<_>>>()?;
+            let mut stepped = self.held[unit].step(parts, optimizer, rate)?.into_iter().peekable();
+            for index in indices {
+                // Every rank says so of every parameter, whether it holds any of it or not.
+                let shard = engine.shard_mut::<f32>(Param { unit, index })?;
+                if let Some((_, values)) = stepped.next_if(|(at, _)| *at == index) {
+                    shard.copy_from_slice(&values);
+                }
+            }
+        }
+        self.settle_all();
+        self.zero_gradients();
+        Ok(())
+    }
+
+    /// Multiplies all gradients such that their norm over all ranks is at most `most`; the norm that it was before. All ranks call this.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a bound that is not above zero, and those of the exchange.
+    pub fn clip(&mut self, most: f64) -> Result<f64> {
+        self.engine.clip_gradients(most, 2.0)
+    }
+
+    /// Drops all gradients, those as well that stayed on this rank for a later backward.
+    pub fn zero_gradients(&mut self) {
+        self.engine.zero_gradients();
+    }
+
+    /// Forgets what was run since the last backward, of which there will be none: a step that is given up.
+    pub fn forget(&mut self) {
+        self.tape.clear();
+    }
+
+    /// Whether backwards follow. Without, nothing is kept for one, and what units return leads nowhere. What modules do otherwise when they
+    /// are not trained, as dropout does, is theirs.
+    pub fn set_training(&mut self, trains: bool) {
+        self.trains = trains;
+        self.engine.set_training(trains);
+    }
+
+    /// Whether gradients are averaged with each backward, or summed up on this rank for a later one that does.
+    pub fn set_sync(&mut self, syncs: bool) {
+        self.engine.set_sync(syncs);
+    }
+
+    /// This rank's parts of all trained parameters, in the order of units: `unit.path` is the name of each.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Shows this rank's part of each parameter, by its number in [`parts`](FullyShard::parts).
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub fn look(&self, mut look: impl FnMut(usize, &[f32])) -> Result<()> {
+        for (at, param) in self.params.iter().enumerate() {
+            look(at, self.engine.shard::<f32>(*param)?);
+        }
+        Ok(())
+    }
+
+    /// Shows this rank's part of each parameter to write, with its gradient where there is one. All ranks call this between the same steps.
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub fn update(&mut self, mut update: impl FnMut(usize, &mut [f32], Option<&[f32]>)) -> Result<()> {
+        for (at, param) in self.params.iter().enumerate() {
+            let (values, gradient) = self.engine.update::<f32>(*param)?;
+            update(at, values, gradient);
+        }
+        self.settle_all();
+        Ok(())
+    }
+
+    /// The module of a unit with its full parameters, in `f32`: to be saved, or used without ranks. All ranks call this.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for the unit of another model; those of the gather.
+    pub fn module<M: Module + 'static>(&mut self, unit: Unit<M>) -> Result<M> {
+        self.typed(unit)?;
+        let mut full = vec![];
+        for (index, parameter) in self.held[unit.at].parameters().iter().enumerate() {
+            let mut values = vec![0.0_f32; parameter.shape.iter().product()];
+            self.engine.copy_full(Param { unit: unit.at, index }, &mut values)?;
+            full.push(Some(TensorData::new(values, parameter.shape.as_slice())));
+        }
+        // One that stands in two places has the same values in both.
+        self.typed(unit)?.with(&mut |at| Ok(full[at].clone()))
+    }
+
+    /// The names of trained parameters to which no gradient came on this rank since gradients were last dropped.
+    pub fn unused(&self) -> Vec<String> {
+        let unused = self.engine.unused();
+        let named = self.params.iter().zip(&self.parts).filter(|(param, _)| unused.contains(param));
+        named.map(|(_, part)| part.name.clone()).collect()
+    }
+
+    /// The bytes that the engine holds on this rank. The tensors of full parameters are burn's.
+    pub fn memory(&self) -> Memory {
+        self.engine.memory()
+    }
+
+    /// How long this rank has waited for others so far.
+    pub fn waited(&self) -> Duration {
+        self.engine.waited()
+    }
+
+    /// The engine, for communication hooks and what else this adapter does not offer.
+    pub fn engine(&mut self) -> &mut Sharded {
+        &mut self.engine
+    }
+
+    fn typed<M: Module + 'static>(&self, unit: Unit<M>) -> Result<&Typed<M>> {
+        let held = self.held.get(unit.at).and_then(|held| (&**held as &dyn Any).downcast_ref());
+        held.ok_or_else(|| Error::usage("FullyShard", "unit", unit.at, "must be one of this model's"))
+    }
+
+    /// Gives a unit's module its full parameters, once the engine has lent them. It lends nothing where the copy of before still stands for
+    /// them, and everything where shards were changed since.
+    fn fill(&mut self, at: usize) -> Result<()> {
+        let held = &mut self.held[at];
+        if let Some(gathered) = self.engine.gathered(at) {
+            let shapes: Vec<Vec<usize>> = held.parameters().iter().map(|one| one.shape.clone()).collect();
+            held.fill(&mut |index| values::gathered(&gathered, index, &shapes[index]).map(Some))?;
+        } else if !held.is_filled() {
+            return Err(Error::setup(format!("unit {:?}", held.name()), "it is not gathered"));
+        }
+        self.engine.copied(at)
+    }
+
+    /// Gives up the memory of a unit's full parameters once the engine has freed them.
+    fn settle(&mut self, at: usize) {
+        if !self.engine.holds(at) {
+            self.held[at].empty();
+        }
+    }
+
+    fn settle_all(&mut self) {
+        (0..self.held.len()).for_each(|at| self.settle(at));
+    }
+}
+
+impl std::fmt::Debug for FullyShard {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let units: Vec<&str> = self.held.iter().map(|held| held.name()).collect();
+        formatter.debug_struct("FullyShard").field("units", &units).field("engine", &self.engine).finish()
+    }
+}
+
+/// Hands each use of a unit the gradients of what it returned.
+fn hand_back(tape: &mut [Box<dyn Segment>], left: &mut Gradients) {
+    tape.iter_mut().for_each(|segment| segment.collect(left));
+}
+
+/// This rank's rows of a parameter and their gradient, for an optimizer; nothing where there are none of either.
+fn part(engine: &Sharded, held: &dyn Held, param: Param) -> Result<Option<(TensorData, TensorData)>> {
+    let (values, gradient) = (engine.shard::<f32>(param)?, engine.gradient::<f32>(param)?);
+    let Some(gradient) = gradient.filter(|_| !values.is_empty()) else { return Ok(None) };
+    let mut shape = held.parameters()[param.index].shape.clone();
+    let row: usize = shape.iter().skip(1).product();
+    if let Some(rows) = shape.first_mut() {
+        *rows = values.len() / row;
+    }
+    let data = |values: &[f32]| TensorData::new(values.to_vec(), shape.as_slice());
+    Ok(Some((data(values), data(gradient))))
+}
+
+fn check(held: &[Box<dyn Held>], policy: &Policy) -> Result<()> {
+    let refuse =
+        |argument, value: String, expected: &str| Err(Error::usage("FullyShard::new", argument, value, expected));
+    if let Some(dtype) = policy.output_dtype() {
+        return refuse(
+            "policy",
+            format!("outputs of {dtype}"),
+            "must leave outputs as they are: cast what units return",
+        );
+    }
+    if held.is_empty() {
+        return refuse("units", "none".to_owned(), "must be at least one");
+    }
+    if held.iter().all(|unit| unit.parameters().is_empty()) {
+        let expected = "must be on a device with autodiff (Device::autodiff) and not be frozen";
+        return refuse("units", "no trained parameter".to_owned(), expected);
+    }
+    for (at, unit) in held.iter().enumerate() {
+        for parameter in unit.parameters() {
+            let has_it = |other: &dyn Held| other.parameters().iter().any(|one| one.id == parameter.id);
+            if let Some(other) = held[..at].iter().find(|other| has_it(&***other)) {
+                let value = format!("{:?} in {:?} and in {:?}", parameter.name, other.name(), unit.name());
+                let expected = "must not share parameters: run the one that has it by another function";
+                return refuse("units", value, expected);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! A module between its uses: with its full parameters while it is used, and without any memory for them else.
+
+use std::any::Any;
+
+use burn::module::Module;
+use burn::tensor::TensorData;
+use burn_optim::{LearningRate, ModuleOptimizer};
+use phalanx_core::{Error, Result};
+use phalanx_fsdp::Reshard;
+
+use crate::values;
+use crate::walk::{self, Parameter, Values};
+
+/// A unit of any module.
+pub(crate) trait Held: Any {
+    fn name(&self) -> &str;
+
+    /// Its trained parameters.
+    fn parameters(&self) -> &[Parameter];
+
+    /// What becomes of its full parameters after forward, where the unit itself says so.
+    fn reshard(&self) -> Option<Reshard>;
+
+    /// Hands out the values that its parameters have, and gives up their memory. What is not trained is changed as `share` does.
+    fn hand_over(
+        &mut self,
+        take: &mut dyn FnMut(usize, Vec<f32>) -> Result<()>,
+        share: &mut dyn FnMut(&mut [u8]) -> Result<()>,
+    ) -> Result<()>;
+
+    /// Gives its parameters these values, in full.
+    fn fill(&mut self, values: &mut Values<'_>) -> Result<()>;
+
+    /// Gives up the memory of full parameters.
+    fn empty(&mut self);
+
+    fn is_filled(&self) -> bool;
+
+    /// Has an optimizer step over this rank's rows of the parameters, each with its gradient; what it makes of them, by number.
+    fn step(
+        &self,
+        parts: Vec<Option<(TensorData, TensorData)>>,
+        optimizer: &mut ModuleOptimizer,
+        rate: LearningRate,
+    ) -> Result<Vec<(usize, Vec<f32>)>>;
+}
+
+/// A unit of this module.
+#[derive(Debug)]
+pub(crate) struct Typed<M> {
+    name: String,
+    reshard: Option<Reshard>,
+    parameters: Vec<Parameter>,
+    /// The module without memory for its parameters, once they are handed over.
+    frame: M,
+    full: Option<M>,
+}
+
+impl<M: Module> Typed<M> {
+    pub(crate) fn new(name: String, module: M, reshard: Option<Reshard>) -> Typed<M> {
+        Typed { name, reshard, parameters: walk::trained(&module), frame: module, full: None }
+    }
+
+    /// The module with its full parameters, from which no graph begins.
+    pub(crate) fn full(&self) -> Result<&M> {
+        self.full.as_ref().ok_or_else(|| Error::setup(format!("unit {:?}", self.name), "it is not gathered"))
+    }
+
+    /// The same where a graph begins from each of them.
+    pub(crate) fn tracked(&self) -> Result<M> {
+        Ok(walk::tracked(self.full()?.clone(), &self.parameters))
+    }
+
+    /// A module of its own with these values.
+    pub(crate) fn with(&self, values: &mut Values<'_>) -> Result<M> {
+        let module = walk::replace(self.frame.clone(), &self.parameters, values)?;
+        Ok(walk::tracked(module, &self.parameters))
+    }
+}
+
+impl<M: Module + 'static> Held for Typed<M> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    fn reshard(&self) -> Option<Reshard> {
+        self.reshard
+    }
+
+    fn hand_over(
+        &mut self,
+        take: &mut dyn FnMut(usize, Vec<f32>) -> Result<()>,
+        share: &mut dyn FnMut(&mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        let parameters = &self.parameters;
+        let all = vec![true; parameters.len()];
+        let mut take = |at: usize, data| take(at, values::floats(&parameters[at].name, data)?);
+        walk::read(&self.frame, parameters, all, &mut take)?;
+        let frame = walk::share(self.frame.clone(), parameters, share)?;
+        self.frame = walk::frame(frame, parameters);
+        Ok(())
+    }
+
+    fn fill(&mut self, values: &mut Values<'_>) -> Result<()> {
+        self.full = Some(walk::replace(self.frame.clone(), &self.parameters, values)?);
+        Ok(())
+    }
+
+    fn empty(&mut self) {
+        self.full = None;
+    }
+
+    fn is_filled(&self) -> bool {
+        self.full.is_some()
+    }
+
+    fn step(
+        &self,
+        mut parts: Vec<Option<(TensorData, TensorData)>>,
+        optimizer: &mut ModuleOptimizer,
+        rate: LearningRate,
+    ) -> Result<Vec<(usize, Vec<f32>)>> {
+        let is_stepped: Vec<bool> = parts.iter().map(Option::is_some).collect();
+        let (module, gradients) =
+            walk::with_gradients(self.frame.clone(), &self.parameters, &mut |at| parts[at].take());
+        let module = optimizer.step(rate, module, gradients);
+        let mut stepped = vec![];
+        walk::read(&module, &self.parameters, is_stepped, &mut |at, data| {
+            stepped.push((at, values::floats(&self.parameters[at].name, data)?));
+            Ok(())
+        })?;
+        Ok(stepped)
+    }
+}

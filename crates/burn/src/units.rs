@@ -1,0 +1,69 @@
+//! A model as units: modules whose parameters are gathered together, each known by a handle.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use burn::module::Module;
+use phalanx_fsdp::Reshard;
+
+use crate::held::{Held, Typed};
+
+/// A module that was added to [`Units`]: by this it is [run](crate::FullyShard::run).
+pub struct Unit<M> {
+    pub(crate) at: usize,
+    module: PhantomData<fn() -> M>,
+}
+
+impl<M> Clone for Unit<M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> Copy for Unit<M> {}
+
+impl<M> fmt::Debug for Unit<M> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Unit").field(&self.at).finish()
+    }
+}
+
+/// The modules that a model consists of, in the order in which its forward mostly comes to them.
+#[derive(Default)]
+pub struct Units {
+    pub(crate) held: Vec<Box<dyn Held>>,
+}
+
+impl Units {
+    /// None yet.
+    pub fn new() -> Units {
+        Units::default()
+    }
+
+    /// Adds a module under a name that no other unit has, which the names of its parameters begin with. It must be on a device with
+    /// autodiff. Its trained parameters are sharded; what is not trained, as running averages are, each rank keeps whole.
+    pub fn add<M: Module + 'static>(&mut self, name: impl Into<String>, module: M) -> Unit<M> {
+        self.hold(Typed::new(name.into(), module, None))
+    }
+
+    /// The same where this unit's full parameters are kept or freed after forward whatever the policy says.
+    pub fn add_with<M: Module + 'static>(
+        &mut self,
+        name: impl Into<String>,
+        module: M,
+        reshard_after_forward: Reshard,
+    ) -> Unit<M> {
+        self.hold(Typed::new(name.into(), module, Some(reshard_after_forward)))
+    }
+
+    fn hold<M: Module + 'static>(&mut self, typed: Typed<M>) -> Unit<M> {
+        self.held.push(Box::new(typed));
+        Unit { at: self.held.len() - 1, module: PhantomData }
+    }
+}
+
+impl fmt::Debug for Units {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_list().entries(self.held.iter().map(|held| held.name())).finish()
+    }
+}

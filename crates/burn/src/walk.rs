@@ -1,0 +1,321 @@
+//! Through a module's parameters: which there are, and other values in their places. A parameter that stands in a module twice is one.
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::tensor::{Gradients, Tensor, TensorData};
+use burn_optim::GradientsParams;
+use phalanx_core::{Error, Result};
+
+use crate::values;
+
+/// A parameter of a module that is trained.
+#[derive(Clone, Debug)]
+pub(crate) struct Parameter {
+    /// Its path within the module.
+    pub(crate) name: String,
+    pub(crate) id: ParamId,
+    pub(crate) shape: Vec<usize>,
+}
+
+/// Those that are trained, in the order of the module.
+pub(crate) fn trained<M: Module>(module: &M) -> Vec<Parameter> {
+    let mut survey = Survey::default();
+    module.visit(&mut survey);
+    survey.found
+}
+
+#[derive(Default)]
+struct Survey {
+    path: Vec<String>,
+    found: Vec<Parameter>,
+}
+
+impl ModuleVisitor for Survey {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if param.is_require_grad() && place(&self.found, param.id).is_none() {
+            let (name, shape) = (self.path.join("."), param.dims().to_vec());
+            self.found.push(Parameter { name, id: param.id, shape });
+        }
+    }
+}
+
+/// The number of a parameter among these.
+fn place(parameters: &[Parameter], id: ParamId) -> Option<usize> {
+    parameters.iter().position(|parameter| parameter.id == id)
+}
+
+/// The same parameter with another value. Whether it is trained stays as it is, and is not told to the new value.
+fn with_value<const D: usize>(param: Param<Tensor<D>>, value: Tensor<D>) -> Param<Tensor<D>> {
+    let (id, _, mapper) = param.consume();
+    Param::from_mapped_value(id, value, mapper)
+}
+
+/// Shows the values of those of these parameters that are wanted, by their numbers.
+pub(crate) fn read<M: Module>(
+    module: &M,
+    parameters: &[Parameter],
+    wanted: Vec<bool>,
+    show: &mut dyn FnMut(usize, TensorData) -> Result<()>,
+) -> Result<()> {
+    let mut read = Read { parameters, wanted, show, failed: None };
+    module.visit(&mut read);
+    read.failed.map_or(Ok(()), Err)
+}
+
+struct Read<'a> {
+    parameters: &'a [Parameter],
+    /// Each is shown once.
+    wanted: Vec<bool>,
+    show: &'a mut dyn FnMut(usize, TensorData) -> Result<()>,
+    failed: Option<Error>,
+}
+
+impl ModuleVisitor for Read<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let Some(at) = place(self.parameters, param.id).filter(|_| self.failed.is_none()) else { return };
+        if std::mem::take(&mut self.wanted[at]) {
+            let shown = values::read(param.base().inner()).and_then(|data| (self.show)(at, data));
+            self.failed = shown.err();
+        }
+    }
+}
+
+/// Values that go into the places of parameters, by number; none for one that stays as it is.
+pub(crate) type Values<'a> = dyn FnMut(usize) -> Result<Option<TensorData>> + 'a;
+
+/// A module with other values.
+pub(crate) fn replace<M: Module>(module: M, parameters: &[Parameter], values: &mut Values<'_>) -> Result<M> {
+    let mut replace = Replace { parameters, values, failed: None };
+    let module = module.map(&mut replace);
+    replace.failed.map_or(Ok(module), Err)
+}
+
+struct Replace<'a> {
+    parameters: &'a [Parameter],
+    values: &'a mut Values<'a>,
+    failed: Option<Error>,
+}
+
+impl ModuleMapper for Replace<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let Some(at) = place(self.parameters, param.id).filter(|_| self.failed.is_none()) else { return param };
+        match (self.values)(at) {
+            Ok(Some(data)) => {
+                let (device, dtype) = (param.lazy_device(), data.dtype());
+                with_value(param, Tensor::from_data(data, (&device, dtype)))
+            }
+            Ok(None) => param,
+            Err(error) => {
+                self.failed = Some(error);
+                param
+            }
+        }
+    }
+}
+
+/// A module whose trained parameters have their shapes and no memory: a number each, seen as many times as there are elements.
+pub(crate) fn frame<M: Module>(module: M, parameters: &[Parameter]) -> M {
+    module.map(&mut Frame(parameters))
+}
+
+struct Frame<'a>(&'a [Parameter]);
+
+impl ModuleMapper for Frame<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        if place(self.0, param.id).is_none() {
+            return param;
+        }
+        let (shape, device) = (param.dims(), param.lazy_device());
+        with_value(param, Tensor::<D>::zeros([1; D], &device).expand(shape))
+    }
+}
+
+/// A module from whose trained parameters a graph begins, each time another one.
+pub(crate) fn tracked<M: Module>(module: M, parameters: &[Parameter]) -> M {
+    module.map(&mut Track(parameters))
+}
+
+struct Track<'a>(&'a [Parameter]);
+
+impl ModuleMapper for Track<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        match place(self.0, param.id) {
+            Some(_) => param.map(|value| value.autodiff().require_grad()),
+            None => param,
+        }
+    }
+}
+
+/// Has everything that is not trained, running averages say, changed by what is said of its bytes.
+pub(crate) fn share<M: Module>(
+    module: M,
+    parameters: &[Parameter],
+    change: &mut dyn FnMut(&mut [u8]) -> Result<()>,
+) -> Result<M> {
+    let mut share = Share { parameters, change, failed: None };
+    let module = module.map(&mut share);
+    share.failed.map_or(Ok(module), Err)
+}
+
+struct Share<'a> {
+    parameters: &'a [Parameter],
+    change: &'a mut dyn FnMut(&mut [u8]) -> Result<()>,
+    failed: Option<Error>,
+}
+
+impl ModuleMapper for Share<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        if place(self.parameters, param.id).is_some() || self.failed.is_some() {
+            return param;
+        }
+        let (device, shared) = (param.lazy_device(), self.shared(&param));
+        match shared {
+            Ok(data) => {
+                let dtype = data.dtype();
+                with_value(param, Tensor::from_data(data, (&device, dtype)))
+            }
+            Err(error) => {
+                self.failed = Some(error);
+                param
+            }
+        }
+    }
+}
+
+impl Share<'_> {
+    fn shared<const D: usize>(&mut self, param: &Param<Tensor<D>>) -> Result<TensorData> {
+        let (bytes, shape, dtype) = values::read(param.base().inner())?.into_parts();
+        let mut bytes = bytes.to_vec();
+        (self.change)(&mut bytes)?;
+        Ok(TensorData::from_bytes_vec(bytes, shape, dtype))
+    }
+}
+
+/// Takes the gradients of these parameters out of what a backward has left, with the number of each. Gradients that a parameter has in
+/// several places are added.
+pub(crate) fn gradients<M: Module>(
+    module: &M,
+    parameters: &[Parameter],
+    from: &mut Gradients,
+) -> Result<Vec<(usize, TensorData)>> {
+    let mut sum = Sum { parameters, from, sums: GradientsParams::new() };
+    module.visit(&mut sum);
+    let mut sums = sum.sums;
+    read_gradients(module, parameters, &mut sums)
+}
+
+struct Sum<'a> {
+    parameters: &'a [Parameter],
+    from: &'a mut Gradients,
+    sums: GradientsParams,
+}
+
+impl ModuleVisitor for Sum<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if place(self.parameters, param.id).is_none() {
+            return;
+        }
+        let Some(gradient) = param.base().grad_remove(self.from) else { return };
+        let sum = match self.sums.remove::<D>(param.id) {
+            Some(sum) => sum + gradient,
+            None => gradient,
+        };
+        self.sums.register(param.id, sum);
+    }
+}
+
+/// Takes the gradients of these parameters out of a set, with the number of each.
+pub(crate) fn read_gradients<M: Module>(
+    module: &M,
+    parameters: &[Parameter],
+    from: &mut GradientsParams,
+) -> Result<Vec<(usize, TensorData)>> {
+    let mut take = Take { parameters, from, taken: Ok(vec![]) };
+    module.visit(&mut take);
+    take.taken
+}
+
+struct Take<'a> {
+    parameters: &'a [Parameter],
+    from: &'a mut GradientsParams,
+    taken: Result<Vec<(usize, TensorData)>>,
+}
+
+impl ModuleVisitor for Take<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let (Some(at), Ok(taken)) = (place(self.parameters, param.id), &mut self.taken) else { return };
+        let Some(gradient) = self.from.remove::<D>(param.id) else { return };
+        match values::read(gradient) {
+            Ok(data) => taken.push((at, data)),
+            Err(error) => self.taken = Err(error),
+        }
+    }
+}
+
+/// A set of gradients, by the numbers of the parameters, each in its parameter's type.
+pub(crate) fn write_gradients<M: Module>(
+    module: &M,
+    parameters: &[Parameter],
+    gradient: impl FnMut(usize) -> Result<Option<Vec<f32>>>,
+) -> Result<GradientsParams> {
+    let mut give = Give { parameters, gradient, given: Ok(GradientsParams::new()) };
+    module.visit(&mut give);
+    give.given
+}
+
+struct Give<'a, F> {
+    parameters: &'a [Parameter],
+    gradient: F,
+    given: Result<GradientsParams>,
+}
+
+impl<F: FnMut(usize) -> Result<Option<Vec<f32>>>> ModuleVisitor for Give<'_, F> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let (Some(at), Ok(given)) = (place(self.parameters, param.id), &mut self.given) else { return };
+        match (self.gradient)(at) {
+            Ok(Some(values)) => {
+                let data = TensorData::new(values, self.parameters[at].shape.as_slice());
+                let device = param.lazy_device().without_autodiff();
+                given.register(param.id, Tensor::<D>::from_data(data, (&device, param.dtype())));
+            }
+            Ok(None) => {}
+            Err(error) => self.given = Err(error),
+        }
+    }
+}
+
+/// A module of other values, each with its gradient; one without stays as it is.
+pub(crate) fn with_gradients<M: Module>(
+    module: M,
+    parameters: &[Parameter],
+    parts: &mut dyn FnMut(usize) -> Option<(TensorData, TensorData)>,
+) -> (M, GradientsParams) {
+    let mut lay = Lay { parameters, parts, gradients: GradientsParams::new() };
+    let module = module.map(&mut lay);
+    (module, lay.gradients)
+}
+
+struct Lay<'a> {
+    parameters: &'a [Parameter],
+    parts: &'a mut dyn FnMut(usize) -> Option<(TensorData, TensorData)>,
+    gradients: GradientsParams,
+}
+
+impl ModuleMapper for Lay<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let Some((value, gradient)) = place(self.parameters, param.id).and_then(|at| (self.parts)(at)) else {
+            return param;
+        };
+        let (device, dtype) = (param.lazy_device(), value.dtype());
+        let gradient = Tensor::<D>::from_data(gradient, (&device.clone().without_autodiff(), dtype));
+        self.gradients.register(param.id, gradient);
+        with_value(param, Tensor::from_data(value, (&device, dtype)))
+    }
+}

@@ -1,0 +1,7 @@
+//! Models of burn's layers, trained by one rank with burn alone and by several with this crate.
+
+mod model;
+mod parity;
+mod refusals;
+mod replicas;
+mod uses;

@@ -1,0 +1,98 @@
+//! What cannot be is refused by name, and leaves the model as it was.
+
+use burn::tensor::{Device, Distribution, Tensor};
+use burn_nn::{Dropout, DropoutConfig, Linear, LinearConfig};
+use burn_optim::{AdamWConfig, grad_clipping::GradientClippingConfig};
+use phalanx_burn::{Ddp, FullyShard, Policy, Reshard, Units};
+use phalanx_comm::Threads;
+use phalanx_core::{DType, ErrorKind, Group, Result};
+
+use crate::model::device;
+
+fn linear(from: usize, to: usize) -> Linear {
+    LinearConfig::new(from, to).init(&device())
+}
+
+fn words<T>(refused: Result<T>) -> String {
+    let error = refused.err().expect("an error");
+    assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
+    error.to_string()
+}
+
+fn alone(rank: impl Fn(Group) + Send + Sync) {
+    Threads::new(1).run(rank).expect("a world");
+}
+
+#[test]
+fn models_that_cannot_be_sharded() {
+    alone(|group| {
+        let shard = |units, policy| words(FullyShard::new(group.clone(), policy, units));
+        assert!(shard(Units::new(), Policy::default()).contains("must be at least one"));
+        let mut twice = Units::new();
+        let layer = linear(2, 3);
+        twice.add("one", layer.clone());
+        twice.add("other", layer);
+        assert!(shard(twice, Policy::default()).contains(r#""weight" in "one" and in "other""#));
+        let mut same = Units::new();
+        same.add("one", linear(2, 3));
+        same.add("one", linear(2, 3));
+        assert!(shard(same, Policy::default()).contains(r#""one" twice"#));
+        let mut plain = Units::new();
+        plain.add("one", LinearConfig::new(2, 3).init(&Device::flex()));
+        assert!(shard(plain, Policy::default()).contains("must be on a device with autodiff"));
+        let mut cast = Units::new();
+        cast.add("one", linear(2, 3));
+        assert!(shard(cast, Policy::default().output(DType::BF16)).contains("cast what units return"));
+        let frozen = burn::module::Module::freeze(linear(2, 3));
+        assert!(words(Ddp::new(group.clone(), frozen)).contains("no trained parameter"));
+    });
+}
+
+#[test]
+fn calls_that_make_no_sense() {
+    alone(|group| {
+        let mut units = Units::new();
+        let (first, second) = (units.add("first", linear(4, 4)), units.add("second", linear(4, 1)));
+        let mut other = Units::new();
+        let dropout = other.add("dropout", DropoutConfig::new(0.5).init());
+        let mut model = FullyShard::new(group, Policy::default(), units).expect("a model");
+        let x = || Tensor::<2>::ones([2, 4], &device());
+        assert!(words(model.run(dropout, x(), Dropout::forward)).contains("must be one of this model's"));
+        let y = model.run(first, x(), Linear::forward).expect("a unit");
+        assert!(words(model.run(second, y.clone() * 2.0, Linear::forward)).contains("compute it in this unit"));
+        assert!(words(model.backward(&x().sum())).contains("must be computed from what units returned"));
+        let mut clips = AdamWConfig::new().with_grad_clipping(Some(GradientClippingConfig::Norm(1.0))).init();
+        assert!(words(model.step(&mut clips, 1e-3)).contains("FullyShard::clip does"));
+        assert!(words(model.clip(0.0)).contains("0"));
+        // After all that a step is right.
+        let y = model.run(first, x(), Linear::forward).expect("a unit");
+        let loss = model.run(second, y, Linear::forward).expect("a unit").sum();
+        model.backward(&loss).expect("backward");
+        assert_eq!(model.unused(), Vec::<String>::new());
+        model.step(&mut AdamWConfig::new().init(), 1e-3).expect("a step");
+    });
+}
+
+#[test]
+fn a_unit_that_draws_numbers_is_kept_or_refused() {
+    #[derive(burn::module::Module, Debug)]
+    struct Drawing {
+        layer: Linear,
+        dropout: Dropout,
+    }
+    let forward = |unit: &Drawing, x: Tensor<2>| unit.dropout.forward(unit.layer.forward(x));
+    for reshard in [Reshard::Yes, Reshard::No] {
+        alone(|group| {
+            let mut units = Units::new();
+            let drawing = Drawing { layer: linear(4, 64), dropout: DropoutConfig::new(0.5).init() };
+            let unit = units.add_with("drawing", drawing, reshard);
+            let mut model = FullyShard::new(group, Policy::default(), units).expect("a model");
+            let x = Tensor::random([64, 4], Distribution::Default, &device());
+            let loss = model.run(unit, x, forward).expect("a unit").powf_scalar(2.0).mean();
+            match (reshard, model.backward(&loss)) {
+                (Reshard::No, done) => done.expect("it is not run again"),
+                (_, refused) => assert!(words(refused).contains("is added with Reshard::No")),
+            }
+        });
+    }
+}
