@@ -105,6 +105,11 @@ impl Checkpoint {
         self.index.files.iter().try_for_each(|(file, seal)| seal.check_on(&*self.disk, &self.path.join(file)))
     }
 
+    /// Whether it is the one of this index.
+    pub(crate) fn lists(&self, index: &Index) -> bool {
+        self.index.files.keys().eq(index.files.keys())
+    }
+
     /// The names of all tensors, their types and shapes.
     pub fn tensors(&self) -> impl Iterator<Item = (&str, Dtype, &[usize])> {
         self.index.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.dtype, tensor.shape.as_slice()))

@@ -35,6 +35,16 @@ pub(crate) fn unfinished(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// The name of an index until it takes its place, of the save with this mark. Once there were no marks.
+pub(crate) fn draft(mark: u64) -> String {
+    format!("{DRAFT}-{mark:016x}{PART}")
+}
+
+/// Whether an index that has not taken its place may be called so.
+pub(crate) fn is_draft(name: &str) -> bool {
+    name.starts_with(DRAFT) && name.ends_with(PART)
+}
+
 /// The directory that has the entry of a path.
 pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
@@ -44,5 +54,6 @@ pub(crate) const INDEX: &str = "index.json";
 
 const STEP: &str = "step-";
 const RANK: &str = "rank-";
+const DRAFT: &str = "index";
 const TENSORS: &str = ".safetensors";
 const PART: &str = ".part";

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk::{Disk, SystemDisk};
 use crate::error::{Error, Result};
-use crate::file::{self, Entry};
+use crate::file::{self, Entry, Seal};
 use crate::index::{Index, Span, Tensor, Written};
 use crate::names;
 use crate::piece::{Piece, Progress};
@@ -140,8 +140,11 @@ impl Writer {
             if !matches!(error, Error::Ranks(_)) {
                 file::discard(&*self.disk, &directory.join(names::file(self.rank(), self.world(), mark)));
             }
+            if self.rank() == 0 {
+                file::discard(&*self.disk, &directory.join(names::draft(mark)));
+            }
         })?;
-        self.together(index.map_or(Ok(()), |index| self.commit(&directory, &index)))?;
+        self.together(index.map_or(Ok(()), |index| self.commit(&directory, &index, mark)))?;
         Ok(())
     }
 
@@ -157,8 +160,9 @@ impl Writer {
         Ok(index)
     }
 
-    /// Makes the directory, where the step may have a checkpoint, and chooses what marks the files of this save: those that are there keep
-    /// their names to themselves, and a rank that is left over from a save that did not end writes to none of them.
+    /// Makes the directory, where the step may have a checkpoint, and chooses what marks the files of this save, its index until that takes
+    /// its place among them: those that are there keep their names to themselves, and a rank that is left over from a save that did not end
+    /// writes to none of them.
     fn begin(&self, directory: &Path) -> Result<u64> {
         self.disk.make_lasting_directory(&self.root).map_err(Error::disk(&self.root))?;
         self.disk.make_directory(directory).map_err(Error::disk(directory))?;
@@ -186,17 +190,20 @@ impl Writer {
 
     /// Writes the index under another name.
     fn draft(&self, directory: &Path, begun: Begun, written: Vec<Written>) -> Result<Index> {
-        let path = directory.join(names::INDEX);
+        let path = directory.join(names::draft(begun.mark));
         let index = Index::of(begun.step, begun.progress, written, &path)?;
         let text = index.to_text().map_err(|error| Error::damaged(&path, error.to_string()))?;
-        file::draft(&*self.disk, &names::unfinished(&path), |append| append(text.as_bytes()))?;
+        file::draft(&*self.disk, &path, |append| append(text.as_bytes()))?;
         Ok(index)
     }
 
     /// Puts the index in place of the one that the step had: with that this is its checkpoint. Then removes what is too old.
-    fn commit(&self, directory: &Path, index: &Index) -> Result<()> {
-        let (disk, path) = (&*self.disk, directory.join(names::INDEX));
-        disk.rename(&names::unfinished(&path), &path).map_err(Error::disk(&path))?;
+    fn commit(&self, directory: &Path, index: &Index, mark: u64) -> Result<()> {
+        let (disk, path) = (&self.disk, directory.join(names::INDEX));
+        // Another save of the step, begun because this one was taken for dead, has removed them where it came first.
+        let is_there = |(file, seal): (&String, &Seal)| seal.check_on(&**disk, &directory.join(file));
+        index.files.iter().try_for_each(is_there)?;
+        disk.rename(&directory.join(names::draft(mark)), &path).map_err(Error::disk(&path))?;
         disk.sync(directory).map_err(Error::disk(directory))?;
         sweep::unlisted(disk, directory, index);
         sweep::older(disk, &self.root, index.step, self.keep);

@@ -4,12 +4,14 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use phalanx_checkpoint::{Checkpoint, Disk, Error, Result, SystemDisk};
 use phalanx_comm::Threads;
 
 use crate::disks::Asking;
-use crate::{Place, assert_holds, latest, save};
+use crate::memory::Memory;
+use crate::{Place, assert_holds, assert_values, latest, progress, save, save_on};
 
 /// The file of a step whose name begins so.
 fn file_of(root: &Path, step: u64, name: &str) -> std::path::PathBuf {
@@ -92,4 +94,46 @@ fn all_ranks_take_the_one_that_the_first_finds() {
     let all = Threads::new(2).run(|group| Checkpoint::latest_among(&group, &place.0).map(drop));
     let told: Vec<String> = all.expect("a world").into_iter().map(|end| end.expect_err("none").to_string()).collect();
     assert_eq!(told[1], format!("rank 0 found no checkpoint: {}", told[0]));
+}
+
+/// A damaged one may be mended; it is not one of those that are kept in its place.
+#[test]
+fn one_that_is_damaged_does_not_count_among_those_that_are_kept() {
+    let place = Place::new();
+    save(&place.0, 2, &[1, 2]);
+    cut(&file_of(&place.0, 2, "rank-1-of-2"));
+    save(&place.0, 2, &[3]);
+    let steps = || {
+        let mut names = SystemDisk.list(&place.0).expect("names");
+        names.sort();
+        names.iter().map(|name| name.trim_start_matches("step-").parse().expect("a step")).collect::<Vec<u64>>()
+    };
+    assert_eq!(steps(), [1, 2, 3]);
+    cut(&file_of(&place.0, 3, "rank-0-of-2"));
+    assert_holds(&mut latest(&place.0).expect("a checkpoint"), 1, 2);
+    // With two that are whole the damaged ones are too old.
+    save(&place.0, 2, &[4, 5]);
+    assert_eq!(steps(), [4, 5]);
+}
+
+/// A first rank that is left over from a save that all others have given up, as after a restart.
+#[test]
+fn one_that_another_save_has_overtaken_does_not_take_its_place() {
+    for act in ["create", "rename"] {
+        let (disk, root) = (Arc::new(Memory::at(Path::new("root"))), Path::new("root"));
+        let (other, is_first) = (disk.clone(), AtomicBool::new(true));
+        let slow = Asking::new(disk.clone(), move |asked, path| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if asked == act && name.starts_with("index") && is_first.swap(false, Ordering::Relaxed) {
+                save_on(&other, root, 2, 2, &[(7, 9)]).expect("saved");
+            }
+            Ok(())
+        });
+        let late = save_on(&slow, root, 2, 2, &[(7, 8)]);
+        let mut checkpoint = Checkpoint::latest_on(disk.clone(), root).expect("readable").expect("a checkpoint");
+        // Either may be the last. What is there is whole, and what a save said of itself is true.
+        let values = if checkpoint.progress() == &progress(9) { 9 } else { 8 };
+        assert!(values == 9 || late.is_ok(), "before {act}: {late:?}");
+        assert_values(&mut checkpoint, values, 2);
+    }
 }
