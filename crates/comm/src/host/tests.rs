@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use phalanx_core::backend::{Buffers, Numbers};
 use phalanx_core::link::{Lease, Link, LinkError, View, Wanted, Windows};
 use phalanx_core::schedule::Algorithm;
-use phalanx_core::{Error, Group, Layout, ReduceOp, Result, Scope};
-use phalanx_mem::ring;
+use phalanx_core::{DType, Error, Group, Layout, Op, ReduceOp, Result, Scope};
+use phalanx_mem::{Buffer, ring};
 
 use crate::bell::Bell;
 use crate::equipment::{Equipment, Links, Sight, Style};
 use crate::fate::Fate;
+use crate::fate::tests::desync;
 use crate::lasting::Rejoin;
 use crate::memory::{BoardWindows, MemoryLink};
 
@@ -194,6 +196,46 @@ fn who_cannot_take_back_what_it_has_lent_is_told_that_its_process_is_lost() {
     let told =
         "memory lent for an operation: peers may write to it at any time: no memory; the operation failed because";
     assert!(error.to_string().starts_with(told), "{error}");
+}
+
+/// Another thread has led the rank into the next round between the number of a call and the call itself.
+#[test]
+fn what_is_submitted_to_a_round_that_was_left_ends() {
+    let [caller, _] = pair();
+    let made = |op, input| {
+        let call = caller.call_elsewhere(op, DType::U8, None, input, 4).expect("a call");
+        (call, Buffers { input: None, output: Buffer::try_zeroed(4).expect("memory") })
+    };
+    let receive = || made(Op::Recv { count: 4, from: Some(1), tag: 0 }, Some(0));
+    let bell = Arc::new(Bell::new().expect("memory"));
+    let (out, into) = (ring::pair(64).expect("memory"), ring::pair(64).expect("memory"));
+    let fate = Arc::new(Fate::of_threads(vec![Arc::clone(&bell); 2]).expect("memory"));
+    let silent: Box<dyn Link> = Box::new(MemoryLink::new(out.0, into.1, Arc::clone(&bell)));
+    let equipment = Equipment {
+        links: vec![None, Some(Box::new(Closed))],
+        windows: Sight::of_all(None::<BoardWindows>),
+        post: vec![None, Some(silent)],
+        fate: Arc::clone(&fate),
+        bell,
+        presence: None,
+        heap: None,
+    };
+    let layout = Layout::one_host(0, 2).expect("two ranks");
+    let host = Style::default().host(&layout, equipment, Numbers::default(), Instant::now());
+    let (call, buffers) = receive();
+    let mut before = host.submit(call, buffers);
+    // About a later operation than these.
+    host.retire(&fate.decide(0, desync(0, 1)));
+    host.leave();
+    assert!(before.wait(None).expect("an end").is_err());
+    let driver = host.driver.lock().expect("no panic").take().expect("a driver");
+    assert!(driver.recv().is_err(), "it has ended");
+    let join = || made(Op::AllReduce { count: 4, reduce: ReduceOp::Max }, None);
+    for (call, buffers) in [receive(), join()] {
+        let end = host.submit(call, buffers).wait(Some(Duration::from_secs(10)));
+        assert!(end.expect("an end, though no driver looks any more").is_err());
+    }
+    drop((out.1, into.0));
 }
 
 /// More than trickles through in time.
