@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use signal_hook::consts::SIGTERM;
 
 use crate::failure::Failure;
 use crate::run::process::exit::Exit;
+use crate::run::process::signals;
 
 /// A process that ends when this is dropped.
 #[derive(Debug)]
@@ -59,6 +61,17 @@ impl Process {
     /// Whether it has not ended.
     pub(crate) fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Asks it to end, and says how it did if that was within this time.
+    pub(crate) fn ask_to_end(&mut self, within: Duration) -> Option<Exit> {
+        // The number of one that was waited for may be another's.
+        if self.is_alive()
+            && let Some(pid) = i32::try_from(self.id()).ok().and_then(Pid::from_raw)
+        {
+            signals::send(pid, SIGTERM);
+        }
+        self.end(within)
     }
 
     /// How it ended, if it does so within this time.
@@ -132,6 +145,17 @@ mod tests {
         assert_eq!(said.recv(), Ok(None));
         assert_eq!(process.end(Duration::from_secs(60)), Some(Exit::Signal(9)));
         assert_eq!(process.end(Duration::ZERO), Some(Exit::Signal(9)));
+    }
+
+    #[test]
+    fn a_process_that_is_asked_to_end_has_its_time_for_it() {
+        let (teller, said) = mpsc::channel();
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 1000 & trap \"kill $!; exit 7\" TERM; echo ready; wait"]).stdin(Stdio::null());
+        let mut process = Process::start(command, move |line| drop(teller.send(line))).expect("a shell");
+        assert_eq!(said.recv(), Ok(Some("ready".to_owned())));
+        assert_eq!(process.ask_to_end(Duration::from_secs(60)), Some(Exit::Code(7)));
+        assert_eq!(process.ask_to_end(Duration::ZERO), Some(Exit::Code(7)));
     }
 
     #[test]

@@ -193,6 +193,21 @@ fn signals_are_passed_on_and_the_training_ends_as_a_run_does() {
     assert!(told.any(|line| line.starts_with("phalanx: ended by SIGTERM: 2 ranks ")));
 }
 
+/// As of `| head -1`.
+#[test]
+fn a_reader_that_goes_away_ends_the_training_as_a_request_does() {
+    let mut child =
+        command(&["--steps", "1000000"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a step");
+    assert!(line.contains("loss"), "{line}");
+    let output = child.wait_with_output().expect("it ends");
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(told.lines().any(|line| line.starts_with("phalanx: ended by SIGTERM: 2 ranks ended, ")), "{told}");
+    assert!(!told.contains("was killed"), "{told}");
+}
+
 #[test]
 fn a_training_goes_on_with_other_ranks() {
     let place = Place::new();

@@ -5,9 +5,12 @@ use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use phalanx_comm::store::StoreAddress;
+
 use super::Options;
 use super::epoch::Outcome;
 use super::events::{Events, ORPHANED, host};
+use super::interrupt::Wish;
 use super::node::{Account, Agent, Card, Court, Cry, Judgement, Meeting, decide, meet};
 use super::process::signals;
 use super::stores::{Master, Stores};
@@ -41,7 +44,8 @@ impl Company {
     ) -> Result<(Company, Place), Failure> {
         let ranks = options.local_ranks();
         if let (1, Some(master)) = (options.nodes(), &master) {
-            return Ok((Company::Alone, Place { first_rank: 0, ranks, master: master.clone() }));
+            let master = master.seen_from(0, stores.address());
+            return Ok((Company::Alone, Place { first_rank: 0, ranks, master }));
         }
         let pid = i32::try_from(process::id()).unwrap_or_default();
         let card = Card { host: host(), pid, ranks, nodes: options.nodes(), master };
@@ -57,7 +61,7 @@ impl Company {
         };
         let failed = |error: std::io::Error| Failure::Stopped(format!("thread: {error}"));
         let (store, cards) = await_meeting(meeting, events)?;
-        let place = place(&cards, options.node())?;
+        let place = place(&cards, options.node(), stores.address())?;
         let agent = Agent::start(&store, epoch, options.node(), &events.sender).map_err(failed)?;
         if options.node() == 0 {
             Court::start(&store, cards, epoch, options.max_restarts, &events.sender).map_err(failed)?;
@@ -97,7 +101,7 @@ impl Company {
 /// Tells the others that this node leaves for good, if it does.
 fn part(agent: &Agent, options: &Options, outcome: &Outcome, events: &Events) {
     let unable = outcome.unable.as_deref();
-    if let Some(cry) = farewell(options.node(), (unable, outcome.interrupt), events) {
+    if let Some(cry) = farewell(options.node(), (unable, outcome.interrupt.signal()), events) {
         agent.cry(cry);
     }
 }
@@ -130,8 +134,10 @@ fn await_judgement(
                 deadline.get_or_insert_with(|| Instant::now() + ORPHANS_STAY);
             }
             Event::Signal(signal) if signals::is_ending(signal) => {
-                if outcome.interrupt.replace(signal).is_some() {
-                    return None;
+                match outcome.interrupt.hear(signal, Instant::now()) {
+                    Wish::First => {}
+                    Wish::Same => continue,
+                    Wish::Again => return None,
                 }
             }
             _ => continue,
@@ -143,7 +149,7 @@ fn await_judgement(
 fn alone(options: &Options, epoch: u32, outcome: &Outcome) -> Judgement {
     let account = Account { facts: outcome.facts.clone() };
     let judgement = decide(&BTreeMap::from([(0, account)]), &BTreeMap::new(), None, epoch, options.max_restarts);
-    Judgement { again: judgement.again && outcome.interrupt.is_none(), ..judgement }
+    Judgement { again: judgement.again && outcome.interrupt.signal().is_none(), ..judgement }
 }
 
 /// What can be said without the others.
@@ -174,11 +180,12 @@ fn await_meeting(meeting: Meeting, events: &Events) -> Result<(phalanx_core::sto
     Err(Failure::Code(1))
 }
 
-fn place(cards: &[Card], node: usize) -> Result<Place, Failure> {
-    let master = cards.first().and_then(|card| card.master.clone());
+/// `store` is where this node finds the job's store.
+fn place(cards: &[Card], node: usize, store: &StoreAddress) -> Result<Place, Failure> {
+    let master = cards.first().and_then(|card| card.master.as_ref());
     let master = master.ok_or_else(|| Failure::Stopped("node 0 does not say where PyTorch's ranks meet".to_owned()))?;
     let (firsts, ranks) = super::node::layout(cards);
-    Ok(Place { first_rank: firsts[node], ranks, master })
+    Ok(Place { first_rank: firsts[node], ranks, master: master.seen_from(node, store) })
 }
 
 /// How long a launcher whose guard is gone waits for other nodes.

@@ -8,6 +8,7 @@ use rustix::process::Pid;
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGKILL};
 
 use super::events::{Events, host};
+use super::interrupt::{Interrupt, Wish};
 use super::node::Judgement;
 use super::output::{Output, Remains};
 use super::plan::Plan;
@@ -28,7 +29,7 @@ pub(super) struct Outcome {
     /// Why not all ranks could be started.
     pub(super) unable: Option<String>,
     /// The signal that asked the launcher to end.
-    pub(super) interrupt: Option<i32>,
+    pub(super) interrupt: Interrupt,
     /// Whether ranks had to be killed.
     pub(super) was_killed: bool,
     pub(super) took: Duration,
@@ -114,7 +115,7 @@ impl Epoch {
                 let is_halted =
                     |pid: Pid| condition::state(pid.as_raw_pid().unsigned_abs()) == Some(condition::STOPPED);
                 self.halted = self.running().filter(|rank| is_halted(self.pids[*rank])).collect();
-                alarm(self.watch.interrupt());
+                alarm(self.watch.interrupt().signal());
             }
             if let Some(Order(signal)) = order {
                 self.send(signal);
@@ -208,8 +209,10 @@ impl Epoch {
                 }
                 // Nothing runs any more that it could be sent to.
                 Some(Event::Signal(signal)) if signals::is_ending(signal) => {
-                    let _ = self.watch.signal(signal, Instant::now());
-                    return;
+                    match self.watch.hear(signal, Instant::now()) {
+                        Wish::Same => {}
+                        Wish::First | Wish::Again => return,
+                    }
                 }
                 Some(Event::Judged(_, judged)) => self.judged = Some(judged),
                 Some(Event::Orphaned) | None => return,

@@ -6,7 +6,6 @@ use std::thread;
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
-use signal_hook::iterator::Signals;
 
 use super::process::{descendants, signals};
 use super::watch::Event;
@@ -27,7 +26,7 @@ impl Events {
     pub(super) fn listen(guard: i32) -> Result<Events, Failure> {
         let stopped = |what: &str, error: std::io::Error| Failure::Stopped(format!("{what}: {error}"));
         let (sender, receiver) = mpsc::channel();
-        let mut signals = Signals::new(signals::watched()).map_err(|error| stopped("signal handlers", error))?;
+        let mut signals = signals::listen(&signals::watched()).map_err(|error| stopped("signal handlers", error))?;
         let told = sender.clone();
         let forward = move || signals.forever().try_for_each(|signal| told.send(Event::Signal(signal)));
         let thread = thread::Builder::new().name("phalanx-signals".to_owned()).spawn(forward);

@@ -26,7 +26,7 @@ pub(crate) fn guard(options: &Options) -> Result<(), Failure> {
     // Made by the launcher, which notices when this process ends; there must be no moment in which nobody removes it.
     let scratch = Scratch::share(scratch::name());
     let mut signals =
-        Signals::new(signals::watched()).map_err(|error| Failure::Stopped(format!("signal handlers: {error}")))?;
+        signals::listen(&signals::watched()).map_err(|error| Failure::Stopped(format!("signal handlers: {error}")))?;
     let launcher = start(&scratch)?;
     let exit = watch(launcher, &mut signals, &mut others);
     let swept = descendants::sweep(others);

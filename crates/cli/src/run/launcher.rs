@@ -39,18 +39,20 @@ pub(crate) fn launch(step: &LaunchStep) -> Result<(), Failure> {
     let events = Events::listen(step.guard)?;
     // The guard removes it too, should this process not come to it.
     let scratch = Scratch::make(&step.scratch)?;
-    Launcher { options: &step.options, events, scratch }.run()
+    Launcher { options: &step.options, guard: step.guard, events, scratch }.run()
 }
 
 struct Launcher<'a> {
     options: &'a Options,
+    /// Process number of the guard.
+    guard: i32,
     events: Events,
     scratch: Scratch,
 }
 
 impl Launcher<'_> {
     fn run(&self) -> Result<(), Failure> {
-        let mut stores = Stores::start(self.options)?;
+        let mut stores = Stores::start(self.options, self.guard)?;
         let key = stores.sealed_key()?.map(|key| (key, KEY_DESCRIPTOR));
         let recipe = Recipe::new(self.options, key);
         let mut epoch = 0;
@@ -74,7 +76,7 @@ impl Launcher<'_> {
         if let Some(why) = outcome.unable.take() {
             return Err(Failure::Stopped(why));
         }
-        if let Some(signal) = outcome.interrupt {
+        if let Some(signal) = outcome.interrupt.signal() {
             return Err(interrupted(signal, &outcome, judgement.verdict.as_ref()));
         }
         match judgement.verdict {

@@ -111,6 +111,9 @@ impl Options {
         if self.node_rank >= nodes {
             return refuse(format!("--node-rank is {}, must be below --nnodes, which is {nodes}", self.node_rank));
         }
+        if self.join_timeout.is_zero() {
+            return refuse("--join-timeout is 0, must be above 0: nobody can come within that".to_owned());
+        }
         if nodes > 1 && self.endpoint().is_none() {
             return refuse(format!("--nnodes is {nodes}: the nodes need --rdzv-endpoint HOST:PORT to meet at"));
         }
@@ -142,10 +145,10 @@ impl Options {
         self.rdzv_endpoint.clone().or_else(from_master)
     }
 
-    /// The job's name; one node that was given none takes its own process, which no other job of the host shares.
-    pub(super) fn job(&self) -> String {
+    /// The job's name; one node that was given none takes the process that the user started, which no other job of the host shares.
+    pub(super) fn job(&self, guard: i32) -> String {
         let unnamed = || match self.nodes() {
-            1 => format!("run-{}", std::process::id()),
+            1 => format!("run-{guard}"),
             _ => JobName::default().to_string(),
         };
         self.job_id.clone().unwrap_or_else(unnamed)
@@ -204,8 +207,8 @@ fn bracketed(host: &str) -> String {
 const MOST: usize = 4096;
 
 const AFTER: &str = "\
-Signals: SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the ranks and begin the time of --grace; a second one kills at
-once. SIGUSR1 and SIGUSR2 are passed on to ranks that take them, not to what those have started; they would end the others.
+Signals: SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the ranks and begin the time of --grace; another one, if it
+comes a second later or more, kills at once. SIGUSR1 and SIGUSR2 are passed on to ranks that take them, not to what those have started; they would end the others.
 
 Exit codes:
   0    every rank ended with exit code 0
@@ -253,9 +256,15 @@ mod tests {
         );
         assert!(options.check().is_ok());
         assert_eq!((options.local_ranks(), options.nodes(), options.node()), (3, 2, 1));
-        assert_eq!((options.endpoint().as_deref(), options.job().as_str()), (Some("a:1"), "j"));
+        assert_eq!((options.endpoint().as_deref(), options.job(7).as_str()), (Some("a:1"), "j"));
         assert_eq!(options.program, ["train", "--nnodes"]);
         assert_eq!(parsed("--nnodes 2 --master_addr ::1 a").endpoint().as_deref(), Some("[::1]:29500"));
+    }
+
+    #[test]
+    fn a_job_without_a_name_has_that_of_the_process_the_user_knows() {
+        assert_eq!((parsed("p").job(7), parsed("--job-id j p").job(7)), ("run-7".to_owned(), "j".to_owned()));
+        assert_eq!(parsed("--nnodes 2 p").job(7), JobName::default().to_string());
     }
 
     #[test]
@@ -270,6 +279,7 @@ mod tests {
         assert!(refused("--nnodes 2 prog").contains("--rdzv-endpoint"));
         assert!(refused("--node-rank 1 prog").contains("--node-rank is 1"));
         assert!(refused("--standalone --nnodes 2 prog").contains("--standalone"));
+        assert!(refused("--join-timeout 0 prog").contains("--join-timeout is 0"));
         for line in [
             "--nproc-per-node 0 p",
             "--nnodes 1:2 p",

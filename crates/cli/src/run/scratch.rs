@@ -11,9 +11,11 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(crate) struct Scratch(PathBuf);
 
-/// A name for such a directory, which is nobody's.
+/// A name for such a directory, which is nobody's. It holds from every directory, for ranks may change theirs.
 pub(crate) fn name() -> PathBuf {
-    std::env::temp_dir().join(format!("phalanx-{}-{:032x}", std::process::id(), fastrand::u128(..)))
+    let place = std::env::temp_dir();
+    let name = format!("phalanx-{}-{:032x}", std::process::id(), fastrand::u128(..));
+    std::path::absolute(&place).unwrap_or(place).join(name)
 }
 
 impl Scratch {

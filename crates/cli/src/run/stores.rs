@@ -3,7 +3,7 @@
 //! There are two, each with a table of its own. One is for programs of ours, behind the job key. The other is for PyTorch,
 //! whose clients know no key; so it is served to this machine only, and to others only where that was asked for.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 use std::os::fd::OwnedFd;
 
 use phalanx_comm::secure::{JobKey, JobName};
@@ -46,10 +46,27 @@ pub(super) struct Master {
     pub(super) is_ours: bool,
 }
 
+impl Master {
+    /// The same as a node is to name it that finds the job's store at `store`. A first node that listens at all of its addresses
+    /// (0.0.0.0) names none: to the others it is where they have found it, to itself loopback.
+    pub(super) fn seen_from(&self, node: usize, store: &StoreAddress) -> Master {
+        let Some(everywhere) = unspecified(&self.host) else {
+            return self.clone();
+        };
+        let host = match store {
+            StoreAddress::Tcp { host, .. } if node > 0 && unspecified(host).is_none() => host.clone(),
+            _ if everywhere.is_ipv4() => Ipv4Addr::LOCALHOST.to_string(),
+            _ => Ipv6Addr::LOCALHOST.to_string(),
+        };
+        Master { host, ..self.clone() }
+    }
+}
+
 impl Stores {
-    /// Brings up the store of a job at its first node; on the others, only notes where it is.
-    pub(super) fn start(options: &Options) -> Result<Stores, Failure> {
-        let job = JobName::new(&options.job()).map_err(|error| Failure::Usage(error.to_string()))?;
+    /// Brings up the store of a job at its first node; on the others, only notes where it is. `guard` is the process that the
+    /// user started.
+    pub(super) fn start(options: &Options, guard: i32) -> Result<Stores, Failure> {
+        let job = JobName::new(&options.job(guard)).map_err(|error| Failure::Usage(error.to_string()))?;
         let key = key(options)?;
         let address = address(options)?;
         let keyed = (options.node() == 0).then(|| serve(options, &address, key.as_ref(), &job)).transpose()?;
@@ -144,6 +161,11 @@ fn serve(
     Ok(StoreServer::start(served)?)
 }
 
+/// The address that stands for all of a machine's, if `host` is it.
+fn unspecified(host: &str) -> Option<IpAddr> {
+    host.parse().ok().filter(IpAddr::is_unspecified)
+}
+
 /// A port that was free a moment ago, for rank 0 to serve PyTorch's store on.
 fn free_port(host: &str) -> Result<u16, Failure> {
     let listener = TcpListener::bind((host, 0));
@@ -153,3 +175,21 @@ fn free_port(host: &str) -> Result<u16, Failure> {
 
 const KEYLESS: &str = "several nodes need a job key: make one with `phalanx store mint-key job.key` and give each node \
                        --key-file job.key, or say --insecure";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_node_that_listens_everywhere_is_where_the_others_have_found_it() {
+        let master = |host: &str| Master { host: host.to_owned(), port: 7, is_ours: false };
+        let seen = |host: &str, node: usize, store: &str| master(host).seen_from(node, &store.parse().unwrap());
+        assert_eq!(seen("0.0.0.0", 1, "10.9.0.1:29400"), master("10.9.0.1"));
+        assert_eq!(seen("::", 2, "node0:29400"), master("node0"));
+        assert_eq!(seen("0.0.0.0", 0, "0.0.0.0:29400"), master("127.0.0.1"));
+        assert_eq!(seen("::", 0, "[::]:29400"), master("::1"));
+        // On one machine it is found there, too.
+        assert_eq!(seen("0.0.0.0", 1, "0.0.0.0:29400"), master("127.0.0.1"));
+        assert_eq!(seen("10.9.0.1", 1, "node0:29400"), master("10.9.0.1"));
+    }
+}

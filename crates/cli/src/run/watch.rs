@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use phalanx_core::store::Store;
 use signal_hook::consts::{SIGKILL, SIGTERM};
 
+use super::interrupt::{Interrupt, Wish};
 use super::node::{Card, Judgement};
 use super::output::Remains;
 use super::process::descendants::PATIENCE;
@@ -39,8 +40,7 @@ pub(super) struct Watch {
     phase: Phase,
     grace: Duration,
     ended: Vec<Option<End>>,
-    /// The first signal that asked for the end.
-    interrupt: Option<i32>,
+    interrupt: Interrupt,
     was_killed: bool,
 }
 
@@ -68,7 +68,8 @@ enum Phase {
 
 impl Watch {
     pub(super) fn new(ranks: usize, grace: Duration) -> Watch {
-        Watch { phase: Phase::Running, grace, ended: vec![None; ranks], interrupt: None, was_killed: false }
+        let interrupt = Interrupt::default();
+        Watch { phase: Phase::Running, grace, ended: vec![None; ranks], interrupt, was_killed: false }
     }
 
     /// A rank has ended.
@@ -86,14 +87,16 @@ impl Watch {
         if !signals::is_ending(signal) {
             return (!self.is_over()).then_some(Order(signal));
         }
-        let is_first = self.interrupt.is_none();
-        self.interrupt.get_or_insert(signal);
-        match self.phase {
-            Phase::Running | Phase::Settling(_) => Some(self.stop(signal, now)),
-            Phase::Stopping(_) if is_first => None,
-            Phase::Stopping(_) => Some(self.kill(now)),
-            Phase::Killing(_) | Phase::Stuck => None,
+        match (self.phase, self.hear(signal, now)) {
+            (Phase::Running | Phase::Settling(_), _) => Some(self.stop(signal, now)),
+            (Phase::Stopping(_), Wish::Again) => Some(self.kill(now)),
+            (Phase::Stopping(_) | Phase::Killing(_) | Phase::Stuck, _) => None,
         }
+    }
+
+    /// Takes note of a signal that asks for the end, with nothing to do about it.
+    pub(super) fn hear(&mut self, signal: i32, now: Instant) -> Wish {
+        self.interrupt.hear(signal, now)
     }
 
     /// This node's ranks must end because of what happened on another, or because this node said that it is in trouble.
@@ -142,7 +145,7 @@ impl Watch {
         self.ended[local_rank]
     }
 
-    pub(super) fn interrupt(&self) -> Option<i32> {
+    pub(super) fn interrupt(&self) -> Interrupt {
         self.interrupt
     }
 
@@ -177,6 +180,7 @@ mod tests {
     use signal_hook::consts::{SIGINT, SIGSEGV, SIGUSR1};
 
     use super::*;
+    use crate::run::interrupt::AT_ONCE;
 
     const GRACE: Duration = Duration::from_secs(5);
 
@@ -229,8 +233,17 @@ mod tests {
         assert_eq!(watch.signal(SIGUSR1, now), Some(Order(SIGUSR1)));
         assert_eq!(watch.signal(SIGINT, now), Some(Order(SIGINT)));
         assert_eq!(watch.signal(SIGUSR1, now), Some(Order(SIGUSR1)));
-        assert_eq!(watch.signal(SIGTERM, now), Some(Order(SIGKILL)));
-        assert_eq!(watch.interrupt(), Some(SIGINT));
+        assert_eq!(watch.signal(SIGTERM, now + AT_ONCE), Some(Order(SIGKILL)));
+        assert_eq!(watch.interrupt().signal(), Some(SIGINT));
+    }
+
+    /// As of `timeout`, and of systemd.
+    #[test]
+    fn interrupts_that_come_at_once_leave_ranks_their_grace() {
+        let (mut watch, now) = watch();
+        assert_eq!(watch.signal(SIGTERM, now), Some(Order(SIGTERM)));
+        assert_eq!(watch.signal(SIGTERM, now + AT_ONCE / 2), None);
+        assert_eq!((watch.deadline(), watch.was_killed()), (Some(now + GRACE), false));
     }
 
     #[test]
@@ -239,7 +252,7 @@ mod tests {
         watch.end(0, Exit::Code(1), now);
         assert_eq!(watch.tick(now + SETTLE), Some(Order(SIGTERM)));
         assert_eq!(watch.signal(SIGINT, now + SETTLE), None);
-        assert_eq!(watch.signal(SIGINT, now + SETTLE), Some(Order(SIGKILL)));
+        assert_eq!(watch.signal(SIGINT, now + SETTLE + AT_ONCE), Some(Order(SIGKILL)));
     }
 
     #[test]

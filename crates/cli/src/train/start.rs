@@ -1,7 +1,8 @@
 //! The command as the user starts it: `phalanx run` with the ranks below it, and what the first of them says, shown.
 
+use std::io;
 use std::os::unix::process::CommandExt;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
@@ -35,11 +36,29 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut show = Show::new(options.steps, options.json);
     let (teller, said) = mpsc::channel();
     // Handlers come first: what ends this process alone would leave the launcher without a word.
-    let signals = Signals::new(signals::watched().into_iter().filter(|signal| *signal != SIGCHLD));
+    let watched: Vec<i32> = signals::watched().into_iter().filter(|signal| *signal != SIGCHLD).collect();
+    let signals = signals::listen(&watched);
     let signals = signals.map_err(|error| Failure::Stopped(format!("signal handlers: {error}")))?;
     // Nobody listens any more once this has ended.
     let mut launcher = Process::start(launcher(options)?, move |line| drop(teller.send(line)))?;
     pass_on(signals, launcher.id());
+    let shown = show_all(&said, &mut show, plot.as_mut());
+    show.end();
+    if let Err(error) = shown {
+        // Nobody looks any more. Ranks have their time to end all the same.
+        launcher.ask_to_end(ENDED_WITHIN);
+        return Err(error.into());
+    }
+    match launcher.end(ENDED_WITHIN) {
+        Some(Exit::Code(0)) => plot.map_or(Ok(()), |plot| plot.draw(&title(options))),
+        Some(Exit::Code(code)) => Err(Failure::Code(u8::try_from(code).unwrap_or(1))),
+        Some(exit) => Err(Failure::Stopped(format!("the launcher was {exit}"))),
+        None => Err(Failure::Stopped("the launcher does not end".to_owned())),
+    }
+}
+
+/// Shows what is said until no more is.
+fn show_all(said: &Receiver<Option<String>>, show: &mut Show, mut plot: Option<&mut Plot>) -> io::Result<()> {
     while let Ok(Some(line)) = said.recv() {
         let Some(told) = line.strip_prefix(FIRST_RANK).and_then(|line| serde_json::from_str::<Value>(line).ok()) else {
             show.word(&line)?;
@@ -53,13 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             None => show.summary(&told)?,
         }
     }
-    show.end();
-    match launcher.end(ENDED_WITHIN) {
-        Some(Exit::Code(0)) => plot.map_or(Ok(()), |plot| plot.draw(&title(options))),
-        Some(Exit::Code(code)) => Err(Failure::Code(u8::try_from(code).unwrap_or(1))),
-        Some(exit) => Err(Failure::Stopped(format!("the launcher was {exit}"))),
-        None => Err(Failure::Stopped("the launcher does not end".to_owned())),
-    }
+    Ok(())
 }
 
 /// Has the launcher meet every signal as `phalanx run` does.

@@ -1,8 +1,11 @@
 //! How a job ends: exit codes, the verdict, the grace, restarts, signals.
 
+use std::thread;
+
+use nix::sys::signal::{SIGCHLD, SIGTERM, SIGUSR1, SigSet};
 use rustix::process::Signal;
 
-use crate::job::{Job, kill};
+use crate::job::{Job, kill, until};
 
 /// Runs a script on four ranks that is to fail, and checks that nothing is left.
 fn verdict(flags: &[&str], script: &str) -> (String, String) {
@@ -170,10 +173,51 @@ fn a_second_signal_kills_at_once() {
     kill(running.guard(), Signal::INT);
     // Signals that are on their way together come in either order.
     assert_eq!(running.lines(2), ["[0] told", "[1] told"]);
-    kill(running.guard(), Signal::TERM);
+    // One that comes at once with the first does not count.
+    until("the job has ended", || {
+        kill(running.guard(), Signal::TERM);
+        running.job.census().is_empty()
+    });
     let (job, ended) = running.end();
     assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     assert!(ended.verdict().contains("2 ranks were killed"), "{}", ended.stderr);
+    job.assert_nothing_left();
+}
+
+/// `timeout` signals its program and then its group, systemd every process of a service.
+#[test]
+fn signals_that_come_at_once_leave_ranks_their_grace() {
+    let script = "trap 'echo told' INT TERM; trap 'echo saved; exit 0' USR1; echo ready
+        while :; do sleep 1000 & wait $!; done";
+    let mut running = Job::new().start(2, &["--grace", "1000"], script);
+    running.lines(2);
+    // Halted, so that it finds both when it goes on.
+    let launcher = running.launcher();
+    for signal in [Signal::STOP, Signal::TERM, Signal::INT, Signal::CONT] {
+        kill(launcher, signal);
+    }
+    assert_eq!(running.lines(2), ["[0] told", "[1] told"]);
+    // By the time that this arrives, so have both.
+    kill(running.guard(), Signal::USR1);
+    assert_eq!(running.lines(2), ["[0] saved", "[1] saved"]);
+    let (job, ended) = running.end();
+    assert!(matches!(ended.code, Some(130 | 143)), "{:?} {}", ended.code, ended.stderr);
+    assert!(ended.verdict().contains(": 2 ranks ended, "), "{}", ended.stderr);
+    job.assert_nothing_left();
+}
+
+#[test]
+fn signals_that_whoever_starts_a_job_has_blocked_reach_it() {
+    let job = Job::new();
+    let command = job.command(&["grep", "SigBlk", "/proc/self/status"]);
+    // A process begins with what the thread that starts it has blocked.
+    let blocked: SigSet = [SIGCHLD, SIGTERM, SIGUSR1].into_iter().collect();
+    let start = move || {
+        blocked.thread_block().unwrap();
+        job.spawn(command)
+    };
+    let (job, ended) = thread::spawn(start).join().unwrap().end();
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "[0] SigBlk:\t0000000000000000\n"), "{}", ended.stderr);
     job.assert_nothing_left();
 }
 

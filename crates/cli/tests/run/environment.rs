@@ -60,6 +60,34 @@ fn variables_are_those_of_torchrun() {
 }
 
 #[test]
+fn a_job_without_a_name_is_called_by_the_process_that_was_started() {
+    let running = Job::new().start(1, &[], "echo $PHALANX_JOB $TORCHELASTIC_RUN_ID");
+    let name = format!("run-{}", running.guard());
+    assert_eq!(running.end().1.stdout, format!("[0] {name} {name}\n"));
+}
+
+#[test]
+fn a_relative_temporary_directory_holds_where_ranks_change_theirs() {
+    let job = Job::new();
+    let script = r#"cd /; echo '{"message": "out of data"}' > "$TORCHELASTIC_ERROR_FILE"; exit 1"#;
+    let mut command = job.command(&["sh", "-c", script]);
+    let output = command.env("TMPDIR", ".").current_dir(&job.directory).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.starts_with("phalanx: rank 0 gave up after ") && told.contains(" s: out of data (host "), "{told}");
+    job.assert_nothing_left();
+}
+
+#[test]
+fn a_key_whose_descriptor_is_closed_is_told_as_such() {
+    let job = Job::new();
+    let script = r#"PHALANX_KEY_FD=101 exec "$PHALANX" store keys $PHALANX_STORE --job-id $PHALANX_JOB"#;
+    let output = job.command(&["sh", "-c", script]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("phalanx: descriptor 101 is not open: what started this program closed it"), "{told}");
+    job.assert_nothing_left();
+}
+
+#[test]
 fn standard_input_is_empty_and_the_group_is_its_own() {
     let job = Job::new();
     let ended = job.script(2, &[], "cat; [ $(cut -d' ' -f5 /proc/self/stat) = $$ ]");
@@ -106,10 +134,11 @@ fn ranks_meet_in_the_store_with_the_key_they_inherit() {
 #[test]
 fn a_stranger_without_the_key_is_not_let_in() {
     let job = Job::new();
-    let script =
-        r#"exec 100<&-; unset PHALANX_KEY_FD; "$PHALANX" store keys $PHALANX_STORE --job-id $PHALANX_JOB --timeout 1"#;
+    let script = r#"unset PHALANX_KEY_FD; exec "$PHALANX" store keys $PHALANX_STORE --job-id $PHALANX_JOB --timeout 1"#;
     let mut command = job.command(&["sh", "-c", script]);
     let output = command.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(output.stdout, b"");
+    assert!(told.contains("it asks for a key, and none was given"), "{told}");
 }

@@ -77,6 +77,35 @@ fn ranks_are_numbered_over_all_nodes_and_meet_in_one_store() {
 }
 
 #[test]
+fn a_first_node_that_listens_everywhere_is_named_as_the_others_have_found_it() {
+    let cluster = Cluster::new();
+    let port = cluster.endpoint.rsplit(':').next().unwrap();
+    let at = |host: &str| Cluster { endpoint: format!("{host}:{port}"), key: cluster.key.clone() };
+    let (everywhere, one) = (at("0.0.0.0"), at("127.0.0.2"));
+    let first = everywhere.node(0, 2, 1, &[], "echo $MASTER_ADDR");
+    let second = one.node(1, 2, 1, &[], "echo $MASTER_ADDR");
+    let (first, second) = (end(first), end(second));
+    assert_eq!((first.code, second.code), (Some(0), Some(0)), "{}{}", first.stderr, second.stderr);
+    assert_eq!((first.stdout.as_str(), second.stdout.as_str()), ("[0] 127.0.0.1\n", "[1] 127.0.0.2\n"));
+}
+
+/// What a node knows travels as one value, and a store takes no value without end.
+#[test]
+fn error_reports_without_end_are_cut() {
+    let cluster = Cluster::new();
+    let script = r#"trap '' TERM
+        printf '{"message": {"message": "bad input: ' > "$TORCHELASTIC_ERROR_FILE"
+        { head -c 900000 /dev/zero | tr '\0' x; printf '"}}'; } >> "$TORCHELASTIC_ERROR_FILE"
+        exit 1"#;
+    let (first, second) = (cluster.node(0, 2, 1, &[], script), cluster.node(1, 2, 10, &[], script));
+    for ended in [first, second].map(end) {
+        assert_eq!(ended.code, Some(1));
+        let verdict = ended.verdict();
+        assert!(verdict.contains(" gave up after ") && verdict.contains("xxx ... (host "), "{verdict}");
+    }
+}
+
+#[test]
 fn a_failure_on_one_node_stops_all_and_every_node_tells_it() {
     let cluster = Cluster::new();
     let nodes = cluster.both(&[], "[ $RANK = 3 ] || exec sleep 1000; echo the reason >&2; exit 3");

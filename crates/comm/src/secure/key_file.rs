@@ -27,6 +27,12 @@ pub enum KeyError {
         /// What the system said.
         source: io::Error,
     },
+    /// There is no such descriptor, in which a parent was to hand the key over.
+    #[error("descriptor {fd} is not open: what started this program closed it (Python: close_fds=False)")]
+    Closed {
+        /// Its number.
+        fd: u32,
+    },
     /// There is a file already where a new one was to be written.
     #[error("key file {}: is there already; a key is never overwritten", path.display())]
     Exists {
@@ -128,9 +134,17 @@ impl JobKey {
     ///
     /// # Errors
     ///
-    /// As [`read_file`](JobKey::read_file), and where there is no `/proc`.
+    /// As [`read_file`](JobKey::read_file), where the descriptor is not open, and where there is no `/proc`.
     pub fn inherit(fd: u32) -> Result<JobKey, KeyError> {
-        JobKey::read_file(format!("/proc/self/fd/{fd}"))
+        let descriptors = Path::new("/proc/self/fd");
+        let number = descriptors.join(fd.to_string());
+        // The link itself: what it leads to may have no name any more.
+        match number.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && descriptors.exists() => {
+                Err(KeyError::Closed { fd })
+            }
+            _ => JobKey::read_file(number),
+        }
     }
 
     /// An anonymous file that holds the key and can no longer be changed, to be inherited by a child. `exec` closes it

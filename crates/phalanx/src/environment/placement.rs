@@ -173,7 +173,7 @@ impl Told {
             door: door(variables, self.door)?,
             key: key(variables)?,
             insecure: variables.switch("PHALANX_INSECURE")?,
-            timeout: variables.seconds("PHALANX_JOIN_TIMEOUT")?,
+            timeout: timeout(variables)?,
         })
     }
 }
@@ -223,6 +223,15 @@ pub(super) fn port_of(job: &str) -> u16 {
     // FNV-1a: the same on every host and in every version.
     let hash = job.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     20_000 + (hash % 10_000) as u16
+}
+
+/// How long to wait. No time at all would be over before the store is asked, which would then be blamed.
+fn timeout(variables: Variables<'_>) -> Result<Option<Duration>> {
+    let timeout = variables.seconds(JOIN_TIMEOUT)?;
+    match timeout.is_some_and(|timeout| timeout.is_zero()) {
+        true => Err(wrong(JOIN_TIMEOUT, 0, "must be above 0")),
+        false => Ok(timeout),
+    }
 }
 
 fn job(variables: Variables<'_>) -> Result<Option<JobName>> {
@@ -281,6 +290,7 @@ impl fmt::Debug for KeySource {
 /// PyTorch's, where nothing else is said.
 pub(super) const DEFAULT_PORT: u16 = 29_500;
 const MAX_JOB_LEN: usize = 64;
+const JOIN_TIMEOUT: &str = "PHALANX_JOIN_TIMEOUT";
 
 #[cfg(test)]
 mod tests;

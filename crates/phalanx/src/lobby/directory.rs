@@ -53,7 +53,9 @@ impl Lobby {
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        let why = format!("rank 0 did not come within {timeout:?}: no notice of it at {}", self.path.display());
+        let advice = "ranks that no one process has started need a PHALANX_JOB, the same for all";
+        let why =
+            format!("rank 0 did not come within {timeout:?}: no notice of it at {}; {advice}", self.path.display());
         Err(Error::absent("joining the world", why, vec![0]))
     }
 
@@ -134,6 +136,7 @@ mod tests {
             drop(posted);
         });
         let error = lobby.find(Duration::ZERO).unwrap_err();
+        assert!(error.to_string().contains("need a PHALANX_JOB"), "{error}");
         assert!(matches!(error, Error::Setup(setup) if setup.missing == [0]));
         assert_eq!(fs::read_dir(&directory.0).unwrap().count(), 0);
     }

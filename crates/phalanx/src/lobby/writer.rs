@@ -1,6 +1,8 @@
 //! Which process wrote a notice, so that one of a dead process is not believed.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::str::FromStr;
 
 use phalanx_comm::rendezvous::host_identity;
 
@@ -36,26 +38,68 @@ impl Writer {
     }
 }
 
-/// A name for whoever started this process, the same for all that it started.
+/// A name for whoever started this rank, the same for all that it started. A script between the two is not meant, of which each rank has
+/// one of its own: it was told which rank it is, as this process was.
 pub(crate) fn parent() -> String {
-    let pid = std::os::unix::process::parent_id();
+    let own: Vec<Vec<u8>> = TOLD.iter().filter_map(|name| variable(name)).collect();
+    let pid = starter(std::os::unix::process::parent_id(), |pid| !own.is_empty() && was_told(pid, &own), above);
     format!("parent-{pid}-{}", began(pid).unwrap_or(0))
+}
+
+/// The first at or above process `pid` that is no part of this rank.
+fn starter(mut pid: u32, is_of_rank: impl Fn(u32) -> bool, above: impl Fn(u32) -> Option<u32>) -> u32 {
+    for _ in 0..DEEPEST {
+        match above(pid).filter(|_| is_of_rank(pid)) {
+            Some(parent) => pid = parent,
+            None => break,
+        }
+    }
+    pid
+}
+
+/// A variable of this process, as the kernel shows those of others.
+fn variable(name: &str) -> Option<Vec<u8>> {
+    let value = std::env::var_os(name)?;
+    Some([name.as_bytes(), b"=", value.as_bytes()].concat())
+}
+
+/// Whether process `pid` began with all of these variables.
+fn was_told(pid: u32, variables: &[Vec<u8>]) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    variables.iter().all(|variable| environment.split(|&byte| byte == 0).any(|other| other == &variable[..]))
+}
+
+/// The parent of process `pid`, if it has one.
+fn above(pid: u32) -> Option<u32> {
+    field(pid, PARENT).filter(|parent| *parent > 0)
 }
 
 /// When process `pid` began, if there is one.
 fn began(pid: u32) -> Option<u64> {
+    field(pid, STARTTIME)
+}
+
+fn field<N: FromStr>(pid: u32, number: usize) -> Option<N> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the program's name, which may hold anything, a parenthesis at last.
     let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(STARTTIME - 3)?.parse().ok()
+    rest.split_whitespace().nth(number - 3)?.parse().ok()
 }
 
-/// The number of the field as proc(5) counts it; the third is the first after the name.
+/// By which MPICH's launcher tells a rank from others, those of another launcher around it included.
+const TOLD: [&str; 4] = ["PMI_RANK", "PMI_SIZE", "PMI_FD", "PMI_PORT"];
+
+/// How many scripts that start each other are looked through.
+const DEEPEST: usize = 64;
+
+/// The numbers of fields as proc(5) counts them; the third is the first after the name.
+const PARENT: usize = 4;
 const STARTTIME: usize = 22;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
     use std::process::{Command, Stdio};
 
     #[test]
@@ -74,5 +118,29 @@ mod tests {
     #[test]
     fn the_parent_has_one_name() {
         assert_eq!(parent(), parent());
+    }
+
+    #[test]
+    fn who_started_a_rank_is_above_its_own_scripts() {
+        let above = |pid: u32| (pid > 1).then(|| pid - 1);
+        assert_eq!(starter(7, |pid| pid >= 6, above), 5);
+        assert_eq!(starter(7, |_| false, above), 7);
+        assert_eq!((starter(7, |_| true, above), starter(1000, |_| true, Some)), (1, 1000));
+    }
+
+    #[test]
+    fn a_process_is_known_by_what_it_was_told() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo; read -r _"]).env("PMI_RANK", "1").env("PMI_SIZE", "2");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        // Before it runs its environment cannot be read.
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let told = |words: &[&str]| {
+            was_told(child.id(), &words.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>())
+        };
+        assert!(told(&["PMI_RANK=1", "PMI_SIZE=2"]) && !told(&["PMI_RANK=1", "PMI_SIZE=20"]) && !told(&["PMI_RANK="]));
+        assert_eq!(above(child.id()), Some(std::process::id()));
+        drop(child.stdin.take());
+        child.wait().unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use std::env;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::SystemTime;
@@ -45,11 +45,7 @@ impl BlackBox {
     /// One that writes where the environment says. A place that cannot be written is refused now: what it is for comes too late for that.
     pub(crate) fn of_environment() -> Result<Arc<BlackBox>> {
         let directory = env::var_os(VARIABLE).filter(|directory| !directory.is_empty()).map(PathBuf::from);
-        if let Some(directory) = &directory {
-            let refused = |error| wrong(VARIABLE, directory.display(), format_args!("cannot be written: {error}"));
-            probe(directory).map_err(refused)?;
-        }
-        Ok(BlackBox::writing_to(directory))
+        Ok(BlackBox::writing_to(directory.map(usable).transpose()?))
     }
 
     fn writing_to(directory: Option<PathBuf>) -> Arc<BlackBox> {
@@ -148,6 +144,13 @@ pub(super) fn take(seat: &Seat, verdict: impl Fn(&Group) -> Option<String>) -> D
     dump
 }
 
+/// The directory, made and tried, by a name that still leads to it once the program has gone elsewhere.
+fn usable(directory: PathBuf) -> Result<PathBuf> {
+    let refused = |error| wrong(VARIABLE, directory.display(), format_args!("cannot be written: {error}"));
+    probe(&directory).map_err(refused)?;
+    Ok(path::absolute(&directory).unwrap_or(directory))
+}
+
 /// Makes the directory, and tries to write there.
 fn probe(directory: &Path) -> io::Result<()> {
     let file = directory.join(format!(".probe.{}", std::process::id()));
@@ -185,6 +188,18 @@ mod tests {
         drop(first);
         black_box.note(&second, &wrong);
         assert_eq!((told(&second), black_box.verdicts.lock().unwrap().len()), (Some(wrong.to_string()), 1));
+    }
+
+    #[test]
+    fn a_directory_is_found_from_every_other() {
+        let place = env::temp_dir().join(format!("phalanx-black-box-{}", std::process::id()));
+        // By way of the root, as seen from here.
+        let up: PathBuf = env::current_dir().unwrap().iter().skip(1).map(|_| "..").collect();
+        let relative = up.join(place.strip_prefix("/").unwrap());
+        let found = usable(relative.clone()).unwrap();
+        assert!(relative.is_relative() && found.is_absolute() && place.is_dir());
+        assert_eq!(fs::canonicalize(&found).unwrap(), fs::canonicalize(&place).unwrap());
+        fs::remove_dir(&place).unwrap();
     }
 
     #[test]

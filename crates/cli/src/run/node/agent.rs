@@ -185,8 +185,10 @@ fn work(store: &Store, node: usize, tasks: &Receiver<Task>) -> Result<(), StoreE
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
-        match perform(&mut undone, store, node).and_then(|()| brief.add(&life, 1)) {
-            Ok(_) => answered = Instant::now(),
+        // A store that refuses what is to be done must not have this node believed dead.
+        let shown = brief.add(&life, 1);
+        match shown.and(perform(&mut undone, store, node)) {
+            Ok(()) => answered = Instant::now(),
             // Here a silent store is one that fails.
             Err(error) if answered.elapsed() > GIVEN_UP => return Err(error),
             Err(error) => log::info!("{error}"),
@@ -241,3 +243,23 @@ const HEARD: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(50);
 const LISTEN: Duration = Duration::from_secs(10);
 const PARTING: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use phalanx_comm::store::LocalStore;
+    use phalanx_core::store::Limits;
+
+    use super::*;
+
+    #[test]
+    fn a_node_whose_account_is_refused_is_seen_to_live() {
+        let store = Store::new(LocalStore::new(Limits::default().value(8)));
+        let (events, _heard) = mpsc::channel();
+        let agent = Agent::start(&store, 0, 0, &events).unwrap();
+        agent.hand_in(&Account { facts: vec![] });
+        assert!(store.with_timeout(Duration::from_secs(60)).get(&life_key(0)).is_ok());
+        // Ends what listens.
+        store.set(OVER, "x").unwrap();
+        agent.part(0);
+    }
+}

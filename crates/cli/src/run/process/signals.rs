@@ -1,11 +1,12 @@
 //! The signals that are passed on, their names, and which of them somebody has asked us to ignore.
 
-use std::fs;
+use std::{fs, io};
 
-use nix::sys::signal::{SIGTTOU, SigSet};
+use nix::sys::signal::{self, SIGTTOU, SigSet};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
 
 /// Those of our signals that a handler is to be set for. One that was ignored when this process began, as under `nohup`,
 /// stays ignored, here and in the ranks.
@@ -13,6 +14,16 @@ pub(crate) fn watched() -> Vec<i32> {
     let ignored = mask(&fs::read_to_string("/proc/self/status").unwrap_or_default(), "SigIgn:");
     let all = ENDING.into_iter().chain([SIGUSR1, SIGUSR2]);
     all.filter(|signal| ignored & (1 << (signal - 1)) == 0).chain([SIGCHLD]).collect()
+}
+
+/// Sets handlers for these signals, to be heard from what is returned. One that whoever started this process has blocked would never
+/// come, to this thread and those that it starts, ranks among them.
+pub(crate) fn listen(numbers: &[i32]) -> io::Result<Signals> {
+    let signals = Signals::new(numbers)?;
+    let blocked: SigSet = numbers.iter().filter_map(|number| signal::Signal::try_from(*number).ok()).collect();
+    // Now that there are handlers: without one, a signal that waits would end this process.
+    blocked.thread_unblock()?;
+    Ok(signals)
 }
 
 /// From now on this thread, and those that it starts, may write to a terminal whose foreground they are not in. One that is set

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// A rank's own words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// What went wrong.
+    /// What went wrong, in a line.
     pub(crate) message: String,
     /// Ranks that it waited for in vain.
     pub(crate) missing: Vec<usize>,
@@ -18,7 +18,7 @@ pub(crate) struct Report {
 /// That a group of a rank has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Accusation {
-    /// How.
+    /// How, in a line.
     pub(crate) failure: String,
     /// Because of which ranks.
     pub(crate) ranks: Vec<usize>,
@@ -34,7 +34,7 @@ pub(crate) fn read_reports(common: &Path, own: &Path) -> (Option<Report>, Option
 impl Report {
     fn of(value: &Value) -> Option<Report> {
         let message = &value["message"];
-        let message = message.as_str().or_else(|| message["message"].as_str())?.trim().to_owned();
+        let message = headline(message.as_str().or_else(|| message["message"].as_str())?);
         Some(Report { message, missing: numbers(&value["missing"]) })
     }
 }
@@ -42,12 +42,22 @@ impl Report {
 impl Accusation {
     /// The accusation in a value, if it is one.
     pub(crate) fn of(value: &Value) -> Option<Accusation> {
-        let failure = value["failure"].as_str()?.to_owned();
+        let failure = headline(value["failure"].as_str()?);
         Some(Accusation { failure, ranks: numbers(&value["accused"]) })
     }
 
     pub(crate) fn to_value(&self) -> Value {
         json!({"failure": self.failure, "accused": self.ranks})
+    }
+}
+
+/// The first line, which is all that a verdict has room for. A longer one is cut: what is known of all ranks of a node travels as one value,
+/// and a program may well put the data it stumbled over into its error.
+fn headline(text: &str) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    match line.len() > MOST_BYTES {
+        true => format!("{}{CUT}", &line[..line.floor_char_boundary(MOST_BYTES - CUT.len())]),
+        false => line.to_owned(),
     }
 }
 
@@ -63,6 +73,10 @@ fn numbers(list: &Value) -> Vec<usize> {
 }
 
 const LONGEST: u64 = 1 << 20;
+
+/// How long a line may be. With what is cut off it is no longer than that: nodes read again what another has read.
+const MOST_BYTES: usize = 2 << 10;
+const CUT: &str = " ...";
 
 #[cfg(test)]
 mod tests {
@@ -80,6 +94,20 @@ mod tests {
         assert_eq!(parsed(torch), Some(("ValueError: no".to_owned(), vec![])));
         assert_eq!(parsed(r#"{"message": "bad "}"#), Some(("bad".to_owned(), vec![])));
         assert_eq!(parsed(r#"{"message": "m", "missing": [2, -1, "x", 3]}"#), Some(("m".to_owned(), vec![2, 3])));
+    }
+
+    #[test]
+    fn of_a_long_message_the_beginning_of_its_first_line_is_kept() {
+        let text = |message: &str| parsed(&json!({"message": {"message": message}}).to_string()).unwrap().0;
+        assert_eq!(text("\nValueError: no\n  second line"), "ValueError: no");
+        assert_eq!(text(" \n"), "");
+        let long = format!("bad input: {}", "\u{e9}".repeat(450_000));
+        let kept = text(&long);
+        let told = kept.strip_suffix(CUT).unwrap();
+        assert!(long.starts_with(told) && (MOST_BYTES - 2..=MOST_BYTES).contains(&kept.len()), "{}", kept.len());
+        let accusation = Accusation::of(&json!({"failure": long, "accused": [1]})).unwrap();
+        assert_eq!(accusation.failure, kept);
+        assert_eq!(Accusation::of(&accusation.to_value()), Some(accusation));
     }
 
     #[test]

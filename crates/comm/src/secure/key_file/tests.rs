@@ -122,7 +122,9 @@ fn a_sealed_file_is_inherited_by_number_and_cannot_be_changed() {
     assert_eq!(rustix::io::pwrite(&fd, b"0", 0), Err(Errno::PERM));
     assert_eq!(rustix::fs::ftruncate(&fd, 0), Err(Errno::PERM));
     assert!(rustix::io::fcntl_getfd(&fd).expect("open").contains(rustix::io::FdFlags::CLOEXEC));
-    assert!(matches!(JobKey::inherit(1 << 20), Err(KeyError::File { .. })));
+    let closed = JobKey::inherit(1 << 20).expect_err("not open");
+    assert!(matches!(closed, KeyError::Closed { fd: 1_048_576 }), "{closed:?}");
+    assert!(closed.to_string().starts_with("descriptor 1048576 is not open: "), "{closed}");
 }
 
 #[test]

@@ -80,7 +80,7 @@ impl Listener {
                 Ok(Listener { door: Door::Tcp(listener), address: StoreAddress::tcp(&**host, port), local })
             }
             StoreAddress::Unix { path } => {
-                let (listener, file) = bind_unix(path).map_err(|error| fail(&in_words(&error)))?;
+                let (listener, file) = bind_unix(path).map_err(|error| fail(&in_words_at(path, &error)))?;
                 Ok(Listener { door: Door::Unix { listener, _file: file }, address: address.clone(), local: true })
             }
         }
@@ -222,6 +222,15 @@ fn in_words(error: &io::Error) -> String {
     }
 }
 
+/// The same where a Unix socket was to be bound: what is in its way may be no program's.
+fn in_words_at(path: &Path, error: &io::Error) -> String {
+    let is_other = || fs::metadata(path).is_ok_and(|metadata| !metadata.file_type().is_socket());
+    match error.kind() {
+        ErrorKind::AddrInUse if is_other() => "there is a file that is no socket".to_owned(),
+        _ => in_words(error),
+    }
+}
+
 /// Parts of the names that systems give to loopback itself: `localhost4`, `ip6-loopback`, `localhost.localdomain`.
 const LOOPBACK_NAMES: [&str; 2] = ["localhost", "loopback"];
 
@@ -318,7 +327,8 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         drop(Listener::bind(&StoreAddress::unix(&path), false).unwrap());
         fs::write(&path, "a file of somebody").unwrap();
-        Listener::bind(&StoreAddress::unix(&path), false).unwrap_err();
+        let said = Listener::bind(&StoreAddress::unix(&path), false).unwrap_err().to_string();
+        assert!(said.ends_with(": there is a file that is no socket"), "{said}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "a file of somebody");
         fs::remove_file(&path).unwrap();
     }

@@ -137,6 +137,10 @@ fn what_is_wrong_is_told_with_name_and_value() {
             format!("{torch} RANK=0 WORLD_SIZE=2 PHALANX_KEY_FD=key"),
             "PHALANX_KEY_FD is \"key\", must be a whole number",
         ),
+        (
+            format!("{torch} RANK=0 WORLD_SIZE=2 PHALANX_JOIN_TIMEOUT=0.0"),
+            "PHALANX_JOIN_TIMEOUT is \"0\", must be above 0",
+        ),
         (format!("{torch} RANK=0 WORLD_SIZE=2 PHALANX_INSECURE=oui"), "PHALANX_INSECURE is \"oui\", must be 1 or 0"),
         (
             "SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_JOB_NODELIST=n[1".to_owned(),
