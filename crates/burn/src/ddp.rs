@@ -8,7 +8,7 @@ use phalanx_core::{DType, Error, Group, Result};
 use phalanx_fsdp::{Ddp as Buckets, DdpOptions};
 
 use crate::values;
-use crate::walk::{self, Parameter};
+use crate::walk::{self, Parameter, Survey};
 
 /// Training with a whole model on each rank: data parallelism.
 ///
@@ -60,7 +60,12 @@ impl Ddp {
     ///
     /// As [`new`](Ddp::new).
     pub fn with_options<M: Module>(group: Group, model: M, options: DdpOptions) -> Result<(Ddp, M)> {
-        let parameters = walk::trained(&model);
+        let Survey { trained: parameters, plain, .. } = walk::survey(&model);
+        if let Some(name) = plain.filter(|_| !parameters.is_empty()) {
+            let value = format!("{name:?} on a device without it");
+            let expected = "must be on devices with autodiff (Device::autodiff), what is frozen too";
+            return Err(Error::usage("Ddp::new", "model", value, expected));
+        }
         if parameters.is_empty() {
             let expected = "must be on a device with autodiff (Device::autodiff) and not be frozen";
             return Err(Error::usage("Ddp::new", "model", "no trained parameter", expected));

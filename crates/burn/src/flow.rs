@@ -1,6 +1,6 @@
 //! What units are given and return: tensors, and several of them. Between two units a graph is cut, and gradients are carried over.
 
-use burn::tensor::{Bool, Gradients, Int, Tensor};
+use burn::tensor::{Bool, DType, Gradients, Int, Tensor};
 
 /// What a unit is given or returns: a tensor, several as a tuple or a list, an optional one, or nothing.
 pub trait Flow: Clone + 'static {
@@ -11,6 +11,10 @@ pub trait Flow: Clone + 'static {
     /// The same without a graph, so that none grows from it.
     #[doc(hidden)]
     fn detached(self) -> Self;
+
+    /// The same outside all autodiff.
+    #[doc(hidden)]
+    fn plain(self) -> Self;
 
     /// The same cut off from how it came about, as what gradients come to and go no further.
     #[doc(hidden)]
@@ -28,7 +32,7 @@ pub trait Flow: Clone + 'static {
     #[doc(hidden)]
     fn seed(self, gradient: Self::Gradient) -> Option<Tensor<1>>;
 
-    /// Whether both hold the same values.
+    /// Whether both hold the same values, but for how a device may round sums that it makes in several ways.
     #[doc(hidden)]
     fn is_same(&self, other: &Self) -> bool;
 }
@@ -38,6 +42,10 @@ impl<const D: usize> Flow for Tensor<D> {
 
     fn detached(self) -> Self {
         self.set_require_grad(false)
+    }
+
+    fn plain(self) -> Self {
+        self.without_autodiff()
     }
 
     fn cut(self) -> Self {
@@ -61,15 +69,24 @@ impl<const D: usize> Flow for Tensor<D> {
     }
 
     fn seed(self, gradient: Self::Gradient) -> Option<Tensor<1>> {
-        gradient.filter(|_| self.is_tracked()).map(|gradient| (self * gradient).sum())
+        let gradient = gradient.filter(|_| self.is_tracked())?;
+        let seed = (self * gradient).sum();
+        // Seeds of several types are added.
+        Some(if seed.dtype() == DType::F32 { seed } else { seed.cast(DType::F32) })
     }
 
     fn is_same(&self, other: &Self) -> bool {
-        let plain = |tensor: &Self| tensor.clone().inner();
-        let (one, other) = (plain(self), plain(other));
-        // What is no number equals nothing, itself included.
-        let both = one.clone().is_nan().bool_and(other.clone().is_nan());
-        one.dims() == other.dims() && one.equal(other).bool_or(both).all().into_scalar::<bool>()
+        if self.dims() != other.dims() {
+            return false;
+        }
+        let (one, other) = (self.clone().plain(), other.clone().plain());
+        // What is no number equals nothing, itself included, and infinity less infinity is no number.
+        let are_nan = one.clone().is_nan().bool_and(other.clone().is_nan());
+        let are_equal = one.clone().equal(other.clone()).bool_or(are_nan);
+        let largest = |tensor: Tensor<D>| tensor.abs().mask_fill(are_equal.clone(), 0.0).max().into_scalar::<f64>();
+        let rounding = if matches!(one.dtype(), DType::F64 | DType::F32) { 1e-4 } else { 1e-2 };
+        let far = largest(one.clone() - other);
+        far == 0.0 || far <= rounding * one.abs().max().into_scalar::<f64>()
     }
 }
 
@@ -80,6 +97,10 @@ macro_rules! without_gradient {
 
             fn detached(self) -> Self {
                 self
+            }
+
+            fn plain(self) -> Self {
+                self.without_autodiff()
             }
 
             fn cut(self) -> Self {
@@ -112,6 +133,8 @@ impl Flow for () {
 
     fn detached(self) -> Self {}
 
+    fn plain(self) -> Self {}
+
     fn cut(self) -> Self {}
 
     fn is_cut(&self) -> bool {
@@ -138,6 +161,10 @@ macro_rules! several {
 
             fn detached(self) -> Self {
                 ($(self.$at.detached(),)*)
+            }
+
+            fn plain(self) -> Self {
+                ($(self.$at.plain(),)*)
             }
 
             fn cut(self) -> Self {
@@ -175,6 +202,10 @@ impl<T: Flow> Flow for Vec<T> {
         self.into_iter().map(T::detached).collect()
     }
 
+    fn plain(self) -> Self {
+        self.into_iter().map(T::plain).collect()
+    }
+
     fn cut(self) -> Self {
         self.into_iter().map(T::cut).collect()
     }
@@ -185,7 +216,11 @@ impl<T: Flow> Flow for Vec<T> {
 
     fn collect(&self, from: &mut Gradients, into: &mut Self::Gradient) -> bool {
         into.resize_with(self.len(), T::Gradient::default);
-        self.iter().zip(into).fold(false, |any, (part, into)| part.collect(from, into) || any)
+        let mut any = false;
+        for (part, into) in self.iter().zip(into) {
+            any |= part.collect(from, into);
+        }
+        any
     }
 
     fn seed(self, gradient: Self::Gradient) -> Option<Tensor<1>> {
@@ -203,6 +238,10 @@ impl<T: Flow> Flow for Option<T> {
 
     fn detached(self) -> Self {
         self.map(T::detached)
+    }
+
+    fn plain(self) -> Self {
+        self.map(T::plain)
     }
 
     fn cut(self) -> Self {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use burn::module::Module;
 use burn::tensor::{Gradients, Tensor, TensorData};
-use burn_optim::{LearningRate, ModuleOptimizer};
+use burn_optim::ModuleOptimizer;
+use burn_optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use phalanx_core::{DType, Error, Result};
 use phalanx_fsdp::{Groups, Memory, Param, ParamSpec, Part, Policy, Reshard, Sharded, UnitSpec};
 
@@ -58,6 +59,8 @@ pub struct FullyShard {
     params: Vec<Param>,
     trains: bool,
     tape: Vec<Box<dyn Segment>>,
+    /// The number of the units it was made of.
+    number: u64,
 }
 
 impl FullyShard {
@@ -73,7 +76,7 @@ impl FullyShard {
     /// [`Usage`](phalanx_core::ErrorKind::Usage) for no unit, a unit of a name or with a parameter that another one has, no trained parameter at
     /// all, and what the engine refuses; [`Desync`](phalanx_core::ErrorKind::Desync) on all ranks where they do not say the same.
     pub fn new(groups: impl Into<Groups>, policy: Policy, units: Units) -> Result<FullyShard> {
-        let (groups, mut held) = (groups.into(), units.held);
+        let (groups, Units { mut held, number }) = (groups.into(), units);
         check(&held, &policy)?;
         let last = held.len() - 1;
         let said = |at: usize| if at == last { Reshard::No } else { policy.reshard() };
@@ -100,7 +103,7 @@ impl FullyShard {
         let params: Vec<Param> = engine.owned().collect();
         let parts = params.iter().map(|param| engine.part(*param)).collect::<Result<_>>()?;
         let keeps = reshards.iter().map(|reshard| *reshard == Reshard::No).collect();
-        Ok(FullyShard { engine, held, keeps, parts, params, trains: true, tape: vec![] })
+        Ok(FullyShard { engine, held, keeps, parts, params, trains: true, tape: vec![], number })
     }
 
     /// Runs a unit: `forward` with its module, full parameters and all, and an input. What it returns is cut off from how it came about:
@@ -133,7 +136,7 @@ impl FullyShard {
         self.fill(at)?;
         let typed = self.typed(unit)?;
         let (output, way) = match (self.trains, self.keeps[at]) {
-            (false, _) => (forward(typed.full()?, input.detached()).detached(), None),
+            (false, _) => (forward(&typed.full()?.valid(), input.plain()).plain(), None),
             (true, true) => {
                 let module = typed.tracked()?;
                 let output = forward(&module, input);
@@ -154,47 +157,69 @@ impl FullyShard {
     }
 
     /// Runs backward from a loss through all units that were run since the last backward, and averages their gradients over all ranks. Those
-    /// of several backwards add up until a [`step`](FullyShard::step).
+    /// of several backwards add up until a [`step`](FullyShard::step). What units returned leads nowhere after it, and no gradient goes from one
+    /// model to another.
     ///
     /// # Errors
     ///
-    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a loss that was computed from no unit's output, and a unit that returns something else when
-    /// it is run again; those of the gathers and reductions. After an error what was run is forgotten.
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a loss that was computed from nothing that units returned since, and a unit that returns
+    /// something else when it is run again; those of the gathers and reductions. After an error what was run is forgotten, and gradients are dropped.
     pub fn backward<const D: usize>(&mut self, loss: &Tensor<D>) -> Result<()> {
         let mut tape = std::mem::take(&mut self.tape);
-        if !loss.is_tracked() || tape.is_empty() {
+        if !loss.is_tracked() || !hand_back(&mut tape, &mut loss.backward()) {
             let expected = "must be computed from what units returned since the last backward";
             return Err(Error::usage("backward", "loss", "another one", expected));
         }
-        hand_back(&mut tape, &mut loss.backward());
+        let mut failed = None;
         while let Some(segment) = tape.pop() {
-            let at = segment.unit();
-            self.engine.before_backward(at)?;
-            // Also where no gradient has come: ranks must gather the same.
-            self.fill(at)?;
-            let Backward { left, of_parameters } = segment.backward(&*self.held[at])?;
-            let lent =
-                of_parameters.iter().map(|(index, data)| values::gradient(*index, data)).collect::<Result<Vec<_>>>()?;
-            self.engine.gradients(at, &lent)?;
-            self.settle(at);
-            if let Some(mut left) = left {
+            let ran = self.run_back(segment, &mut failed);
+            if let Some(mut left) = ran.inspect_err(|_| self.zero_gradients())? {
                 hand_back(&mut tape, &mut left);
             }
         }
         self.engine.finish_backward()?;
         self.settle_all();
-        Ok(())
+        failed.map_or(Ok(()), |error| {
+            self.zero_gradients();
+            Err(error)
+        })
+    }
+
+    /// Runs one unit backwards, and begins to average its gradients; what is left for the units before. One that fails on this rank alone brings
+    /// none, and has the others wait for nothing.
+    fn run_back(&mut self, segment: Box<dyn Segment>, failed: &mut Option<Error>) -> Result<Option<Gradients>> {
+        let at = segment.unit();
+        self.engine.before_backward(at)?;
+        // Also where no gradient has come: ranks must gather the same.
+        self.fill(at)?;
+        let ran = segment.backward(&*self.held[at]);
+        let Backward { left, of_parameters } = ran.unwrap_or_else(|error| {
+            failed.get_or_insert(error);
+            Backward::default()
+        });
+        let lent = of_parameters.iter().map(|(index, data)| values::gradient(*index, data));
+        let lent = lent.collect::<Result<Vec<_>>>().unwrap_or_else(|error| {
+            failed.get_or_insert(error);
+            vec![]
+        });
+        self.engine.gradients(at, &lent)?;
+        self.settle(at);
+        Ok(left)
     }
 
     /// Has an optimizer step over this rank's rows of all parameters for which there is a gradient, and drops all gradients. The optimizer
     /// remembers what it does for these rows alone. It sees each parameter as this rank's rows of it, so that it has to be one that treats
-    /// every element by itself, as Adam and SGD do and Muon or LAMB do not; groups of parameters go by id, or by the path within the unit.
+    /// every element by itself, as Adam and SGD do and Muon or LAMB do not; groups of parameters go by the path within the unit. One to which no
+    /// gradient came on any rank is stepped with zero.
+    ///
+    /// What it remembers is saved and loaded by burn (`ModuleOptimizer::to_record`), by each rank for itself, among as many ranks.
     ///
     /// # Errors
     ///
     /// [`Usage`](phalanx_core::ErrorKind::Usage) for an optimizer that clips gradients, which would see this rank's alone:
     /// [`clip`](FullyShard::clip) does it over all ranks.
-    pub fn step(&mut self, optimizer: &mut ModuleOptimizer, rate: LearningRate) -> Result<()> {
+    pub fn step(&mut self, optimizer: &mut ModuleOptimizer, rate: impl Into<ModuleLearningRate>) -> Result<()> {
+        let rate = rate.into();
         if optimizer.has_gradient_clipping() {
             let expected = "must not clip gradients: FullyShard::clip does, over all ranks";
             return Err(Error::usage("step", "optimizer", "one that clips gradients", expected));
@@ -204,7 +229,7 @@ impl FullyShard {
             let indices = 0..self.held[unit].parameters().len();
             let parts = indices.clone().map(|index| part(engine, &*self.held[unit], Param { unit, index }));
             let parts = parts.collect::<Result<Vec<_>>>()?;
-            let mut stepped = self.held[unit].step(parts, optimizer, rate)?.into_iter().peekable();
+            let mut stepped = self.held[unit].step(parts, optimizer, rate.clone())?.into_iter().peekable();
             for index in indices {
                 // Every rank says so of every parameter, whether it holds any of it or not.
                 let shard = engine.shard_mut::<f32>(Param { unit, index })?;
@@ -237,8 +262,8 @@ impl FullyShard {
         self.tape.clear();
     }
 
-    /// Whether backwards follow. Without, nothing is kept for one, and what units return leads nowhere. What modules do otherwise when they
-    /// are not trained, as dropout does, is theirs.
+    /// Whether backwards follow. Without, modules are run as burn has them for validation ([`Module::valid`]), outside autodiff, and nothing is
+    /// kept.
     pub fn set_training(&mut self, trains: bool) {
         self.trains = trains;
         self.engine.set_training(trains);
@@ -280,7 +305,8 @@ impl FullyShard {
         Ok(())
     }
 
-    /// The module of a unit with its full parameters, in `f32`: to be saved, or used without ranks. All ranks call this.
+    /// The module of a unit with its full parameters, in `f32`: to be saved, or used without ranks. All ranks call this. Running averages in it
+    /// are the unit's own, and go on with it.
     ///
     /// # Errors
     ///
@@ -320,7 +346,8 @@ impl FullyShard {
     }
 
     fn typed<M: Module + 'static>(&self, unit: Unit<M>) -> Result<&Typed<M>> {
-        let held = self.held.get(unit.at).and_then(|held| (&**held as &dyn Any).downcast_ref());
+        let held = self.held.get(unit.at).filter(|_| unit.of == self.number);
+        let held = held.and_then(|held| (&**held as &dyn Any).downcast_ref());
         held.ok_or_else(|| Error::usage("FullyShard", "unit", unit.at, "must be one of this model's"))
     }
 
@@ -356,9 +383,13 @@ impl std::fmt::Debug for FullyShard {
     }
 }
 
-/// Hands each use of a unit the gradients of what it returned.
-fn hand_back(tape: &mut [Box<dyn Segment>], left: &mut Gradients) {
-    tape.iter_mut().for_each(|segment| segment.collect(left));
+/// Hands each use of a unit the gradients of what it returned; whether there were any.
+fn hand_back(tape: &mut [Box<dyn Segment>], left: &mut Gradients) -> bool {
+    let mut any = false;
+    for segment in tape {
+        any |= segment.collect(left);
+    }
+    any
 }
 
 /// This rank's rows of a parameter and their gradient, for an optimizer; nothing where there are none of either.
@@ -391,7 +422,21 @@ fn check(held: &[Box<dyn Held>], policy: &Policy) -> Result<()> {
         let expected = "must be on a device with autodiff (Device::autodiff) and not be frozen";
         return refuse("units", "no trained parameter".to_owned(), expected);
     }
+    let compute = policy.compute_dtype().unwrap_or(DType::F32);
     for (at, unit) in held.iter().enumerate() {
+        if let Some(name) = &unit.survey().plain {
+            let value = format!("{:?} of {:?} on a device without it", name, unit.name());
+            return refuse(
+                "units",
+                value,
+                "must be on devices with autodiff (Device::autodiff), those that are frozen too",
+            );
+        }
+        let is_other = |dtype| values::wire_type(dtype).is_some_and(|dtype| dtype != compute);
+        if let Some((name, dtype)) = unit.survey().others.iter().find(|(_, dtype)| is_other(*dtype)) {
+            let value = format!("{name:?} of {:?}, which is not trained and of {dtype:?}", unit.name());
+            return refuse("units", value, &format!("must be of {compute}, in which parameters are computed with"));
+        }
         for parameter in unit.parameters() {
             let has_it = |other: &dyn Held| other.parameters().iter().any(|one| one.id == parameter.id);
             if let Some(other) = held[..at].iter().find(|other| has_it(&***other)) {

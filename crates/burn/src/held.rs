@@ -2,18 +2,22 @@
 
 use std::any::Any;
 
-use burn::module::Module;
+use burn::module::{Module, ParamId};
 use burn::tensor::TensorData;
-use burn_optim::{LearningRate, ModuleOptimizer};
+use burn_optim::ModuleOptimizer;
+use burn_optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use phalanx_core::{Error, Result};
 use phalanx_fsdp::Reshard;
 
 use crate::values;
-use crate::walk::{self, Parameter, Values};
+use crate::walk::{self, Parameter, Survey, Values};
 
 /// A unit of any module.
 pub(crate) trait Held: Any {
     fn name(&self) -> &str;
+
+    /// What it consists of.
+    fn survey(&self) -> &Survey;
 
     /// Its trained parameters.
     fn parameters(&self) -> &[Parameter];
@@ -41,7 +45,7 @@ pub(crate) trait Held: Any {
         &self,
         parts: Vec<Option<(TensorData, TensorData)>>,
         optimizer: &mut ModuleOptimizer,
-        rate: LearningRate,
+        rate: ModuleLearningRate,
     ) -> Result<Vec<(usize, Vec<f32>)>>;
 }
 
@@ -50,7 +54,7 @@ pub(crate) trait Held: Any {
 pub(crate) struct Typed<M> {
     name: String,
     reshard: Option<Reshard>,
-    parameters: Vec<Parameter>,
+    survey: Survey,
     /// The module without memory for its parameters, once they are handed over.
     frame: M,
     full: Option<M>,
@@ -58,7 +62,7 @@ pub(crate) struct Typed<M> {
 
 impl<M: Module> Typed<M> {
     pub(crate) fn new(name: String, module: M, reshard: Option<Reshard>) -> Typed<M> {
-        Typed { name, reshard, parameters: walk::trained(&module), frame: module, full: None }
+        Typed { name, reshard, survey: walk::survey(&module), frame: module, full: None }
     }
 
     /// The module with its full parameters, from which no graph begins.
@@ -68,13 +72,13 @@ impl<M: Module> Typed<M> {
 
     /// The same where a graph begins from each of them.
     pub(crate) fn tracked(&self) -> Result<M> {
-        Ok(walk::tracked(self.full()?.clone(), &self.parameters))
+        Ok(walk::tracked(self.full()?.clone(), &self.survey.trained))
     }
 
     /// A module of its own with these values.
     pub(crate) fn with(&self, values: &mut Values<'_>) -> Result<M> {
-        let module = walk::replace(self.frame.clone(), &self.parameters, values)?;
-        Ok(walk::tracked(module, &self.parameters))
+        let module = walk::replace(self.frame.clone(), &self.survey.trained, values)?;
+        Ok(walk::tracked(module, &self.survey.trained))
     }
 }
 
@@ -83,8 +87,12 @@ impl<M: Module + 'static> Held for Typed<M> {
         &self.name
     }
 
+    fn survey(&self) -> &Survey {
+        &self.survey
+    }
+
     fn parameters(&self) -> &[Parameter] {
-        &self.parameters
+        &self.survey.trained
     }
 
     fn reshard(&self) -> Option<Reshard> {
@@ -96,17 +104,20 @@ impl<M: Module + 'static> Held for Typed<M> {
         take: &mut dyn FnMut(usize, Vec<f32>) -> Result<()>,
         share: &mut dyn FnMut(&mut [u8]) -> Result<()>,
     ) -> Result<()> {
-        let parameters = &self.parameters;
+        let parameters = &mut self.survey.trained;
         let all = vec![true; parameters.len()];
         let mut take = |at: usize, data| take(at, values::floats(&parameters[at].name, data)?);
         walk::read(&self.frame, parameters, all, &mut take)?;
         let frame = walk::share(self.frame.clone(), parameters, share)?;
-        self.frame = walk::frame(frame, parameters);
+        let ids = parameters.iter().map(|one| walk::named_id(&format!("{}.{}", self.name, one.name)));
+        let ids: Vec<ParamId> = ids.collect();
+        self.frame = walk::frame(frame, parameters, &ids);
+        parameters.iter_mut().zip(ids).for_each(|(one, id)| one.id = id);
         Ok(())
     }
 
     fn fill(&mut self, values: &mut Values<'_>) -> Result<()> {
-        self.full = Some(walk::replace(self.frame.clone(), &self.parameters, values)?);
+        self.full = Some(walk::replace(self.frame.clone(), &self.survey.trained, values)?);
         Ok(())
     }
 
@@ -122,15 +133,15 @@ impl<M: Module + 'static> Held for Typed<M> {
         &self,
         mut parts: Vec<Option<(TensorData, TensorData)>>,
         optimizer: &mut ModuleOptimizer,
-        rate: LearningRate,
+        rate: ModuleLearningRate,
     ) -> Result<Vec<(usize, Vec<f32>)>> {
         let is_stepped: Vec<bool> = parts.iter().map(Option::is_some).collect();
         let (module, gradients) =
-            walk::with_gradients(self.frame.clone(), &self.parameters, &mut |at| parts[at].take());
+            walk::with_gradients(self.frame.clone(), &self.survey.trained, &mut |at| parts[at].take());
         let module = optimizer.step(rate, module, gradients);
         let mut stepped = vec![];
-        walk::read(&module, &self.parameters, is_stepped, &mut |at, data| {
-            stepped.push((at, values::floats(&self.parameters[at].name, data)?));
+        walk::read(&module, &self.survey.trained, is_stepped, &mut |at, data| {
+            stepped.push((at, values::floats(&self.survey.trained[at].name, data)?));
             Ok(())
         })?;
         Ok(stepped)

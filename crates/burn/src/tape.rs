@@ -16,8 +16,8 @@ pub(crate) trait Segment {
     /// The unit's number.
     fn unit(&self) -> usize;
 
-    /// Takes the gradients of what the unit returned out of what a backward has left.
-    fn collect(&mut self, from: &mut Gradients);
+    /// Takes the gradients of what the unit returned out of what a backward has left; whether there were any.
+    fn collect(&mut self, from: &mut Gradients) -> bool;
 
     /// Runs the unit backwards, whose full parameters are there.
     fn backward(self: Box<Self>, held: &dyn Held) -> Result<Backward>;
@@ -55,8 +55,10 @@ impl<M: Module + 'static, I: Flow, O: Flow, F: Fn(&M, I) -> O> Segment for Passe
         self.unit
     }
 
-    fn collect(&mut self, from: &mut Gradients) {
-        self.is_reached |= self.returned.collect(from, &mut self.gradient);
+    fn collect(&mut self, from: &mut Gradients) -> bool {
+        let are_there = self.returned.collect(from, &mut self.gradient);
+        self.is_reached |= are_there;
+        are_there
     }
 
     fn backward(self: Box<Self>, held: &dyn Held) -> Result<Backward> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use burn::module::Module;
 use phalanx_fsdp::Reshard;
@@ -11,6 +12,8 @@ use crate::held::{Held, Typed};
 /// A module that was added to [`Units`]: by this it is [run](crate::FullyShard::run).
 pub struct Unit<M> {
     pub(crate) at: usize,
+    /// The number of the model.
+    pub(crate) of: u64,
     module: PhantomData<fn() -> M>,
 }
 
@@ -29,9 +32,17 @@ impl<M> fmt::Debug for Unit<M> {
 }
 
 /// The modules that a model consists of, in the order in which its forward mostly comes to them.
-#[derive(Default)]
 pub struct Units {
     pub(crate) held: Vec<Box<dyn Held>>,
+    /// By which units of one model are told from another's.
+    pub(crate) number: u64,
+}
+
+impl Default for Units {
+    fn default() -> Units {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        Units { held: vec![], number: MADE.fetch_add(1, Ordering::Relaxed) }
+    }
 }
 
 impl Units {
@@ -41,7 +52,8 @@ impl Units {
     }
 
     /// Adds a module under a name that no other unit has, which the names of its parameters begin with. It must be on a device with
-    /// autodiff. Its trained parameters are sharded; what is not trained, as running averages are, each rank keeps whole.
+    /// autodiff. Its trained parameters are sharded, and get ids that follow from their names; what is not trained, as frozen weights and
+    /// running averages are, each rank keeps whole.
     pub fn add<M: Module + 'static>(&mut self, name: impl Into<String>, module: M) -> Unit<M> {
         self.hold(Typed::new(name.into(), module, None))
     }
@@ -58,7 +70,7 @@ impl Units {
 
     fn hold<M: Module + 'static>(&mut self, typed: Typed<M>) -> Unit<M> {
         self.held.push(Box::new(typed));
-        Unit { at: self.held.len() - 1, module: PhantomData }
+        Unit { at: self.held.len() - 1, of: self.number, module: PhantomData }
     }
 }
 

@@ -10,9 +10,20 @@ pub(crate) fn read<const D: usize>(tensor: Tensor<D>) -> Result<TensorData> {
     tensor.try_into_data().map_err(|error| Error::setup("reading a tensor", error))
 }
 
+/// What ranks call a type of floating-point numbers; none for what is packed.
+pub(crate) fn wire_type(dtype: DType) -> Option<Wire> {
+    match dtype {
+        DType::F64 => Some(Wire::F64),
+        DType::F32 | DType::Flex32 => Some(Wire::F32),
+        DType::F16 => Some(Wire::F16),
+        DType::BF16 => Some(Wire::BF16),
+        _ => None,
+    }
+}
+
 /// The elements of a parameter as an optimizer changes them.
 pub(crate) fn floats(name: &str, data: TensorData) -> Result<Vec<f32>> {
-    if !matches!(data.dtype(), DType::F64 | DType::F32 | DType::Flex32 | DType::F16 | DType::BF16) {
+    if wire_type(data.dtype()).is_none() {
         let value = format!("{:?} in {name:?}", data.dtype());
         return Err(Error::usage("a parameter", "dtype", value, "must be f64, f32, f16 or bf16"));
     }

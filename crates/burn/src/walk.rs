@@ -1,7 +1,7 @@
 //! Through a module's parameters: which there are, and other values in their places. A parameter that stands in a module twice is one.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
-use burn::tensor::{Gradients, Tensor, TensorData};
+use burn::tensor::{DType, Gradients, Tensor, TensorData};
 use burn_optim::GradientsParams;
 use phalanx_core::{Error, Result};
 
@@ -16,17 +16,23 @@ pub(crate) struct Parameter {
     pub(crate) shape: Vec<usize>,
 }
 
-/// Those that are trained, in the order of the module.
-pub(crate) fn trained<M: Module>(module: &M) -> Vec<Parameter> {
-    let mut survey = Survey::default();
-    module.visit(&mut survey);
-    survey.found
+/// The floating-point numbers of a module.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Survey {
+    path: Vec<String>,
+    /// Those that are trained, in the order of the module.
+    pub(crate) trained: Vec<Parameter>,
+    /// The types of those that are not.
+    pub(crate) others: Vec<(String, DType)>,
+    /// One that is on a device without autodiff.
+    pub(crate) plain: Option<String>,
 }
 
-#[derive(Default)]
-struct Survey {
-    path: Vec<String>,
-    found: Vec<Parameter>,
+/// Which there are.
+pub(crate) fn survey<M: Module>(module: &M) -> Survey {
+    let mut survey = Survey::default();
+    module.visit(&mut survey);
+    survey
 }
 
 impl ModuleVisitor for Survey {
@@ -39,9 +45,14 @@ impl ModuleVisitor for Survey {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if param.is_require_grad() && place(&self.found, param.id).is_none() {
-            let (name, shape) = (self.path.join("."), param.dims().to_vec());
-            self.found.push(Parameter { name, id: param.id, shape });
+        let name = self.path.join(".");
+        if !param.lazy_device().is_autodiff() {
+            self.plain.get_or_insert_with(|| name.clone());
+        }
+        if !param.is_require_grad() {
+            self.others.push((name, param.dtype()));
+        } else if place(&self.trained, param.id).is_none() {
+            self.trained.push(Parameter { name, id: param.id, shape: param.dims().to_vec() });
         }
     }
 }
@@ -120,24 +131,33 @@ impl ModuleMapper for Replace<'_> {
     }
 }
 
-/// A module whose trained parameters have their shapes and no memory: a number each, seen as many times as there are elements.
-pub(crate) fn frame<M: Module>(module: M, parameters: &[Parameter]) -> M {
-    module.map(&mut Frame(parameters))
+/// A module whose trained parameters have their shapes and no memory, a number each that is seen as many times as there are elements; and
+/// these ids.
+pub(crate) fn frame<M: Module>(module: M, parameters: &[Parameter], ids: &[ParamId]) -> M {
+    module.map(&mut Frame(parameters, ids))
 }
 
-struct Frame<'a>(&'a [Parameter]);
+struct Frame<'a>(&'a [Parameter], &'a [ParamId]);
 
 impl ModuleMapper for Frame<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        if place(self.0, param.id).is_none() {
-            return param;
-        }
+        let Some(at) = place(self.0, param.id) else { return param };
         let (shape, device) = (param.dims(), param.lazy_device());
-        with_value(param, Tensor::<D>::zeros([1; D], &device).expand(shape))
+        let (_, _, mapper) = param.consume();
+        Param::from_mapped_value(self.1[at], Tensor::<D>::zeros([1; D], &device).expand(shape), mapper)
     }
 }
 
-/// A module from whose trained parameters a graph begins, each time another one.
+/// An id that follows from a name, so that what an optimizer has saved of a parameter is found again by another process.
+pub(crate) fn named_id(name: &str) -> ParamId {
+    // FNV-1a.
+    ParamId::from(
+        name.bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)),
+    )
+}
+
+/// A module from whose trained parameters a graph begins.
 pub(crate) fn tracked<M: Module>(module: M, parameters: &[Parameter]) -> M {
     module.map(&mut Track(parameters))
 }
@@ -159,6 +179,8 @@ pub(crate) fn share<M: Module>(
     parameters: &[Parameter],
     change: &mut dyn FnMut(&mut [u8]) -> Result<()>,
 ) -> Result<M> {
+    // Running averages have what each thread has seen last apart until they are looked at.
+    drop(module.valid());
     let mut share = Share { parameters, change, failed: None };
     let module = module.map(&mut share);
     share.failed.map_or(Ok(module), Err)

@@ -40,6 +40,15 @@ fn models_that_cannot_be_sharded() {
         let mut plain = Units::new();
         plain.add("one", LinearConfig::new(2, 3).init(&Device::flex()));
         assert!(shard(plain, Policy::default()).contains("must be on a device with autodiff"));
+        let mut partly = Units::new();
+        partly.add("one", linear(2, 3));
+        partly.add("other", LinearConfig::new(2, 3).init(&Device::flex()));
+        assert!(shard(partly, Policy::default()).contains(r#""weight" of "other" on a device without it"#));
+        let mut frozen = Units::new();
+        frozen.add("one", linear(2, 3));
+        frozen.add("other", burn::module::Module::freeze(linear(2, 3)));
+        let told = shard(frozen, Policy::default().compute(DType::BF16));
+        assert!(told.contains(r#""weight" of "other", which is not trained and of F32"#), "{told}");
         let mut cast = Units::new();
         cast.add("one", linear(2, 3));
         assert!(shard(cast, Policy::default().output(DType::BF16)).contains("cast what units return"));
@@ -55,8 +64,15 @@ fn calls_that_make_no_sense() {
         let (first, second) = (units.add("first", linear(4, 4)), units.add("second", linear(4, 1)));
         let mut other = Units::new();
         let dropout = other.add("dropout", DropoutConfig::new(0.5).init());
-        let mut model = FullyShard::new(group, Policy::default(), units).expect("a model");
+        let mut model = FullyShard::new(group.clone(), Policy::default(), units).expect("a model");
         let x = || Tensor::<2>::ones([2, 4], &device());
+        let mut same = Units::new();
+        let of_another = same.add("first", linear(4, 4));
+        let mut another = FullyShard::new(group, Policy::default(), same).expect("a model");
+        assert!(words(model.run(of_another, x(), Linear::forward)).contains("must be one of this model's"));
+        let y = another.run(of_another, x(), Linear::forward).expect("a unit");
+        model.run(first, x(), Linear::forward).expect("a unit");
+        assert!(words(model.backward(&y.sum())).contains("must be computed from what units returned"));
         assert!(words(model.run(dropout, x(), Dropout::forward)).contains("must be one of this model's"));
         let y = model.run(first, x(), Linear::forward).expect("a unit");
         assert!(words(model.run(second, y.clone() * 2.0, Linear::forward)).contains("compute it in this unit"));
@@ -82,17 +98,28 @@ fn a_unit_that_draws_numbers_is_kept_or_refused() {
     }
     let forward = |unit: &Drawing, x: Tensor<2>| unit.dropout.forward(unit.layer.forward(x));
     for reshard in [Reshard::Yes, Reshard::No] {
-        alone(|group| {
+        let train = |group| {
             let mut units = Units::new();
             let drawing = Drawing { layer: linear(4, 64), dropout: DropoutConfig::new(0.5).init() };
             let unit = units.add_with("drawing", drawing, reshard);
             let mut model = FullyShard::new(group, Policy::default(), units).expect("a model");
-            let x = Tensor::random([64, 4], Distribution::Default, &device());
-            let loss = model.run(unit, x, forward).expect("a unit").powf_scalar(2.0).mean();
+            let x = || Tensor::random([64, 4], Distribution::Default, &device());
+            let loss = model.run(unit, x(), forward).expect("a unit").powf_scalar(2.0).mean();
             match (reshard, model.backward(&loss)) {
                 (Reshard::No, done) => done.expect("it is not run again"),
                 (_, refused) => assert!(words(refused).contains("is added with Reshard::No")),
             }
-        });
+            // The ranks are still together, and without gradients.
+            let steady = |unit: &Drawing, x: Tensor<2>| unit.layer.forward(x);
+            let loss = model.run(unit, x(), steady).expect("a unit").mean();
+            model.backward(&loss).expect("nothing is drawn");
+            model.step(&mut AdamWConfig::new().init(), 1e-3).expect("a step");
+            // Evaluated, it draws nothing.
+            model.set_training(false);
+            let y = x();
+            let [one, other] = [(); 2].map(|()| model.run(unit, y.clone(), forward).expect("a unit").into_data());
+            assert_eq!(one, other);
+        };
+        Threads::new(2).run(train).expect("a world");
     }
 }

@@ -1,13 +1,12 @@
 //! What else is done with a model: ways through its units, memory, norms, checkpoints, evaluation.
 
-use burn::module::Module;
 use burn::tensor::{Distribution, Tensor};
 use burn_nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
-use burn_optim::{GradientsParams, SgdConfig};
+use burn_optim::{AdamWConfig, GradientsParams, SgdConfig};
 use phalanx_burn::{FullyShard, Policy, Reshard, Unit, Units};
 use phalanx_checkpoint::{Checkpoint, Piece, Progress, Saver};
 use phalanx_comm::Threads;
-use phalanx_core::{Group, Result};
+use phalanx_core::{DType, Group, Result};
 
 use crate::model::device;
 use crate::parity::Sharded;
@@ -95,6 +94,53 @@ fn a_layer_that_is_there_twice_gets_both_gradients() {
     }
 }
 
+/// A rank that begins anew has its rows from a checkpoint, and what its optimizer remembered from a file of its own.
+#[test]
+fn an_optimizer_goes_on_from_what_it_has_saved() {
+    let losses = |is_stopped: bool| {
+        let ends = Threads::new(2).run(|group| {
+            let (rank, ranks) = (group.rank(), group.size());
+            let mut sharded = Sharded::new(group.clone(), Policy::default())?;
+            let mut optimizer = AdamWConfig::new().init();
+            let mut losses = vec![];
+            for step in 0..6 {
+                if is_stopped && step == 3 {
+                    let (mut values, saved) = (vec![], optimizer.into_bytes().expect("a record"));
+                    sharded.model.look(|_, own| values.push(own.to_vec()))?;
+                    sharded = Sharded::new(group.clone(), Policy::default())?;
+                    sharded.model.update(|at, own, _| own.copy_from_slice(&values[at]))?;
+                    optimizer = AdamWConfig::new().init().from_bytes(saved).expect("a record");
+                }
+                losses.push(sharded.pass(step, rank, ranks, 1.0)?);
+                sharded.model.step(&mut optimizer, 0.01)?;
+            }
+            Ok::<_, phalanx_core::Error>(losses)
+        });
+        ends.expect("a world").remove(0).expect("no error")
+    };
+    assert_eq!(losses(true), losses(false));
+}
+
+/// What a unit returns may be of several types.
+#[test]
+fn outputs_of_two_types_have_gradients() {
+    let check = |group| {
+        let (mut model, units) = shard(group, Policy::default().compute(DType::BF16), &[linear(4, 4), linear(4, 4)])?;
+        let x = || Tensor::<2>::ones([2, 4], &device());
+        let half = |layer: &Linear, x: Tensor<2>| layer.forward(x.cast(burn::tensor::DType::BF16));
+        let both = move |layer: &Linear, x: Tensor<2>| {
+            let y = half(layer, x);
+            (y.clone(), y.cast(burn::tensor::DType::F32).powf_scalar(2.0).mean())
+        };
+        let (y, penalty) = model.run(units[0], x(), both)?;
+        let loss = model.run(units[1], y, Linear::forward)?.cast(burn::tensor::DType::F32).mean() + penalty;
+        model.backward(&loss)?;
+        assert_eq!(model.unused(), Vec::<String>::new());
+        model.step(&mut SgdConfig::new().init(), 0.1)
+    };
+    Threads::new(2).run(check).expect("a world").into_iter().for_each(|end| end.expect("no error"));
+}
+
 #[test]
 fn a_rank_holds_its_rows_and_frees_the_rest() {
     for world in 1..=4 {
@@ -149,7 +195,6 @@ fn what_is_not_trained_stays_whole_and_goes_on() {
         if rank == 1 {
             // What it has seen before is forgotten.
             norm.forward(x(100.0));
-            norm.running_mean.value_sync();
         }
         let mut units = Units::new();
         let unit = units.add("norm", norm);
@@ -161,8 +206,8 @@ fn what_is_not_trained_stays_whole_and_goes_on() {
         }
         let seen = model.module(unit)?.running_mean.value_sync();
         model.set_training(false);
-        let y = model.run(unit, x(1.0), |norm, x| norm.valid().forward(x))?;
-        assert!(!y.is_tracked());
+        let y = model.run(unit, x(1.0), |norm, x| norm.forward(x))?;
+        assert!(!y.is_autodiff());
         Ok::<_, phalanx_core::Error>(seen.into_data().try_into_vec::<f32>().expect("floats"))
     });
     for seen in ends.expect("a world") {
