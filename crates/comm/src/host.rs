@@ -131,6 +131,7 @@ impl Host {
         let inner = Arc::clone(&self.inner);
         let (end, ended) = mpsc::channel::<Infallible>();
         let driver = move || {
+            Wariness::never();
             inner.drive();
             drop(inner);
             drop(end);
@@ -388,7 +389,6 @@ impl Inner {
     /// Plays what is queued and moves asynchronous messages, until the host is dropped and nothing is left that anybody
     /// counts on.
     fn drive(&self) {
-        Wariness::never();
         let mut patience = Patience::until(&self.bell, self.crowd, None);
         let mut disagreed = None;
         loop {
