@@ -90,33 +90,40 @@ impl<const D: usize> Flow for Tensor<D> {
     }
 }
 
+/// All that is done about gradients where there are none.
+macro_rules! no_gradient {
+    () => {
+        type Gradient = ();
+
+        fn detached(self) -> Self {
+            self
+        }
+
+        fn cut(self) -> Self {
+            self
+        }
+
+        fn is_cut(&self) -> bool {
+            true
+        }
+
+        fn collect(&self, _from: &mut Gradients, _into: &mut ()) -> bool {
+            false
+        }
+
+        fn seed(self, _gradient: ()) -> Option<Tensor<1>> {
+            None
+        }
+    };
+}
+
 macro_rules! without_gradient {
     ($($kind:ty),*) => {$(
         impl<const D: usize> Flow for Tensor<D, $kind> {
-            type Gradient = ();
-
-            fn detached(self) -> Self {
-                self
-            }
+            no_gradient!();
 
             fn plain(self) -> Self {
                 self.without_autodiff()
-            }
-
-            fn cut(self) -> Self {
-                self
-            }
-
-            fn is_cut(&self) -> bool {
-                true
-            }
-
-            fn collect(&self, _from: &mut Gradients, _into: &mut ()) -> bool {
-                false
-            }
-
-            fn seed(self, _gradient: ()) -> Option<Tensor<1>> {
-                None
             }
 
             fn is_same(&self, other: &Self) -> bool {
@@ -129,25 +136,9 @@ macro_rules! without_gradient {
 without_gradient!(Int, Bool);
 
 impl Flow for () {
-    type Gradient = ();
-
-    fn detached(self) -> Self {}
+    no_gradient!();
 
     fn plain(self) -> Self {}
-
-    fn cut(self) -> Self {}
-
-    fn is_cut(&self) -> bool {
-        true
-    }
-
-    fn collect(&self, _from: &mut Gradients, _into: &mut ()) -> bool {
-        false
-    }
-
-    fn seed(self, _gradient: ()) -> Option<Tensor<1>> {
-        None
-    }
 
     fn is_same(&self, _other: &Self) -> bool {
         true

@@ -317,10 +317,10 @@ impl FullyShard {
         for (index, parameter) in self.held[unit.at].parameters().iter().enumerate() {
             let mut values = vec![0.0_f32; parameter.shape.iter().product()];
             self.engine.copy_full(Param { unit: unit.at, index }, &mut values)?;
-            full.push(Some(TensorData::new(values, parameter.shape.as_slice())));
+            full.push(TensorData::new(values, parameter.shape.as_slice()));
         }
         // One that stands in two places has the same values in both.
-        self.typed(unit)?.with(&mut |at| Ok(full[at].clone()))
+        self.typed(unit)?.with(&mut |at, _| Ok(full[at].clone()))
     }
 
     /// The names of trained parameters to which no gradient came on this rank since gradients were last dropped.
@@ -356,8 +356,7 @@ impl FullyShard {
     fn fill(&mut self, at: usize) -> Result<()> {
         let held = &mut self.held[at];
         if let Some(gathered) = self.engine.gathered(at) {
-            let shapes: Vec<Vec<usize>> = held.parameters().iter().map(|one| one.shape.clone()).collect();
-            held.fill(&mut |index| values::gathered(&gathered, index, &shapes[index]).map(Some))?;
+            held.fill(&mut |index, parameter| values::gathered(&gathered, index, &parameter.shape))?;
         } else if !held.is_filled() {
             return Err(Error::setup(format!("unit {:?}", held.name()), "it is not gathered"));
         }

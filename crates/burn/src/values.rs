@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Tensor, TensorData};
 use half::{bf16, f16};
-use phalanx_core::{DType as Wire, Error, Result};
+use phalanx_core::{DType as Wire, Element, Error, Result};
 use phalanx_fsdp::{Gathered, Gradient};
 
 /// The elements of a tensor, wherever it lives.
@@ -48,27 +48,19 @@ pub(crate) fn gradient(at: usize, data: &TensorData) -> Result<Gradient<'_>> {
 
 /// A full parameter that was gathered, in the type in which it is computed with.
 pub(crate) fn gathered(gathered: &Gathered<'_>, at: usize, shape: &[usize]) -> Result<TensorData> {
-    let len = shape.iter().product();
+    fn copied<T: Element + burn::tensor::Element>(
+        gathered: &Gathered<'_>,
+        at: usize,
+        shape: &[usize],
+    ) -> Result<TensorData> {
+        let mut values = vec![<T as Default>::default(); shape.iter().product()];
+        gathered.copy_out(at, &mut values)?;
+        Ok(TensorData::new(values, shape))
+    }
     match gathered.dtype(at)? {
-        Wire::F64 => {
-            let mut values = vec![0.0_f64; len];
-            gathered.copy_out(at, &mut values)?;
-            Ok(TensorData::new(values, shape))
-        }
-        Wire::F16 => {
-            let mut values = vec![f16::ZERO; len];
-            gathered.copy_out(at, &mut values)?;
-            Ok(TensorData::new(values, shape))
-        }
-        Wire::BF16 => {
-            let mut values = vec![bf16::ZERO; len];
-            gathered.copy_out(at, &mut values)?;
-            Ok(TensorData::new(values, shape))
-        }
-        _ => {
-            let mut values = vec![0.0_f32; len];
-            gathered.copy_out(at, &mut values)?;
-            Ok(TensorData::new(values, shape))
-        }
+        Wire::F64 => copied::<f64>(gathered, at, shape),
+        Wire::F16 => copied::<f16>(gathered, at, shape),
+        Wire::BF16 => copied::<bf16>(gathered, at, shape),
+        _ => copied::<f32>(gathered, at, shape),
     }
 }

@@ -68,6 +68,12 @@ fn with_value<const D: usize>(param: Param<Tensor<D>>, value: Tensor<D>) -> Para
     Param::from_mapped_value(id, value, mapper)
 }
 
+/// The same with these elements, in their type and where the parameter is.
+fn with_data<const D: usize>(param: Param<Tensor<D>>, data: TensorData) -> Param<Tensor<D>> {
+    let (device, dtype) = (param.lazy_device(), data.dtype());
+    with_value(param, Tensor::from_data(data, (&device, dtype)))
+}
+
 /// Shows the values of those of these parameters that are wanted, by their numbers.
 pub(crate) fn read<M: Module>(
     module: &M,
@@ -98,8 +104,8 @@ impl ModuleVisitor for Read<'_> {
     }
 }
 
-/// Values that go into the places of parameters, by number; none for one that stays as it is.
-pub(crate) type Values<'a> = dyn FnMut(usize) -> Result<Option<TensorData>> + 'a;
+/// Values that go into the place of a parameter, by its number too.
+pub(crate) type Values<'a> = dyn FnMut(usize, &Parameter) -> Result<TensorData> + 'a;
 
 /// A module with other values.
 pub(crate) fn replace<M: Module>(module: M, parameters: &[Parameter], values: &mut Values<'_>) -> Result<M> {
@@ -117,12 +123,8 @@ struct Replace<'a> {
 impl ModuleMapper for Replace<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let Some(at) = place(self.parameters, param.id).filter(|_| self.failed.is_none()) else { return param };
-        match (self.values)(at) {
-            Ok(Some(data)) => {
-                let (device, dtype) = (param.lazy_device(), data.dtype());
-                with_value(param, Tensor::from_data(data, (&device, dtype)))
-            }
-            Ok(None) => param,
+        match (self.values)(at, &self.parameters[at]) {
+            Ok(data) => with_data(param, data),
             Err(error) => {
                 self.failed = Some(error);
                 param
@@ -197,12 +199,8 @@ impl ModuleMapper for Share<'_> {
         if place(self.parameters, param.id).is_some() || self.failed.is_some() {
             return param;
         }
-        let (device, shared) = (param.lazy_device(), self.shared(&param));
-        match shared {
-            Ok(data) => {
-                let dtype = data.dtype();
-                with_value(param, Tensor::from_data(data, (&device, dtype)))
-            }
+        match self.shared(&param) {
+            Ok(data) => with_data(param, data),
             Err(error) => {
                 self.failed = Some(error);
                 param
@@ -335,9 +333,8 @@ impl ModuleMapper for Lay<'_> {
         let Some((value, gradient)) = place(self.parameters, param.id).and_then(|at| (self.parts)(at)) else {
             return param;
         };
-        let (device, dtype) = (param.lazy_device(), value.dtype());
-        let gradient = Tensor::<D>::from_data(gradient, (&device.clone().without_autodiff(), dtype));
-        self.gradients.register(param.id, gradient);
-        with_value(param, Tensor::from_data(value, (&device, dtype)))
+        let (device, dtype) = (param.lazy_device().without_autodiff(), gradient.dtype());
+        self.gradients.register(param.id, Tensor::<D>::from_data(gradient, (&device, dtype)));
+        with_data(param, value)
     }
 }

@@ -100,9 +100,11 @@ impl Checkpoint {
         self
     }
 
-    /// That all files of ranks are there and as long as they must be. What is in them is checked when they are read.
-    pub(crate) fn check_files(&self) -> Result<()> {
-        self.index.files.iter().try_for_each(|(file, seal)| seal.check_on(&*self.disk, &self.path.join(file)))
+    /// The same as [`open_on`](Checkpoint::open_on), with all files of ranks there.
+    pub(crate) fn open_complete_on(disk: Arc<dyn Disk>, path: &Path) -> Result<Checkpoint> {
+        let checkpoint = Checkpoint::open_on(disk, path)?;
+        checkpoint.index.check_files(&*checkpoint.disk, path)?;
+        Ok(checkpoint)
     }
 
     /// Whether it is the one of this index.

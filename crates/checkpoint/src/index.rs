@@ -8,6 +8,7 @@ use safetensors::Dtype;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::file::Seal;
 use crate::piece::{Progress, element_count, element_len};
@@ -49,6 +50,11 @@ pub(crate) struct Written {
 }
 
 impl Index {
+    /// That every file is there, below this directory, and has its length. What is in them is checked when they are read.
+    pub(crate) fn check_files(&self, disk: &dyn Disk, directory: &Path) -> Result<()> {
+        self.files.iter().try_for_each(|(file, seal)| seal.check_on(disk, &directory.join(file)))
+    }
+
     /// What all ranks have written together.
     pub(crate) fn of(step: u64, progress: Progress, written: Vec<Written>, path: &Path) -> Result<Index> {
         let mut index = Index {

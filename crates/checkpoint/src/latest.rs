@@ -69,8 +69,7 @@ fn newest(disk: Arc<dyn Disk>, root: &Path) -> Result<Option<(u64, Checkpoint)>>
         if !disk.has(&index).map_err(Error::disk(&index))? {
             continue;
         }
-        let opened = Checkpoint::open_on(disk.clone(), &directory);
-        match opened.and_then(|checkpoint| checkpoint.check_files().map(|()| checkpoint)) {
+        match Checkpoint::open_complete_on(disk.clone(), &directory) {
             Ok(checkpoint) => return Ok(Some((step, checkpoint.pass_over(damaged)))),
             Err(error) if error.is_damage() => damaged.push(error),
             Err(error) => return Err(error),

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk::{Disk, SystemDisk};
 use crate::error::{Error, Result};
-use crate::file::{self, Entry, Seal};
+use crate::file::{self, Entry};
 use crate::index::{Index, Span, Tensor, Written};
 use crate::names;
 use crate::piece::{Piece, Progress};
@@ -201,8 +201,7 @@ impl Writer {
     fn commit(&self, directory: &Path, index: &Index, mark: u64) -> Result<()> {
         let (disk, path) = (&self.disk, directory.join(names::INDEX));
         // Another save of the step, begun because this one was taken for dead, has removed them where it came first.
-        let is_there = |(file, seal): (&String, &Seal)| seal.check_on(&**disk, &directory.join(file));
-        index.files.iter().try_for_each(is_there)?;
+        index.check_files(&**disk, directory)?;
         disk.rename(&directory.join(names::draft(mark)), &path).map_err(Error::disk(&path))?;
         disk.sync(directory).map_err(Error::disk(directory))?;
         sweep::unlisted(disk, directory, index);

@@ -76,8 +76,8 @@ fn look(disk: &Arc<dyn Disk>, directory: &Path) -> Result<Found> {
     if !has(&directory.join(names::INDEX))? {
         return Ok(Found::Unfinished);
     }
-    match Checkpoint::open_on(Arc::clone(disk), directory).and_then(|checkpoint| checkpoint.check_files()) {
-        Ok(()) => Ok(Found::Whole),
+    match Checkpoint::open_complete_on(Arc::clone(disk), directory) {
+        Ok(_) => Ok(Found::Whole),
         Err(error) if error.is_damage() => Ok(Found::Damaged),
         Err(error) => Err(error),
     }

@@ -432,11 +432,16 @@ impl Inner {
     fn fail(&self, error: Error) -> Error {
         let reported = self.fate.seal(self.rank, error);
         self.has_told.store(true, Ordering::Release);
-        self.break_off(&reported);
+        self.end_all(&reported);
+        reported
+    }
+
+    /// Ends the turns and messages that this failure concerns.
+    fn end_all(&self, reported: &Error) {
+        self.break_off(reported);
         if !matches!(reported, Error::Desync(_)) {
             self.post().close(&reported.clone().in_its_wake(), self.now());
         }
-        reported
     }
 
     /// The same because a collective failed. Where it comes before what the ranks disagree about, all were to end it first: as this one does
@@ -449,8 +454,7 @@ impl Inner {
                 self.fate.abandon(self.rank);
                 // Whatever the caller does to its buffers from here on, peers that see it see that too.
                 fence(Ordering::SeqCst);
-                self.lane.break_off();
-                self.post().close(&error.clone().in_its_wake(), self.now());
+                self.end_all(&error);
                 error
             }
             reported => reported,

@@ -46,8 +46,7 @@ impl NcclMaker<NcclLibrary, CudaDriver, Machine> {
             let stack = open(&search, number.unwrap_or(seat.members()[seat.layout().rank()]))?;
             if checks_nan {
                 let compiler = Nvrtc::open(&search).ok();
-                let program = compiler.iter().fold(Program::new(), |program, compiler| program.compiler(compiler));
-                program.load_nan_check(stack.cuda(), stack.device())?;
+                Program::new().compiler(compiler.as_ref()).load_nan_check(stack.cuda(), stack.device())?;
             }
             Ok(stack)
         };

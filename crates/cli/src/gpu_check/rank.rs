@@ -55,8 +55,7 @@ pub(crate) fn rank(role: &Role) -> Result<(), Failure> {
 
 fn go_through<N: Nccl>(role: &Role, stack: Stack<N, CudaDriver, Machine>, store: Store) -> Result<(), Failure> {
     let compiler = Nvrtc::open(&role.places.search()).ok();
-    let program = compiler.iter().fold(Program::new(), |program, compiler| program.compiler(compiler));
-    let nan_check = program.load_nan_check(stack.cuda(), stack.device());
+    let nan_check = Program::new().compiler(compiler.as_ref()).load_nan_check(stack.cuda(), stack.device());
     let layout = Layout::one_host(role.rank, role.size)?;
     let candidate = Candidate::new(stack, layout, store, role.timeout)?;
     let candidate = match nan_check {

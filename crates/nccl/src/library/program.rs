@@ -38,10 +38,10 @@ impl<'a> Program<'a> {
         Program::default()
     }
 
-    /// Compiles for the device's own architecture. Where that fails, the kernels that were shipped do.
+    /// Compiles for the device's own architecture. Where that fails, or there is none, the kernels that were shipped do.
     #[must_use]
-    pub fn compiler(mut self, compiler: &'a Nvrtc) -> Program<'a> {
-        self.compiler = Some(compiler);
+    pub fn compiler(mut self, compiler: impl Into<Option<&'a Nvrtc>>) -> Program<'a> {
+        self.compiler = compiler.into();
         self
     }
 
