@@ -37,6 +37,9 @@ class Groups(unittest.TestCase):
     def test_a_group_is_split(self):
         on_ranks(4, split, options=phalanx.Options(transport="tcp", protection="authenticated"))
 
+    def test_parts_without_a_name_are_of_their_own_ranks(self):
+        on_ranks(4, split_namelessly)
+
     @unittest.skipUnless(KNOWS_THE_CPU, "older versions of PyTorch split no groups of the cpu")
     def test_pytorch_splits_a_group(self):
         on_ranks(4, split_by_pytorch)
@@ -138,6 +141,7 @@ def split(rank: int, size: int) -> None:
     for members, options, words in (
         (ranks, "tcp", "pg_options is a str"),
         ([0, 4], None, "must be below the group size 4"),
+        ([0, 1, 0], None, "ranks are [0, 1, 0], must be different ones"),
     ):
         try:
             world.split_group(members, opts=options)
@@ -151,6 +155,25 @@ def split(rank: int, size: int) -> None:
         some.broadcast([data], 0).wait()
         some.shutdown()
     part.shutdown()
+
+
+def split_namelessly(rank: int, size: int) -> None:
+    for _ in range(8):
+        ranks = [0, 1] if rank < 2 else [2, 3]
+        part = dist.group.WORLD.split_group(ranks, timedelta(seconds=30))
+        data = torch.tensor([10.0**rank])
+        part.allreduce([data]).wait()
+        assert data.item() == sum(10.0**each for each in ranks), data
+        # A part has parts of its own, whose ranks are those of the whole in what is told.
+        alone = part.split_group([1, 0], timedelta(seconds=30))
+        try:
+            alone.allreduce([torch.zeros(rank + 1)]).wait()
+        except dist.DistBackendError as error:
+            assert (error.kind, error.ranks) == ("desync", ranks), error
+        else:
+            raise AssertionError("nobody noticed")
+        alone.shutdown()
+        part.shutdown()
 
 
 def split_by_pytorch(rank: int, size: int) -> None:

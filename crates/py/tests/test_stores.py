@@ -152,7 +152,7 @@ class Stores(unittest.TestCase):
 def meet_again(rank: int, size: int) -> None:
     store = dist.PrefixStore("again", dist.distributed_c10d._get_default_store())
     # Some stores cannot forget, and a rank may be slow to.
-    with mock.patch("phalanx.joining._forget"):
+    with mock.patch("phalanx.rounds.Rounds.forget"):
         for turn in range(3):
             if turn and rank:
                 store.set(f"looks/{turn}", "")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import unittest
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed import _functional_collectives as functional_collectives
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
 import phalanx
 from ranks import on_ranks
@@ -21,6 +26,12 @@ class Tensors(unittest.TestCase):
 
     def test_sparse_tensors_are_added_up(self):
         on_ranks(3, sparse_sum)
+
+    def test_sparse_tensors_of_different_kinds_are_refused_on_all_ranks(self):
+        on_ranks(2, sparse_quarrels)
+
+    def test_results_of_functional_collectives_are_tensors_like_others(self):
+        on_ranks(2, functional)
 
     def test_a_conjugate_view_is_sent_as_what_it_shows(self):
         on_ranks(2, conjugate)
@@ -169,6 +180,62 @@ def elsewhere(rank: int, size: int) -> None:
     torch.set_default_device(None)
     dist.all_gather_object(told, rank)
     assert told == [0, 1]
+
+
+def sparse_quarrels(rank: int, size: int) -> None:
+    indices, values = torch.tensor([[1]]), torch.ones(1)
+    beyond = torch.tensor([[7 if rank else 1]])
+    for mine, words in (
+        (torch.sparse_coo_tensor(indices, values, (4 + rank,)), r"shape .* is \(4,\) on rank 0, \(5,\) on rank 1"),
+        (torch.sparse_coo_tensor(indices, values.to(torch.float64 if rank else torch.float32), (4,)), "float64, 1, 0"),
+        (torch.zeros(4, 2).to_sparse(2 - rank), r"sparse_dim and dense_dim .* is \(torch.float32, 2, 0\) on rank 0"),
+        (torch.zeros((4,) * (rank + 1)).to_sparse(), "must be the same on all"),
+        (
+            torch.sparse_coo_tensor(beyond, values, (4,), check_invariants=False, is_coalesced=True),
+            "size is inconsistent",
+        ),
+    ):
+        try:
+            dist.all_reduce(mine)
+        except (ValueError, RuntimeError) as error:
+            assert re.search(words, str(error)), error
+        else:
+            raise AssertionError(f"nothing was refused: {words}")
+    mine = torch.sparse_coo_tensor(indices, values, (4,))
+    dist.all_reduce(mine)
+    assert mine.to_dense().tolist() == [0, 2, 0, 0], mine
+
+
+def functional(rank: int, size: int) -> None:
+    group = dist.group.WORLD
+    mine = lambda: functional_collectives.all_reduce(torch.full((4,), rank + 1.0), "sum", group)
+    for op in (False, True):
+        data = mine()
+        assert isinstance(data, AsyncCollectiveTensor)
+        work = dist.all_reduce(data, async_op=op)
+        if work is not None:
+            work.wait()
+        assert (data == 6).all(), data
+    dist.all_reduce(mine()[::2])
+    whole, parts, sums = torch.empty(8), [mine(), mine()], mine()
+    dist.all_gather_into_tensor(whole, mine())
+    dist.all_gather(parts, torch.full((4,), float(rank)))
+    dist.reduce_scatter(sums, [mine(), mine()])
+    assert (whole == 3).all() and (sums == 6).all(), (whole, sums)
+    assert [part.tolist() for part in parts] == [[0.0] * 4, [1.0] * 4]
+    if rank == 0:
+        dist.send(mine(), 1)
+    else:
+        data = mine()
+        dist.recv(data, 0)
+        assert (data == 3).all()
+    mesh = init_device_mesh("cpu", (size,))
+    try:
+        dist.all_reduce(distribute_tensor(torch.ones(4), mesh, [Shard(0)]))
+    except TypeError as error:
+        assert "all_reduce: tensor is a DTensor, which has no memory of its own, must be a plain" in str(error), error
+    else:
+        raise AssertionError("nothing was refused")
 
 
 def conjugate(rank: int, size: int) -> None:

@@ -12,6 +12,7 @@ import unittest
 from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 
 import numpy
 import torch
@@ -41,7 +42,7 @@ class Worlds(unittest.TestCase):
         self.on_three_ranks(torch_live)
 
     def test_the_wait_for_a_rank_that_does_not_come_is_bounded(self):
-        self.in_files(2, lonely, get_context("fork").Event())
+        self.in_files(2, lonely, *get_context("fork").Pipe(duplex=False))
 
     def test_threads_form_groups_at_the_same_time(self):
         self.in_files(2, crosswise)
@@ -49,7 +50,12 @@ class Worlds(unittest.TestCase):
     def test_a_world_that_is_dropped_holds_up_no_thread(self):
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
-        self.on_ranks(2, f"tcp://127.0.0.1:{port}", dropped, get_context("fork").Event())
+        self.on_ranks(2, f"tcp://127.0.0.1:{port}", dropped, *get_context("fork").Pipe(duplex=False))
+
+    def test_what_goes_wrong_in_a_world_is_not_held_back(self):
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        self.on_ranks(2, f"tcp://127.0.0.1:{port}", failing, *get_context("fork").Pipe(duplex=False))
 
     def on_three_ranks(self, target: Callable[[str], None]) -> None:
         self.in_files(3, target)
@@ -88,10 +94,10 @@ def torch_live(url: str) -> None:
         dist.destroy_process_group()
 
 
-def lonely(url: str, is_told) -> None:
+def lonely(url: str, hearing: Connection, telling: Connection) -> None:
     with phalanx.init(url, timeout=30.0) as world:
         if world.rank == 1:
-            assert is_told.wait(40)
+            assert hearing.poll(40)
             return
         began = time.monotonic()
         try:
@@ -101,7 +107,25 @@ def lonely(url: str, is_told) -> None:
             assert time.monotonic() - began < 20.0
         else:
             raise AssertionError("a group of two formed of one")
-        is_told.set()
+        telling.send(None)
+
+
+def failing(url: str, hearing: Connection, telling: Connection) -> None:
+    try:
+        with phalanx.init(url, timeout=30.0) as world:
+            if world.rank == 1:
+                assert hearing.poll(40)
+                return
+            began = time.monotonic()
+            raise ValueError("a bad batch")
+    except ValueError as error:
+        # The store lives here, and yet nobody is waited for.
+        telling.send(None)
+        assert (str(error), error.__context__) == ("a bad batch", None)
+        assert time.monotonic() - began < 15.0
+    except phalanx.Error:
+        # The other one leaves as agreed, where there may be no store any more.
+        assert world.rank == 1
 
 
 def crosswise(url: str) -> None:
@@ -122,12 +146,12 @@ def crosswise(url: str) -> None:
         assert sums == {"a": [2, 2], "b": [2, 2]}, sums
 
 
-def dropped(url: str, is_dropped) -> None:
+def dropped(url: str, hearing: Connection, telling: Connection) -> None:
     world = phalanx.init(url, timeout=30.0)
     if world.rank == 1:
-        assert is_dropped.wait(40)
+        assert hearing.poll(40)
         return
-    gaps = []
+    gaps, is_dropped = [], threading.Event()
 
     def tick() -> None:
         before = time.monotonic()
@@ -139,6 +163,7 @@ def dropped(url: str, is_dropped) -> None:
     ticking.start()
     # The store lives here: the other rank is waited for, which does not leave until this has ended.
     del world
+    telling.send(None)
     is_dropped.set()
     ticking.join()
     assert max(gaps, default=0.0) < 2.5, gaps

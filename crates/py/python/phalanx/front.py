@@ -66,13 +66,13 @@ def create(options: Any, group_options: Options | None = None) -> ProcessGroup:
     """The process group of these ranks, which all call this and meet on the store of `options`."""
     chosen = given_or(Options(), group_options)
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
+    members = options.global_ranks_in_group
     try:
         if chosen.world is not None:
             group = next_of(chosen.world, rank, size, timeout)
         else:
             name = str(options.group_id) or "world"
-            place = shown(rank, size, options.global_ranks_in_group)
-            group = meet(options.store, rank, size, name, timeout, chosen, place)
+            group = meet(options.store, rank, size, name, timeout, chosen, shown(rank, size, members))
     except _native.Error as error:
         raise translated(error) from None
-    return ProcessGroup(group, options.store, chosen)
+    return ProcessGroup(group, options.store, chosen, members)

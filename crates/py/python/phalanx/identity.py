@@ -23,9 +23,17 @@ from .works import IS_BEFORE_2_7, milliseconds
 class Identity(dist.ProcessGroup):
     """A place among the ranks of a native group."""
 
-    def __init__(self, group: _native.Group, store: dist.Store | None = None, options: Options | None = None) -> None:
+    def __init__(
+        self,
+        group: _native.Group,
+        store: dist.Store | None = None,
+        options: Options | None = None,
+        members: Sequence[int] = (),
+    ) -> None:
         super().__init__(group.rank, group.size)
         self._group = group
+        # The ranks by their numbers in the default group.
+        self._members = list(members) or list(range(group.size))
         self._store, self._options = store, options or Options()
         # A prefix keeps the C++ half of a store alone, which can do nothing once the Python half is gone.
         self._underneath = underneath(store) if store is not None else None
@@ -127,22 +135,25 @@ class Identity(dist.ProcessGroup):
 
         What ``dist.split_group`` calls. It is wired as this group is, unless `opts` say how.
         """
-        if not all(0 <= each < self._group.size for each in ranks):
-            raise ValueError(
-                f"phalanx: split_group: ranks are {list(ranks)}, must be below the group size {self._group.size}"
-            )
+        ranks, size = list(ranks), self._group.size
+        if not all(0 <= each < size for each in ranks):
+            raise ValueError(f"phalanx: split_group: ranks are {ranks}, must be below the group size {size}")
+        if len(set(ranks)) < len(ranks):
+            raise ValueError(f"phalanx: split_group: ranks are {ranks}, must be different ones")
         if self._group.rank not in ranks:
             return None
-        rank, size, name = ranks.index(self._group.rank), len(ranks), group_name or "split"
-        world_ranks = dist.get_process_group_ranks(self)
-        place = shown(rank, size, [world_ranks[each] for each in ranks])
+        listed = "_".join(map(str, ranks))
+        name = group_name or f"{self._name}:split:{listed}"
+        rank = ranks.index(self._group.rank)
+        place = shown(rank, len(ranks), [self._members[each] for each in ranks])
         chosen = given_or(replace(self._options, world=None), opts)
-        store = dist.PrefixStore(f"split/{name}/", self._store)
+        # Parts that have no rank in common may have one name, and are made at the same time.
+        store = dist.PrefixStore(f"split/{name}/{listed}/", self._store)
         try:
-            group = meet(store, rank, size, name, timeout or dist.default_pg_timeout, chosen, place)
+            group = meet(store, rank, len(ranks), name, timeout or dist.default_pg_timeout, chosen, place)
         except _native.Error as error:
             raise translated(error) from None
-        part = type(self)(group, store, chosen)
+        part = type(self)(group, store, chosen, place[1])
         part.setGroupName(name)
         part.setGroupDesc(group_desc or "")
         return part

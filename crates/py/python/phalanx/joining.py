@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
-import time
-from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -15,13 +11,11 @@ from typing import Any
 import torch.distributed as dist
 
 from . import _native
-from .failures import StoreFailure, late
+from .rounds import Rounds
 from .worlds import World
 
 _TRANSPORTS = ("automatic", "shared_memory", "tcp")
 _PROTECTIONS = ("encrypted", "authenticated", "handshake")
-#: The keys of doors that this process came to.
-_past_doors: deque[str] = deque(maxlen=256)
 
 
 @dataclass(frozen=True)
@@ -84,54 +78,46 @@ def meet(
     arguments = (rank, size, name, seconds, options.transport, options.protection, shown)
     if size == 1:
         return _native.join(None, *arguments)
-    store.set(f"host/{rank}", json.dumps([_native.host_identity(), options.transport, options.protection]))
+    rounds = Rounds(store, rank, members, timeout)
+    said = [_native.host_identity(), options.transport, options.protection]
     if rank:
-        return _native.join(_next_door(store, members, timeout), *arguments)
-    _await(store, _hosts(size), members, timeout)
-    said = [json.loads(store.get(key)) for key in _hosts(size)]
-    _check_alike(store, members, [wiring for _, *wiring in said])
-    hosts = {host for host, *_ in said}
-    door = _native.Door(size, len(hosts) > 1)
+        *door, refusal = rounds.ask(said)
+        if refusal is not None:
+            raise ValueError(refusal)
+        group = _native.join(tuple(door), *arguments)
+    else:
+        group = _opened(rounds, members, said, arguments)
+    rounds.forget()
+    return group
+
+
+def _opened(rounds: Rounds, members: list[int], said: list[str], arguments: tuple) -> _native.Group:
+    """The group that all others come to by a door that this rank opens."""
+    heard = rounds.gather(said)
+    refusal = _difference(members, [wiring for _, *wiring in heard])
+    if refusal is not None:
+        rounds.answer(["", 0, "", refusal])
+        raise ValueError(refusal)
+    hosts = {host for host, *_ in heard}
+    door = _native.Door(len(members), len(hosts) > 1)
     try:
-        address = ("127.0.0.1" if len(hosts) == 1 else _own_address(), door.port, door.key)
-        store.set("door", json.dumps([*address, None]))
+        rounds.answer(["127.0.0.1" if len(hosts) == 1 else _own_address(), door.port, door.key, None])
         group = _native.join(("127.0.0.1", door.port, door.key), *arguments)
         group.keep(door)
         return group
     finally:
-        # All have come in, or nobody is to come any more; the key is of no more use to anybody else.
+        # All have come in, or nobody is to come any more.
         door.close()
-        _forget(store, "door")
 
 
-def _check_alike(store: dist.Store, members: list[int], wirings: list[list[str]]) -> None:
-    """That all ranks would wire the group as the first does, which else tells them in the place of a door."""
+def _difference(members: list[int], wirings: list[list[str]]) -> str | None:
+    """What is to be said where not all ranks would wire the group as the first does."""
     for rank, wiring in zip(members, wirings):
         for name, one, other in zip(("transport", "protection"), wirings[0], wiring):
             if one != other:
                 said = f"{one} on rank {members[0]}, {other} on rank {rank}"
-                refusal = f"phalanx: pg_options: {name} is {said}, must be the same on all"
-                store.set("door", json.dumps(["", 0, os.urandom(16).hex(), refusal]))
-                raise ValueError(refusal)
-
-
-def _next_door(store: dist.Store, members: list[int], timeout: timedelta) -> tuple[str, int, str]:
-    """Where the first rank opened its door. On a store that is used again, the former one may stand for a while."""
-    seconds = timeout.total_seconds()
-    until = time.monotonic() + seconds
-    _await(store, ["door"], members, timeout)
-    while True:
-        host, port, key, refusal = json.loads(store.get("door"))
-        if key not in _past_doors:
-            _past_doors.append(key)
-            if refusal is not None:
-                raise ValueError(refusal)
-            return host, port, key
-        if time.monotonic() > until:
-            failure = f"phalanx: joining: rank {members[0]} did not open a new door within {seconds} s"
-            raise StoreFailure(failure, late("process", [members[0]], seconds))
-        # Stores tell of keys that come, not of those that change.
-        time.sleep(0.01)
+                return f"phalanx: pg_options: {name} is {said}, must be the same on all"
+    return None
 
 
 def underneath(store: dist.Store) -> dist.Store:
@@ -139,25 +125,6 @@ def underneath(store: dist.Store) -> dist.Store:
     while isinstance(store, dist.PrefixStore):
         store = store.underlying_store
     return store
-
-
-def _await(store: dist.Store, keys: list[str], members: list[int], timeout: timedelta) -> None:
-    """Waits for what others say. An error names the ranks that have said nothing, also where it is another one that waits for them."""
-    try:
-        store.wait(keys, timeout)
-    except RuntimeError as error:
-        missing: list[int] = []
-        # A store that is gone has nothing to tell of the ranks.
-        with suppress(RuntimeError):
-            missing = sorted(rank for rank, key in zip(members, _hosts(len(members))) if not store.check([key]))
-        names = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {len(members)} did not come: "
-        failure = f"phalanx: joining: {names if missing else ''}{error}"
-        raise StoreFailure(failure, late("process", missing, timeout.total_seconds())) from error
-
-
-def _hosts(size: int) -> list[str]:
-    """The keys under which the ranks say, before all else, on which host they are."""
-    return [f"host/{rank}" for rank in range(size)]
 
 
 def _own_address() -> str:
@@ -173,11 +140,3 @@ def _own_address() -> str:
         probe.connect(address)
         own = probe.getsockname()[0]
     return master if own.startswith("127.") or own in ("::1", address[0]) else own
-
-
-def _forget(store: dist.Store, key: str) -> None:
-    try:
-        store.delete_key(key)
-    except (RuntimeError, NotImplementedError):
-        # Some stores cannot; a key that opens nothing any more may stay.
-        pass

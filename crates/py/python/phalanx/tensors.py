@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 # The numbers of the element types, by which the native half knows them.
 DTYPES = {
@@ -44,7 +46,8 @@ def dtype_number(call: str, tensor: Tensor) -> int:
 def is_plain(tensor: Tensor) -> bool:
     """Whether the elements are real numbers that lie in order in host memory, as they are."""
     return (
-        tensor.is_cpu
+        type(tensor) in _PLAIN
+        and tensor.is_cpu
         and tensor.layout is _DENSE
         and tensor.is_contiguous()
         and not tensor.is_neg()
@@ -57,6 +60,8 @@ def contiguous(call: str, tensor: Tensor) -> Tensor:
 
     Whoever writes into what this returns copies it back with `copy_into` when it is not the tensor itself.
     """
+    if type(tensor) not in _PLAIN:
+        tensor = _held(call, tensor)
     if not tensor.is_cpu:
         raise ValueError(
             f"phalanx: {call}: tensor is on {tensor.device}, must be on the cpu: "
@@ -68,6 +73,17 @@ def contiguous(call: str, tensor: Tensor) -> Tensor:
         return tensor
     with torch.no_grad():
         return tensor.detach().resolve_neg().resolve_conj().contiguous()
+
+
+def _held(call: str, tensor: Tensor) -> Tensor:
+    """The tensor whose memory this one stands for: the result of a functional collective, once that has ended."""
+    if isinstance(tensor, AsyncCollectiveTensor):
+        return tensor.trigger_wait()
+    if is_traceable_wrapper_subclass(tensor):
+        raise TypeError(
+            f"phalanx: {call}: tensor is a {type(tensor).__name__}, which has no memory of its own, must be a plain tensor, as to_local() of a DTensor"
+        )
+    return tensor
 
 
 def check_apart(target: Tensor) -> None:
@@ -138,5 +154,6 @@ def adjacent(call: str, parts: Sequence[Tensor]) -> Tensor | None:
         return first.detach().as_strided((count,), (1,), first.storage_offset())
 
 
+_PLAIN = (Tensor, torch.nn.Parameter)
 _DENSE = torch.strided
 _OVERLAPS = 1

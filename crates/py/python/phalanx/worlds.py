@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from . import _native, dlpack
@@ -35,8 +36,13 @@ class World:
     def __enter__(self) -> World:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.leave()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.leave()
+            return
+        # The others will not leave as agreed either: what went wrong is to be seen at once, and not what comes of it.
+        with suppress(_native.Error):
+            self.leave(timeout=0.0)
 
 
 class Group:
