@@ -60,7 +60,8 @@ impl Ddp {
     ///
     /// As [`new`](Ddp::new).
     pub fn with_options<M: Module>(group: Group, model: M, options: DdpOptions) -> Result<(Ddp, M)> {
-        let Survey { trained: parameters, plain, .. } = walk::survey(&model);
+        let Survey { mut parameters, plain, .. } = walk::survey(&model);
+        parameters.retain(|one| one.is_trained);
         if let Some(name) = plain.filter(|_| !parameters.is_empty()) {
             let value = format!("{name:?} on a device without it");
             let expected = "must be on devices with autodiff (Device::autodiff), what is frozen too";

@@ -16,6 +16,7 @@ use crate::held::{Held, Typed};
 use crate::tape::{Backward, Passed, Segment, Way};
 use crate::units::{Unit, Units};
 use crate::values;
+use crate::walk::Parameter;
 
 /// A model whose parameters, gradients and optimizer state are divided among ranks: FSDP, and HSDP where [`Groups`] have replicas.
 ///
@@ -64,12 +65,13 @@ pub struct FullyShard {
 }
 
 impl FullyShard {
-    /// Takes this rank's rows of all parameters, with the values that they have on this rank. All ranks call this: what they say of the
-    /// model is compared.
+    /// Takes this rank's rows of all parameters, trained and frozen, with the values that they have on this rank. All ranks call this: what
+    /// they say of the model is compared.
     ///
     /// Where the policy frees full parameters after forward, which it does unless told otherwise, backward runs the unit again, because burn
     /// keeps what a graph was made of; the last unit that was added is kept unless it says itself what becomes of it. What ranks hold and
-    /// optimizers change is `f32`; parameters are gathered and computed with in `f32` unless the policy says [`compute`](Policy::compute).
+    /// optimizers change is `f32`, and frozen parameters are held in the type that they have; all are gathered and computed with in `f32`
+    /// unless the policy says [`compute`](Policy::compute).
     ///
     /// # Errors
     ///
@@ -85,7 +87,10 @@ impl FullyShard {
         let spec = |(at, reshard): (usize, &Reshard)| {
             let unit = &held[at];
             let named = |name: &str| format!("{}.{name}", unit.name());
-            let params = unit.parameters().iter().map(|one| ParamSpec::new(named(&one.name), &one.shape, DType::F32));
+            let param = |one: &Parameter| {
+                ParamSpec::new(named(&one.name), &one.shape, values::held_type(one)).trainable(one.is_trained)
+            };
+            let params = unit.parameters().iter().map(param);
             UnitSpec::new(unit.name(), params.collect()).reshard_after_forward(*reshard)
         };
         let specs = reshards.iter().enumerate().map(spec).collect();
@@ -94,13 +99,13 @@ impl FullyShard {
         let mut engine = Sharded::new(groups.clone(), specs, policy.compute(compute).reduce(reduce))?;
         engine.set_copies(true);
         for (unit, held) in held.iter_mut().enumerate() {
-            held.hand_over(&mut |index, full| engine.load_full(Param { unit, index }, &full), &mut |bytes| {
+            held.hand_over(&mut |index, full| values::load(&mut engine, Param { unit, index }, &full), &mut |bytes| {
                 groups.shard().broadcast(bytes, 0)?;
                 groups.replicas().map_or(Ok(()), |replicas| replicas.broadcast(bytes, 0))
             })?;
         }
         engine.broadcast_replicas()?;
-        let params: Vec<Param> = engine.owned().collect();
+        let params: Vec<Param> = engine.trained().collect();
         let parts = params.iter().map(|param| engine.part(*param)).collect::<Result<_>>()?;
         let keeps = reshards.iter().map(|reshard| *reshard == Reshard::No).collect();
         Ok(FullyShard { engine, held, keeps, parts, params, trains: true, tape: vec![], number })
@@ -231,7 +236,10 @@ impl FullyShard {
             let parts = parts.collect::<Result<Vec<_>>>()?;
             let mut stepped = self.held[unit].step(parts, optimizer, rate.clone())?.into_iter().peekable();
             for index in indices {
-                // Every rank says so of every parameter, whether it holds any of it or not.
+                if !self.held[unit].parameters()[index].is_trained {
+                    continue;
+                }
+                // Every rank says so of every trained parameter, whether it holds any of it or not.
                 let shard = engine.shard_mut::<f32>(Param { unit, index })?;
                 if let Some((_, values)) = stepped.next_if(|(at, _)| *at == index) {
                     shard.copy_from_slice(&values);
@@ -305,7 +313,7 @@ impl FullyShard {
         Ok(())
     }
 
-    /// The module of a unit with its full parameters, in `f32`: to be saved, or used without ranks. All ranks call this. Running averages in it
+    /// The module of a unit with its full parameters, in the types in which ranks hold them: to be saved, or used without ranks. All ranks call this. Running averages in it
     /// are the unit's own, and go on with it.
     ///
     /// # Errors
@@ -315,9 +323,7 @@ impl FullyShard {
         self.typed(unit)?;
         let mut full = vec![];
         for (index, parameter) in self.held[unit.at].parameters().iter().enumerate() {
-            let mut values = vec![0.0_f32; parameter.shape.iter().product()];
-            self.engine.copy_full(Param { unit: unit.at, index }, &mut values)?;
-            full.push(TensorData::new(values, parameter.shape.as_slice()));
+            full.push(values::full(&self.engine, Param { unit: unit.at, index }, parameter)?);
         }
         // One that stands in two places has the same values in both.
         self.typed(unit)?.with(&mut |at, _| Ok(full[at].clone()))
@@ -393,6 +399,9 @@ fn hand_back(tape: &mut [Box<dyn Segment>], left: &mut Gradients) -> bool {
 
 /// This rank's rows of a parameter and their gradient, for an optimizer; nothing where there are none of either.
 fn part(engine: &Sharded, held: &dyn Held, param: Param) -> Result<Option<(TensorData, TensorData)>> {
+    if !held.parameters()[param.index].is_trained {
+        return Ok(None);
+    }
     let (values, gradient) = (engine.shard::<f32>(param)?, engine.gradient::<f32>(param)?);
     let Some(gradient) = gradient.filter(|_| !values.is_empty()) else { return Ok(None) };
     let mut shape = held.parameters()[param.index].shape.clone();
@@ -417,7 +426,7 @@ fn check(held: &[Box<dyn Held>], policy: &Policy) -> Result<()> {
     if held.is_empty() {
         return refuse("units", "none".to_owned(), "must be at least one");
     }
-    if held.iter().all(|unit| unit.parameters().is_empty()) {
+    if !held.iter().any(|unit| unit.parameters().iter().any(|one| one.is_trained)) {
         let expected = "must be on a device with autodiff (Device::autodiff) and not be frozen";
         return refuse("units", "no trained parameter".to_owned(), expected);
     }
@@ -433,7 +442,7 @@ fn check(held: &[Box<dyn Held>], policy: &Policy) -> Result<()> {
         }
         let is_other = |dtype| values::wire_type(dtype).is_some_and(|dtype| dtype != compute);
         if let Some((name, dtype)) = unit.survey().others.iter().find(|(_, dtype)| is_other(*dtype)) {
-            let value = format!("{name:?} of {:?}, which is not trained and of {dtype:?}", unit.name());
+            let value = format!("{name:?} of {:?}, a running average of {dtype:?}", unit.name());
             return refuse("units", value, &format!("must be of {compute}, in which parameters are computed with"));
         }
         for parameter in unit.parameters() {

@@ -19,16 +19,16 @@ pub(crate) trait Held: Any {
     /// What it consists of.
     fn survey(&self) -> &Survey;
 
-    /// Its trained parameters.
+    /// Its parameters, trained and frozen.
     fn parameters(&self) -> &[Parameter];
 
     /// What becomes of its full parameters after forward, where the unit itself says so.
     fn reshard(&self) -> Option<Reshard>;
 
-    /// Hands out the values that its parameters have, and gives up their memory. What is not trained is changed as `share` does.
+    /// Hands out the values that its parameters have, and gives up their memory. What else there is is changed as `share` does.
     fn hand_over(
         &mut self,
-        take: &mut dyn FnMut(usize, Vec<f32>) -> Result<()>,
+        take: &mut dyn FnMut(usize, TensorData) -> Result<()>,
         share: &mut dyn FnMut(&mut [u8]) -> Result<()>,
     ) -> Result<()>;
 
@@ -72,13 +72,13 @@ impl<M: Module> Typed<M> {
 
     /// The same where a graph begins from each of them.
     pub(crate) fn tracked(&self) -> Result<M> {
-        Ok(walk::tracked(self.full()?.clone(), &self.survey.trained))
+        Ok(walk::tracked(self.full()?.clone(), &self.survey.parameters))
     }
 
     /// A module of its own with these values.
     pub(crate) fn with(&self, values: &mut Values<'_>) -> Result<M> {
-        let module = walk::replace(self.frame.clone(), &self.survey.trained, values)?;
-        Ok(walk::tracked(module, &self.survey.trained))
+        let module = walk::replace(self.frame.clone(), &self.survey.parameters, values)?;
+        Ok(walk::tracked(module, &self.survey.parameters))
     }
 }
 
@@ -92,7 +92,7 @@ impl<M: Module + 'static> Held for Typed<M> {
     }
 
     fn parameters(&self) -> &[Parameter] {
-        &self.survey.trained
+        &self.survey.parameters
     }
 
     fn reshard(&self) -> Option<Reshard> {
@@ -101,13 +101,11 @@ impl<M: Module + 'static> Held for Typed<M> {
 
     fn hand_over(
         &mut self,
-        take: &mut dyn FnMut(usize, Vec<f32>) -> Result<()>,
+        take: &mut dyn FnMut(usize, TensorData) -> Result<()>,
         share: &mut dyn FnMut(&mut [u8]) -> Result<()>,
     ) -> Result<()> {
-        let parameters = &mut self.survey.trained;
-        let all = vec![true; parameters.len()];
-        let mut take = |at: usize, data| take(at, values::floats(&parameters[at].name, data)?);
-        walk::read(&self.frame, parameters, all, &mut take)?;
+        let parameters = &mut self.survey.parameters;
+        walk::read(&self.frame, parameters, vec![true; parameters.len()], take)?;
         let frame = walk::share(self.frame.clone(), parameters, share)?;
         let ids = parameters.iter().map(|one| walk::named_id(&format!("{}.{}", self.name, one.name)));
         let ids: Vec<ParamId> = ids.collect();
@@ -117,7 +115,7 @@ impl<M: Module + 'static> Held for Typed<M> {
     }
 
     fn fill(&mut self, values: &mut Values<'_>) -> Result<()> {
-        self.full = Some(walk::replace(self.frame.clone(), &self.survey.trained, values)?);
+        self.full = Some(walk::replace(self.frame.clone(), &self.survey.parameters, values)?);
         Ok(())
     }
 
@@ -137,11 +135,11 @@ impl<M: Module + 'static> Held for Typed<M> {
     ) -> Result<Vec<(usize, Vec<f32>)>> {
         let is_stepped: Vec<bool> = parts.iter().map(Option::is_some).collect();
         let (module, gradients) =
-            walk::with_gradients(self.frame.clone(), &self.survey.trained, &mut |at| parts[at].take());
+            walk::with_gradients(self.frame.clone(), &self.survey.parameters, &mut |at| parts[at].take());
         let module = optimizer.step(rate, module, gradients);
         let mut stepped = vec![];
-        walk::read(&module, &self.survey.trained, is_stepped, &mut |at, data| {
-            stepped.push((at, values::floats(&self.survey.trained[at].name, data)?));
+        walk::read(&module, &self.survey.parameters, is_stepped, &mut |at, data| {
+            stepped.push((at, values::floats(&self.survey.parameters[at].name, data)?));
             Ok(())
         })?;
         Ok(stepped)

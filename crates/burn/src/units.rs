@@ -52,8 +52,8 @@ impl Units {
     }
 
     /// Adds a module under a name that no other unit has, which the names of its parameters begin with. It must be on a device with
-    /// autodiff. Its trained parameters are sharded, and get ids that follow from their names; what is not trained, as frozen weights and
-    /// running averages are, each rank keeps whole.
+    /// autodiff. Its parameters are sharded, trained and frozen ones, and get ids that follow from their names; running averages and packed
+    /// weights each rank keeps whole.
     pub fn add<M: Module + 'static>(&mut self, name: impl Into<String>, module: M) -> Unit<M> {
         self.hold(Typed::new(name.into(), module, None))
     }

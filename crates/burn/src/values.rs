@@ -2,8 +2,10 @@
 
 use burn::tensor::{DType, Tensor, TensorData};
 use half::{bf16, f16};
-use phalanx_core::{DType as Wire, Element, Error, Result};
-use phalanx_fsdp::{Gathered, Gradient};
+use phalanx_core::{DType as Wire, Error, Result};
+use phalanx_fsdp::{Gathered, Gradient, Param, Sharded};
+
+use crate::walk::Parameter;
 
 /// The elements of a tensor, wherever it lives.
 pub(crate) fn read<const D: usize>(tensor: Tensor<D>) -> Result<TensorData> {
@@ -21,46 +23,76 @@ pub(crate) fn wire_type(dtype: DType) -> Option<Wire> {
     }
 }
 
+/// The type in which ranks hold a parameter: a trained one in that in which optimizers step.
+pub(crate) fn held_type(parameter: &Parameter) -> Wire {
+    wire_type(parameter.dtype).filter(|_| !parameter.is_trained).unwrap_or(Wire::F32)
+}
+
 /// The elements of a parameter as an optimizer changes them.
 pub(crate) fn floats(name: &str, data: TensorData) -> Result<Vec<f32>> {
-    if wire_type(data.dtype()).is_none() {
-        let value = format!("{:?} in {name:?}", data.dtype());
-        return Err(Error::usage("a parameter", "dtype", value, "must be f64, f32, f16 or bf16"));
-    }
     data.convert_dtype(DType::F32)
         .try_into_vec::<f32>()
         .map_err(|error| Error::setup(format!("reading {name:?}"), error))
 }
 
-/// A gradient where it lies.
-pub(crate) fn gradient(at: usize, data: &TensorData) -> Result<Gradient<'_>> {
-    let lent = match data.dtype() {
-        DType::F64 => data.as_slice::<f64>().map(|values| Gradient::new(at, values)),
-        DType::F32 | DType::Flex32 => data.as_slice::<f32>().map(|values| Gradient::new(at, values)),
-        DType::F16 => data.as_slice::<f16>().map(|values| Gradient::new(at, values)),
-        DType::BF16 => data.as_slice::<bf16>().map(|values| Gradient::new(at, values)),
-        other => {
-            return Err(Error::usage("a gradient", "dtype", format!("{other:?}"), "must be f64, f32, f16 or bf16"));
+/// Does something with elements of the type `$T` that a value of [`Wire`] says.
+macro_rules! of_type {
+    ($dtype:expr, $T:ident => $what:expr) => {
+        match $dtype {
+            Wire::F64 => {
+                type $T = f64;
+                $what
+            }
+            Wire::F16 => {
+                type $T = f16;
+                $what
+            }
+            Wire::BF16 => {
+                type $T = bf16;
+                $what
+            }
+            _ => {
+                type $T = f32;
+                $what
+            }
         }
     };
+}
+
+/// A gradient where it lies.
+pub(crate) fn gradient(at: usize, data: &TensorData) -> Result<Gradient<'_>> {
+    let lent =
+        of_type!(known_type("a gradient", data)?, T => data.as_slice::<T>().map(|values| Gradient::new(at, values)));
     lent.map_err(|error| Error::setup("reading a gradient", error))
 }
 
 /// A full parameter that was gathered, in the type in which it is computed with.
 pub(crate) fn gathered(gathered: &Gathered<'_>, at: usize, shape: &[usize]) -> Result<TensorData> {
-    fn copied<T: Element + burn::tensor::Element>(
-        gathered: &Gathered<'_>,
-        at: usize,
-        shape: &[usize],
-    ) -> Result<TensorData> {
-        let mut values = vec![<T as Default>::default(); shape.iter().product()];
+    of_type!(gathered.dtype(at)?, T => {
+        let mut values = vec![T::default(); shape.iter().product()];
         gathered.copy_out(at, &mut values)?;
         Ok(TensorData::new(values, shape))
-    }
-    match gathered.dtype(at)? {
-        Wire::F64 => copied::<f64>(gathered, at, shape),
-        Wire::F16 => copied::<f16>(gathered, at, shape),
-        Wire::BF16 => copied::<bf16>(gathered, at, shape),
-        _ => copied::<f32>(gathered, at, shape),
-    }
+    })
+}
+
+/// Has an engine take this rank's rows of a full parameter.
+pub(crate) fn load(engine: &mut Sharded, param: Param, data: &TensorData) -> Result<()> {
+    of_type!(known_type("a parameter", data)?, T => {
+        let full = data.as_slice::<T>().map_err(|error| Error::setup("reading a parameter", error))?;
+        engine.load_full(param, full)
+    })
+}
+
+/// A full parameter in the type in which ranks hold it. All ranks call this.
+pub(crate) fn full(engine: &Sharded, param: Param, parameter: &Parameter) -> Result<TensorData> {
+    of_type!(held_type(parameter), T => {
+        let mut values = vec![T::default(); parameter.shape.iter().product()];
+        engine.copy_full(param, &mut values)?;
+        Ok(TensorData::new(values, parameter.shape.as_slice()))
+    })
+}
+
+fn known_type(what: &'static str, data: &TensorData) -> Result<Wire> {
+    let unknown = || Error::usage(what, "dtype", format!("{:?}", data.dtype()), "must be f64, f32, f16 or bf16");
+    wire_type(data.dtype()).ok_or_else(unknown)
 }

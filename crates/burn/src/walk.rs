@@ -7,22 +7,25 @@ use phalanx_core::{Error, Result};
 
 use crate::values;
 
-/// A parameter of a module that is trained.
+/// A parameter of a module.
 #[derive(Clone, Debug)]
 pub(crate) struct Parameter {
     /// Its path within the module.
     pub(crate) name: String,
     pub(crate) id: ParamId,
     pub(crate) shape: Vec<usize>,
+    pub(crate) dtype: DType,
+    /// Whether it has gradients; a frozen one has none.
+    pub(crate) is_trained: bool,
 }
 
 /// The floating-point numbers of a module.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Survey {
     path: Vec<String>,
-    /// Those that are trained, in the order of the module.
-    pub(crate) trained: Vec<Parameter>,
-    /// The types of those that are not.
+    /// Its parameters, in the order of the module.
+    pub(crate) parameters: Vec<Parameter>,
+    /// The types of what is none: running averages, and weights that are packed.
     pub(crate) others: Vec<(String, DType)>,
     /// One that is on a device without autodiff.
     pub(crate) plain: Option<String>,
@@ -32,7 +35,48 @@ pub(crate) struct Survey {
 pub(crate) fn survey<M: Module>(module: &M) -> Survey {
     let mut survey = Survey::default();
     module.visit(&mut survey);
+    let states = states(module);
+    let is_other =
+        |one: &mut Parameter| !one.is_trained && (states.contains(&one.id) || values::wire_type(one.dtype).is_none());
+    let others = survey.parameters.extract_if(.., is_other).map(|one| (one.name, one.dtype));
+    survey.others = others.collect();
     survey
+}
+
+/// The ids of running averages. A module shows them as it shows frozen parameters, but changes them by itself; and they keep their ids, whatever
+/// one is given.
+fn states<M: Module>(module: &M) -> Vec<ParamId> {
+    let mut rename = Rename::default();
+    let renamed = module.clone().map(&mut rename);
+    let mut ids = Ids::default();
+    renamed.visit(&mut ids);
+    ids.0.retain(|id| rename.former.contains(id));
+    ids.0
+}
+
+#[derive(Default)]
+struct Rename {
+    former: Vec<ParamId>,
+}
+
+impl ModuleMapper for Rename {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        if param.is_require_grad() {
+            return param;
+        }
+        let (id, value, mapper) = param.consume();
+        self.former.push(id);
+        Param::from_mapped_value(ParamId::new(), value, mapper)
+    }
+}
+
+#[derive(Default)]
+struct Ids(Vec<ParamId>);
+
+impl ModuleVisitor for Ids {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.0.push(param.id);
+    }
 }
 
 impl ModuleVisitor for Survey {
@@ -49,10 +93,9 @@ impl ModuleVisitor for Survey {
         if !param.lazy_device().is_autodiff() {
             self.plain.get_or_insert_with(|| name.clone());
         }
-        if !param.is_require_grad() {
-            self.others.push((name, param.dtype()));
-        } else if place(&self.trained, param.id).is_none() {
-            self.trained.push(Parameter { name, id: param.id, shape: param.dims().to_vec() });
+        if place(&self.parameters, param.id).is_none() {
+            let (id, shape, dtype) = (param.id, param.dims().to_vec(), param.dtype());
+            self.parameters.push(Parameter { name, id, shape, dtype, is_trained: param.is_require_grad() });
         }
     }
 }
@@ -133,7 +176,7 @@ impl ModuleMapper for Replace<'_> {
     }
 }
 
-/// A module whose trained parameters have their shapes and no memory, a number each that is seen as many times as there are elements; and
+/// A module whose parameters have their shapes and no memory, a number each that is seen as many times as there are elements; and
 /// these ids.
 pub(crate) fn frame<M: Module>(module: M, parameters: &[Parameter], ids: &[ParamId]) -> M {
     module.map(&mut Frame(parameters, ids))
@@ -169,13 +212,13 @@ struct Track<'a>(&'a [Parameter]);
 impl ModuleMapper for Track<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         match place(self.0, param.id) {
-            Some(_) => param.map(|value| value.autodiff().require_grad()),
-            None => param,
+            Some(at) if self.0[at].is_trained => param.map(|value| value.autodiff().require_grad()),
+            _ => param,
         }
     }
 }
 
-/// Has everything that is not trained, running averages say, changed by what is said of its bytes.
+/// Has everything else than these parameters, running averages say, changed by what is said of its bytes.
 pub(crate) fn share<M: Module>(
     module: M,
     parameters: &[Parameter],

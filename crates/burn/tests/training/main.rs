@@ -1,5 +1,6 @@
 //! Models of burn's layers, trained by one rank with burn alone and by several with this crate.
 
+mod frozen;
 mod model;
 mod parity;
 mod refusals;

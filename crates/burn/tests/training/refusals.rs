@@ -1,7 +1,7 @@
 //! What cannot be is refused by name, and leaves the model as it was.
 
 use burn::tensor::{Device, Distribution, Tensor};
-use burn_nn::{Dropout, DropoutConfig, Linear, LinearConfig};
+use burn_nn::{BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Linear, LinearConfig};
 use burn_optim::{AdamWConfig, grad_clipping::GradientClippingConfig};
 use phalanx_burn::{Ddp, FullyShard, Policy, Reshard, Units};
 use phalanx_comm::Threads;
@@ -44,11 +44,10 @@ fn models_that_cannot_be_sharded() {
         partly.add("one", linear(2, 3));
         partly.add("other", LinearConfig::new(2, 3).init(&Device::flex()));
         assert!(shard(partly, Policy::default()).contains(r#""weight" of "other" on a device without it"#));
-        let mut frozen = Units::new();
-        frozen.add("one", linear(2, 3));
-        frozen.add("other", burn::module::Module::freeze(linear(2, 3)));
-        let told = shard(frozen, Policy::default().compute(DType::BF16));
-        assert!(told.contains(r#""weight" of "other", which is not trained and of F32"#), "{told}");
+        let mut averages = Units::new();
+        averages.add::<BatchNorm>("one", BatchNormConfig::new(3).init(&device()));
+        let told = shard(averages, Policy::default().compute(DType::BF16));
+        assert!(told.contains(r#""running_mean" of "one", a running average of F32"#), "{told}");
         let mut cast = Units::new();
         cast.add("one", linear(2, 3));
         assert!(shard(cast, Policy::default().output(DType::BF16)).contains("cast what units return"));
