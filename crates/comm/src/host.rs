@@ -16,6 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use phalanx_core::backend::{Buffers, Finished, Numbers, Pending};
+use phalanx_core::link::Borrowed;
 use phalanx_core::player::{Data, Player, Progress};
 use phalanx_core::{Call, Error, PeerReason, Result, Stuck};
 use phalanx_mem::{Buffer, Heap, Origin};
@@ -347,13 +348,7 @@ impl Inner {
                 }
             }
             let is_in_time = match polled.map_err(|error| self.explain(player, error))? {
-                Progress::Done if stage.mesh.take_borrowed() => {
-                    // Whoever gave the operation up may have written since what this rank read. Its verdict came before.
-                    fence(Ordering::Acquire);
-                    return self.check(call);
-                }
-                Progress::Done if self.fate.quarrel().is_some() => return self.check(call),
-                Progress::Done => return Ok(()),
+                Progress::Done => return self.check_end(call, stage.mesh.take_borrowed()),
                 Progress::Moved => {
                     vigil.end();
                     patience.renew()
@@ -382,6 +377,20 @@ impl Inner {
             if !is_in_time {
                 vigil.give_up();
                 return Err(self.kinship.traced(call.timed_out(self.stuck(call, player, stage))));
+            }
+        }
+    }
+
+    /// That a collective which has come to its end is right: that nobody had given it up whose memory it read.
+    fn check_end(&self, call: &Call, read: Borrowed) -> Result<()> {
+        match read {
+            Borrowed::Nothing if self.fate.quarrel().is_none() => Ok(()),
+            Borrowed::Nothing | Borrowed::Kept => self.check(call),
+            Borrowed::GivenUp(rank) => {
+                self.check(call)?;
+                // Word of why has not come yet, or there will be none: ranks disagree, and all but this call go on together.
+                let rank = self.kinship.world_rank(rank);
+                Err(Error::aborted(format!("rank {rank} gave the operation up while this one read its memory")))
             }
         }
     }

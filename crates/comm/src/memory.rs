@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use phalanx_core::link::{Copies, Lease, Link, LinkError, Loan, View, Wanted, Windows};
+use phalanx_core::link::{Borrowed, Copies, Lease, Link, LinkError, Loan, View, Wanted, Windows};
 use phalanx_mem::board::{self, BoardError, Seat};
 use phalanx_mem::ring::{Consumer, Producer, RingError};
 
@@ -225,8 +225,11 @@ impl Windows for BoardWindows {
         self.seat.take_back().map_err(|error| LinkError::Failed(error.to_string()))
     }
 
-    fn take_borrowed(&mut self) -> bool {
-        std::mem::take(&mut self.has_borrowed)
+    fn take_borrowed(&mut self) -> Borrowed {
+        match std::mem::take(&mut self.has_borrowed) {
+            true => self.seat.given_up_by().map_or(Borrowed::Kept, Borrowed::GivenUp),
+            false => Borrowed::Nothing,
+        }
     }
 
     fn readers(&self) -> Vec<usize> {

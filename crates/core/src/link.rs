@@ -89,21 +89,31 @@ pub trait Windows: Send {
     /// Says that no peer writes what this rank has lent, because each sees why not.
     fn forgo(&mut self) {}
 
-    /// Ends what is lent although peers may still write it: what they do is not seen from now on. For operations that failed.
-    /// An error means that they may still write it.
+    /// Gives up an operation that failed: peers that have not read what this rank shows learn that it may change from now on, and what is lent
+    /// ends, so that what they do there is not seen. An error means that they may still write it.
     fn take_back(&mut self) -> Result<(), LinkError> {
         Ok(())
     }
 
-    /// Whether this rank has read peers' memory where it is since this was asked last. What it read is only known to be
-    /// right once it is known that nobody had given the operation up by then.
-    fn take_borrowed(&mut self) -> bool;
+    /// What of peers' memory this rank has read where it is since this was asked last.
+    fn take_borrowed(&mut self) -> Borrowed;
 
     /// The ranks that may still read this rank's memory.
     fn readers(&self) -> Vec<usize>;
 
     /// The most bytes that fit one offer, its head included.
     fn slot_byte_len(&self) -> usize;
+}
+
+/// What an operation has read of peers' memory where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Borrowed {
+    /// None of it.
+    Nothing,
+    /// Some, and nobody had given up by then what was read.
+    Kept,
+    /// Some, and this rank had given the operation up: it may have written since what was read.
+    GivenUp(usize),
 }
 
 /// Copies from one slice to another of the same length.
@@ -225,12 +235,12 @@ impl Mesh {
         }
     }
 
-    /// Whether peers' memory was read where it is since this was asked last.
-    pub fn take_borrowed(&mut self) -> bool {
-        self.windows.as_mut().is_some_and(|windows| windows.take_borrowed())
+    /// What was read of peers' memory where it is since this was asked last.
+    pub fn take_borrowed(&mut self) -> Borrowed {
+        self.windows.as_mut().map_or(Borrowed::Nothing, |windows| windows.take_borrowed())
     }
 
-    /// Makes sure that no peer writes this rank's memory, after an operation that failed.
+    /// Makes sure that no peer takes this rank's memory for what it was, nor writes it, after an operation that failed.
     pub fn take_back(&mut self) -> Result<(), LinkError> {
         self.windows.as_mut().map_or(Ok(()), |windows| windows.take_back())
     }

@@ -31,6 +31,9 @@
 //! What lies elsewhere in the member's process can be referred to by its addresses, where the peers may have the system
 //! fetch it from there. The same promise holds.
 //!
+//! A member that cannot keep it, because the operation failed that its offers are of, says before it breaks it from which phase on its
+//! offers are given up. Whoever looks at that word after it has read some, and finds no phase of its own there, has read what was offered.
+//!
 //! A member may also lend a part of its heap to be written (`board::lend`), and then waits until all peers are done with it.
 //!
 //! # What is believed of peers
@@ -64,7 +67,7 @@ pub use view::{Seen, View};
 
 use crate::gauge::{Echo, Gauge};
 use crate::region::{PlaceError, Region};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, fence};
 #[cfg(not(loom))]
 use crate::{Segment, claims::Purpose};
 
@@ -100,8 +103,8 @@ pub struct Seat {
     left: bool,
     /// The heaps of all members, or none.
     heaps: Vec<Region>,
-    /// The phase of the last offer that refers to this member's memory and may still be read there; zero if there is none.
-    referred: u64,
+    /// The phases of the first and the last offer that refers to this member's memory and may still be read there.
+    referred: Option<(u64, u64)>,
     /// Whether a peer's memory was viewed, or told where it is.
     has_borrowed: Cell<bool>,
     /// The phase in which a part of this member's heap was lent that peers may still write, and which.
@@ -194,7 +197,7 @@ impl Seat {
         }
         let settled = !(0..self.shape.members).any(|member| self.is_read_by(member));
         if settled {
-            (self.referred, self.lent) = (0, None);
+            (self.referred, self.lent) = (None, None);
         }
         Ok(settled)
     }
@@ -209,11 +212,27 @@ impl Seat {
         (0..self.shape.members).filter(|&member| self.is_read_by(member)).collect()
     }
 
+    /// Says that what this member's offers refer to may change from now on, though peers may not have read it yet: whoever sees a change
+    /// that this process makes after this finds it said.
+    pub(super) fn give_up(&self) {
+        let Some((since, _)) = self.referred.filter(|_| !self.readers().is_empty()) else { return };
+        self.region.word(self.shape.given_up(self.member)).store(since, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// A peer that had given up what this member may have read of it so far.
+    pub fn given_up_by(&self) -> Option<usize> {
+        fence(Ordering::Acquire);
+        let is_given_up = |&member: &usize| {
+            let since = self.region.word(self.shape.given_up(member)).load(Ordering::Relaxed);
+            member != self.member && (1..=self.phase).contains(&since)
+        };
+        (0..self.shape.members).find(is_given_up)
+    }
+
     fn is_read_by(&self, member: usize) -> bool {
-        self.referred > 0
-            && member != self.member
-            && !self.is_done_with(member, self.referred)
-            && !self.has_left(member)
+        let is_reading = |(_, last)| !self.is_done_with(member, last) && !self.has_left(member);
+        member != self.member && self.referred.is_some_and(is_reading)
     }
 
     /// Whether a member has said that it is done with the phases up to this one.
@@ -293,7 +312,7 @@ impl Seat {
             seen,
             left: false,
             heaps: vec![],
-            referred: 0,
+            referred: None,
             has_borrowed: Cell::new(false),
             lent: None,
             gauge: Gauge::new(shape.gauge(member)),

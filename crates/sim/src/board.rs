@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use phalanx_core::link::{Lease, LinkError, Seen, View, Wanted, Windows};
+use phalanx_core::link::{Borrowed, Lease, LinkError, Seen, View, Wanted, Windows};
 
 use crate::network::{Shared, lock};
 
@@ -160,8 +160,8 @@ impl Windows for Seat {
         Ok(true)
     }
 
-    fn take_borrowed(&mut self) -> bool {
-        false
+    fn take_borrowed(&mut self) -> Borrowed {
+        Borrowed::Nothing
     }
 
     fn readers(&self) -> Vec<usize> {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use phalanx_core::backend::{Buffers, Numbers};
-use phalanx_core::link::{Lease, Link, LinkError, View, Wanted, Windows};
+use phalanx_core::link::{Borrowed, Lease, Link, LinkError, View, Wanted, Windows};
 use phalanx_core::schedule::Algorithm;
 use phalanx_core::{DType, Error, Group, Layout, Op, ReduceOp, Result, Scope};
 use phalanx_mem::{Buffer, ring};
@@ -54,7 +54,7 @@ impl Link for Closed {
 }
 
 /// Windows of a process that gets no memory in the place of what it has lent.
-struct Lent;
+struct Lent(Borrowed);
 
 impl Windows for Lent {
     fn try_offer(&mut self, _head: &[u8], _parts: &[&[u8]], _lease: Lease) -> std::result::Result<bool, LinkError> {
@@ -96,8 +96,8 @@ impl Windows for Lent {
         Err(LinkError::Failed("no memory".to_owned()))
     }
 
-    fn take_borrowed(&mut self) -> bool {
-        false
+    fn take_borrowed(&mut self) -> Borrowed {
+        self.0
     }
 
     fn readers(&self) -> Vec<usize> {
@@ -120,6 +120,10 @@ impl Rejoin for Once {
 
 /// Two ranks, to both of which everything trickles.
 fn pair() -> [Group; 2] {
+    pair_with(|| Sight::of_all(None::<BoardWindows>))
+}
+
+fn pair_with(windows: impl Fn() -> Sight) -> [Group; 2] {
     let bells = [0, 1].map(|_| Arc::new(Bell::new().expect("memory")));
     let fate = Arc::new(Fate::of_threads(bells.to_vec()).expect("memory"));
     let ends = || {
@@ -136,7 +140,7 @@ fn pair() -> [Group; 2] {
         };
         let equipment = Equipment {
             links: links(collectives),
-            windows: Sight::of_all(None::<BoardWindows>),
+            windows: windows(),
             post: links(messages),
             bell: Arc::clone(&bells[rank]),
             fate: Arc::clone(&fate),
@@ -177,13 +181,28 @@ fn a_message_ends_in_time_though_bytes_keep_coming() {
     ends_in_time(|group, data| group.send(data, 1, 0), |group, data| group.recv(data, 0, 0).map(drop));
 }
 
+/// Word of it may come later than the end of what was read.
+#[test]
+fn memory_that_was_read_of_a_rank_that_had_given_up_is_no_result() {
+    let seeing = |borrowed| Sight { windows: Some(Box::new(Lent(borrowed))), everywhere: false };
+    for (seen, told) in [(Borrowed::Kept, None), (Borrowed::GivenUp(1), Some("rank 1 gave the operation up while"))] {
+        let [reader, other] = pair_with(|| seeing(seen));
+        thread::scope(|scope| {
+            scope.spawn(move || other.all_reduce(&mut [1.0; 4], ReduceOp::Sum));
+            let end = reader.all_reduce(&mut [1.0; 4], ReduceOp::Sum);
+            let said = end.as_ref().err().map(Error::to_string);
+            assert!(told.map_or(end.is_ok(), |told| said.is_some_and(|said| said.contains(told))), "{end:?}");
+        });
+    }
+}
+
 #[test]
 fn who_cannot_take_back_what_it_has_lent_is_told_that_its_process_is_lost() {
     let bell = Arc::new(Bell::new().expect("memory"));
     let links = || -> Links { vec![None, Some(Box::new(Closed))] };
     let equipment = Equipment {
         links: links(),
-        windows: Sight { windows: Some(Box::new(Lent)), everywhere: false },
+        windows: Sight { windows: Some(Box::new(Lent(Borrowed::Nothing))), everywhere: false },
         post: links(),
         fate: Arc::new(Fate::of_threads(vec![Arc::clone(&bell); 2]).expect("memory")),
         bell,

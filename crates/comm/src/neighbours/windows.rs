@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use phalanx_core::link::{Copies, Lease, LinkError, View, Wanted, Windows};
+use phalanx_core::link::{Borrowed, Copies, Lease, LinkError, View, Wanted, Windows};
 
 use super::ending::Ending;
 use crate::memory::BoardWindows;
@@ -98,8 +98,15 @@ impl Windows for NeighbourWindows {
         self.judged(settled, false)
     }
 
-    fn take_borrowed(&mut self) -> bool {
-        self.board.take_borrowed()
+    fn take_back(&mut self) -> Result<(), LinkError> {
+        self.board.take_back()
+    }
+
+    fn take_borrowed(&mut self) -> Borrowed {
+        match self.board.take_borrowed() {
+            Borrowed::GivenUp(seat) => Borrowed::GivenUp(self.ranks[seat]),
+            other => other,
+        }
     }
 
     fn readers(&self) -> Vec<usize> {

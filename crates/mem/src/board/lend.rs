@@ -64,13 +64,14 @@ impl Seat {
         self.lent = None;
     }
 
-    /// Takes back what is lent, whatever the peers may still do: it stays as it is from now on. Nothing of this heap is
-    /// lent or shown to peers any more.
+    /// Gives up what is offered, and takes back what is lent, whatever the peers may still do: it stays as it is from now on. Nothing of
+    /// this heap is lent or shown to peers any more.
     ///
     /// # Errors
     ///
     /// When the system has no memory for it.
     pub fn take_back(&mut self) -> Result<(), SegmentError> {
+        self.give_up();
         match (self.lent.take(), self.heaps.get(self.member)) {
             (Some((_, room)), Some(heap)) => heap.part_with(room),
             _ => Ok(()),

@@ -125,7 +125,7 @@ impl Seat {
         self.region.word(self.shape.number(self.member, next)).store(next, Ordering::Release);
         self.phase = next;
         if kind != 0 {
-            self.referred = next;
+            self.referred = Some((self.referred.map_or(next, |(first, _)| first), next));
         }
         self.expect_another(byte_len);
         self.gauge.passed(byte_len, &self.region);

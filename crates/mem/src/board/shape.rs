@@ -4,8 +4,8 @@ use super::SLOTS;
 use crate::gauge::Gauge;
 use crate::region::{LINE, PlaceError, whole_lines};
 
-/// Where everything of a board is. For each member: a line for each of its two words, of which the one is looked at often and the
-/// other stored often, its gauge, then its slots in whole lines, so that nobody's offer slows another's.
+/// Where everything of a board is. For each member: a line for the two words that are looked at often and stored once, one for the word
+/// that is stored often, its gauge, then its slots in whole lines, so that nobody's offer slows another's.
 ///
 /// A slot begins with the number of the offer in it, its length and kind, and the first [`HEAD`] bytes of the offer follow on
 /// the same line: whoever learns of an offer has fetched what it needs to know of it. What follows starts with
@@ -37,6 +37,11 @@ impl Shape {
 
     pub(super) fn left(&self, member: usize) -> usize {
         member * self.member_stride
+    }
+
+    /// The word that says from which phase on a member's offers are given up.
+    pub(super) fn given_up(&self, member: usize) -> usize {
+        self.left(member) + WORD
     }
 
     /// The word that says up to which phase a member has read all that it will.

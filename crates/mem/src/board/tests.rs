@@ -325,6 +325,24 @@ mod in_segment {
     }
 
     #[test]
+    fn what_is_given_up_unread_is_known_to_whoever_reads_it_and_nothing_before_it_is() {
+        let [(mut giver, heap), (mut reader, _)] = two_with_heaps();
+        let buffer = heap.allocate(4096).expect("room");
+        let give = |giver: &mut Seat| giver.try_offer(&[0; HEAD], &[buffer.as_bytes()], (Lease::View, false));
+        assert_eq!((give(&mut giver), reader.offer(&[])), (Ok(true), Ok(true)));
+        assert!(reader.view(0, 1).is_ok_and(|view| view.is_some()) && settled(&mut reader));
+        giver.take_back().expect("nothing");
+        assert!(settled(&mut giver));
+        assert_eq!(give(&mut giver), Ok(true));
+        assert_eq!(give(&mut giver), Ok(true));
+        giver.take_back().expect("nothing");
+        // The first offer had been read before.
+        assert_eq!(reader.given_up_by(), None);
+        assert_eq!(reader.offer(&[]), Ok(true));
+        assert_eq!((reader.given_up_by(), giver.given_up_by()), (Some(0), None));
+    }
+
+    #[test]
     fn a_reader_that_left_reads_no_more() {
         let [(mut giver, heap), (reader, _)] = two_with_heaps();
         let buffer = heap.allocate(4096).expect("room");
