@@ -55,6 +55,8 @@ pub struct Record {
     pub ended: Option<Duration>,
     /// How it stands.
     pub state: State,
+    /// Whether it was begun ahead, and nobody waits for it yet.
+    pub is_ahead: bool,
 }
 
 /// How an operation stands.
@@ -174,6 +176,11 @@ impl Flight {
         ring.totals.end(op, (created, started, now), error);
     }
 
+    /// Says whether nobody waits for it.
+    pub(crate) fn set_ahead(&self, is_ahead: bool) {
+        self.update(|record| record.is_ahead = is_ahead);
+    }
+
     /// The number of the entry, once it is written.
     pub(crate) fn number(&self) -> Option<u64> {
         self.entry.get().map(|entry| entry.number)
@@ -231,6 +238,7 @@ impl Record {
             started: None,
             ended: None,
             state: State::Queued,
+            is_ahead: false,
         }
     }
 }

@@ -40,6 +40,24 @@ pub enum Broken {
         /// What would have been accepted.
         expected: &'static str,
     },
+    /// A text is longer than any of its kind.
+    #[error("{what} is {byte_len} bytes long, must be {limit} or less")]
+    TooLong {
+        /// The text's name.
+        what: String,
+        /// Its length.
+        byte_len: usize,
+        /// The longest that is kept.
+        limit: usize,
+    },
+    /// They are few, and become too much: what stands there once is used too often.
+    #[error("with {what} the dump takes more than {limit} bytes, the most for a pickle of its length")]
+    TooMuch {
+        /// What is one too many.
+        what: String,
+        /// How much is kept.
+        limit: usize,
+    },
     /// They begin like neither format.
     #[error("begins with byte {0:#04x}: neither a pickle (0x80) nor JSON ('{{')")]
     Unknown(u8),
@@ -116,8 +134,15 @@ pub enum Error {
 }
 
 impl Broken {
-    /// A value that cannot be.
+    /// A value that cannot be. A long one is told by its beginning.
     pub(crate) fn value(what: impl Into<String>, value: impl ToString, expected: &'static str) -> Broken {
-        Broken::Value { what: what.into(), value: value.to_string(), expected }
+        let mut value = value.to_string();
+        if let Some((end, _)) = value.char_indices().nth(MOST_TOLD) {
+            value.replace_range(end.., "...");
+        }
+        Broken::Value { what: what.into(), value, expected }
     }
 }
+
+/// How many letters of a value are told.
+const MOST_TOLD: usize = 200;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use crate::dump::Dump;
@@ -11,30 +11,42 @@ use crate::pickle::Limits;
 use crate::torch::{self, Messages};
 
 /// The dumps of a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct Found {
     /// Those of the newest world, in the order of ranks, and those that do not say of which world they are.
     pub dumps: Vec<Dump>,
     /// The files with those of earlier starts of the job, or of its world before it changed: they tell nothing of what happened now.
     pub earlier: Vec<PathBuf>,
+    /// Of each file that is named and begins like a dump and cannot be read, cut short for example, which it is and why.
+    pub unread: Vec<Error>,
 }
 
-/// Reads all dumps of a directory, ours and PyTorch's: files named `<prefix><rank>` or `<prefix><rank>.json`, in any mix. Other
-/// files are passed over, and so are dumps of worlds before the newest.
+/// Reads all dumps of a directory, ours and PyTorch's: files named `<prefix><rank>` or `<prefix><rank>.json`, in any mix. Files
+/// that are named otherwise or begin otherwise are passed over, and so are dumps of worlds before the newest. What cannot be
+/// read costs none of the others.
 ///
 /// # Errors
 ///
-/// Names the directory or the file, and what is wrong with it and where.
+/// Names the directory or the file, and what is wrong with it and where, when no dump at all can be read or two do not belong
+/// together.
 pub fn read_directory(directory: &Path) -> Result<Found, Error> {
     let files = files(directory)?;
-    if files.is_empty() {
-        return Err(Error::NoDumps(directory.to_owned()));
-    }
     if files.len() > MOST_FILES {
         return Err(Error::TooMany { path: directory.to_owned(), count: files.len(), limit: MOST_FILES });
     }
-    let all = files.into_iter().map(|path| Ok((read(&path)?, path))).collect::<Result<Vec<_>, Error>>()?;
+    let (mut all, mut others, mut unread) = (Vec::new(), Vec::new(), Vec::new());
+    for path in files {
+        match read(&path) {
+            Ok(dump) => all.push((dump, path)),
+            Err(error) if is_of_another_kind(&error) => others.push(error),
+            Err(error) => unread.push(error),
+        }
+    }
+    if all.is_empty() {
+        let why = unread.into_iter().chain(others).next();
+        return Err(why.unwrap_or_else(|| Error::NoDumps(directory.to_owned())));
+    }
     let newest = all.iter().filter_map(|(dump, _)| dump.met_ns).max();
     let (mut dumps, mut earlier): (BTreeMap<usize, (PathBuf, Dump)>, _) = (BTreeMap::new(), Vec::new());
     for (dump, path) in all {
@@ -45,16 +57,17 @@ pub fn read_directory(directory: &Path) -> Result<Found, Error> {
         agree(&dumps, &path, &dump)?;
         dumps.insert(dump.rank, (path, dump));
     }
-    Ok(Found { dumps: dumps.into_values().map(|(_, dump)| dump).collect(), earlier })
+    Ok(Found { dumps: dumps.into_values().map(|(_, dump)| dump).collect(), earlier, unread })
 }
 
-/// Whether there is a file in a directory that is named like a dump.
+/// Whether there is a file in a directory that is named like a dump, and does not begin like something else.
 ///
 /// # Errors
 ///
 /// Names the directory and what the system said.
 pub fn holds_dumps(directory: &Path) -> Result<bool, Error> {
-    files(directory).map(|files| !files.is_empty())
+    let is_other = |path: &PathBuf| open(path).is_err_and(|error| is_of_another_kind(&error));
+    Ok(!files(directory)?.iter().all(is_other))
 }
 
 /// Reads one dump, ours or PyTorch's.
@@ -63,12 +76,11 @@ pub fn holds_dumps(directory: &Path) -> Result<bool, Error> {
 ///
 /// Names the file, and what is wrong with it and where.
 pub fn read(path: &Path) -> Result<Dump, Error> {
-    let bytes = bytes(path)?;
-    let dump = match bytes.first() {
-        None => Err(Broken::Empty),
-        Some(0x80) => torch::decode(&bytes, rank_of(path).unwrap_or_default(), &Limits::default()),
-        Some(b'{' | b' ' | b'\n') => Dump::from_json(&bytes),
-        Some(other) => Err(Broken::Unknown(*other)),
+    let (form, file) = open(path)?;
+    let bytes = bytes(path, file)?;
+    let dump = match form {
+        Form::Pickle => torch::decode(&bytes, rank_of(path).unwrap_or_default(), &Limits::default()),
+        Form::Json => Dump::from_json(&bytes),
     };
     dump.map_err(|broken| Error::Broken { path: path.to_owned(), broken })
 }
@@ -124,11 +136,36 @@ fn rank_of(path: &Path) -> Option<usize> {
     stem[stem.len() - digits..].parse().ok().filter(|_| !name.starts_with('.'))
 }
 
-/// The file, unless it is longer than any dump: what grows while it is read is cut too.
-fn bytes(path: &Path) -> Result<Vec<u8>, Error> {
+/// How a dump is written.
+enum Form {
+    Pickle,
+    Json,
+}
+
+/// A file that begins like a dump, from its beginning. What else is called so (`core.4711`, `train.log.1`) may be of any length,
+/// and no more of it is read.
+fn open(path: &Path) -> Result<(Form, BufReader<File>), Error> {
     let said = |cause: io::Error| Error::Io { path: path.to_owned(), cause };
-    let file = File::open(path).map_err(said)?;
-    let byte_len = file.metadata().map_err(said)?.len();
+    let mut file = BufReader::new(File::open(path).map_err(said)?);
+    let form = match file.fill_buf().map_err(said)?.first() {
+        None => Err(Broken::Empty),
+        Some(0x80) => Ok(Form::Pickle),
+        Some(b'{' | b' ' | b'\n') => Ok(Form::Json),
+        Some(other) => Err(Broken::Unknown(*other)),
+    };
+    let form = form.map_err(|broken| Error::Broken { path: path.to_owned(), broken })?;
+    Ok((form, file))
+}
+
+/// Whether a file is no dump that went wrong, and something else.
+fn is_of_another_kind(error: &Error) -> bool {
+    matches!(error, Error::Broken { broken: Broken::Unknown(_), .. })
+}
+
+/// The file, unless it is longer than any dump: what grows while it is read is cut too.
+fn bytes(path: &Path, file: BufReader<File>) -> Result<Vec<u8>, Error> {
+    let said = |cause: io::Error| Error::Io { path: path.to_owned(), cause };
+    let byte_len = file.get_ref().metadata().map_err(said)?.len();
     if byte_len > LONGEST {
         return Err(Error::TooLong { path: path.to_owned(), byte_len, limit: LONGEST });
     }
@@ -159,11 +196,79 @@ const MOST_FILES: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
+    use crate::dump::Identity;
+
+    /// A directory with the dumps of these ranks of three.
+    fn dumps(name: &str, ranks: &[usize]) -> PathBuf {
+        let directory = scratch(name);
+        fs::create_dir_all(&directory).unwrap();
+        for &rank in ranks {
+            let identity = Identity { rank, world_size: 3, host_name: "host".to_owned(), pid: 7 };
+            write(&directory, &Dump::new(identity, SystemTime::UNIX_EPOCH)).unwrap();
+        }
+        directory
+    }
+
+    fn scratch(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("phalanx-files-{name}-{}", std::process::id()))
+    }
+
+    /// What is called like a dump and is none: a core, longer than any dump, and a log.
+    fn litter(directory: &Path) {
+        let core = File::create(directory.join("core.4711")).unwrap();
+        core.set_len(LONGEST + 1).unwrap();
+        fs::write(directory.join("train.log.1"), "step 1\n").unwrap();
+    }
+
+    /// What is said of a directory of which nothing can be read, without the directory.
+    fn refused(directory: &Path) -> String {
+        let told = read_directory(directory).unwrap_err().to_string();
+        told.replace(directory.to_str().unwrap(), "DIR")
+    }
+
+    #[test]
+    fn a_dump_that_is_cut_short_is_named_and_costs_no_other() {
+        let directory = dumps("cut", &[0, 1, 2]);
+        let whole = fs::read(directory.join("trace_1.json")).unwrap();
+        fs::write(directory.join("trace_1.json"), &whole[..whole.len() / 2]).unwrap();
+        let found = read_directory(&directory).unwrap();
+        assert_eq!(found.dumps.iter().map(|dump| dump.rank).collect::<Vec<_>>(), [0, 2]);
+        let [why] = &found.unread[..] else { panic!("{found:?}") };
+        assert!(why.to_string().contains("trace_1.json: line 1, column "), "{why}");
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn files_that_begin_like_no_dump_are_passed_over() {
+        let directory = dumps("litter", &[0, 1]);
+        litter(&directory);
+        let found = read_directory(&directory).unwrap();
+        assert_eq!((found.dumps.len(), found.unread.len()), (2, 0));
+        // Who names such a file is told what it is.
+        let named = read(&directory.join("core.4711")).unwrap_err().to_string();
+        assert!(named.ends_with("core.4711: begins with byte 0x00: neither a pickle (0x80) nor JSON ('{')"), "{named}");
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_directory_of_which_nothing_can_be_read_is_refused_by_what_is_most_like_a_dump() {
+        let directory = dumps("nothing", &[]);
+        assert!(refused(&directory).starts_with("DIR: no dumps; "), "{}", refused(&directory));
+        litter(&directory);
+        assert!(refused(&directory).starts_with("DIR/core.4711: begins with byte 0x00: "), "{}", refused(&directory));
+        assert!(!holds_dumps(&directory).unwrap());
+        fs::write(directory.join("trace_0"), b"\x80\x02}X\x04\x00\x00\x00ent").unwrap();
+        assert_eq!(refused(&directory), "DIR/trace_0: byte 11: the pickle ends here, before it is whole");
+        assert!(holds_dumps(&directory).unwrap());
+        fs::remove_dir_all(&directory).unwrap();
+    }
 
     #[test]
     fn what_cannot_be_written_leaves_nothing() {
-        let directory = std::env::temp_dir().join(format!("phalanx-files-{}", std::process::id()));
+        let directory = scratch("write");
         // A directory has the place of the dump.
         fs::create_dir_all(directory.join("trace_0.json/x")).unwrap();
         assert!(put(&directory, "trace_0.json", b"{}").is_err());

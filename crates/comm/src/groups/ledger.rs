@@ -36,7 +36,7 @@ pub(crate) struct Ledger {
     claims: Mutex<HashMap<String, Claim>>,
 }
 
-/// The groups that a rank is in, over all changes of its world. A clone is the same.
+/// The groups that a rank is in, those of its world as it is now. It is the same over all changes of that, and so is a clone.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     place: Arc<Mutex<Place>>,
@@ -56,6 +56,7 @@ pub(crate) struct Place {
 /// The groups that live, and how many there were.
 #[derive(Debug, Default)]
 struct Entries {
+    /// Those of the world as it is now. Others may live, but their ranks are numbers of another world.
     living: Vec<(Formed, WeakGroup)>,
     count: u64,
     /// How many groups were shown that have a name and these members, by the hash of both: a program may show any number of them.
@@ -113,9 +114,12 @@ impl Registry {
         entries.add(group, members, (HOST.to_owned(), transport), generation);
     }
 
-    /// Says where this rank is now.
+    /// Says where this rank is now, which is in a new world.
     pub(crate) fn sit(&self, place: Place) {
+        let mut entries = locked(&self.formed);
+        entries.living.clear();
         *locked(&self.place) = place;
+        drop(entries);
         if let Some(moved) = &*locked(&self.moved) {
             // One that is full has rung already.
             let _ = rustix::io::write(moved, &1_u64.to_ne_bytes());
@@ -209,5 +213,19 @@ mod tests {
         assert!(error.to_string().starts_with("split: name is \"a\", must be no other's"), "{error}");
         drop(first);
         assert_eq!(ledger.claim("split", "a").expect("free again").generation, 1);
+    }
+
+    /// Their ranks have other numbers there, or are none.
+    #[test]
+    fn groups_of_a_world_that_has_changed_are_not_those_of_the_next() {
+        let group = crate::Threads::new(1).groups().expect("a world").remove(0);
+        let registry = Registry::of(3, 4);
+        registry.show(&group, vec![3], Transport::SharedMemory);
+        assert_eq!(registry.groups().len(), 1);
+        registry.sit(Place { rank: 2, size: 3, met_ns: Some(1) });
+        assert!(registry.groups().is_empty());
+        registry.show(&group, vec![2], Transport::SharedMemory);
+        let [(formed, _)] = &registry.groups()[..] else { panic!("one group") };
+        assert_eq!((formed.number, &formed.members[..]), (1, &[2][..]));
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::{Group, Shared};
 use crate::backend::{Finished, Pending};
+use crate::recorder::Flight;
 use crate::{Error, Result, Site};
 
 /// A group that is not kept by this: it may have been left.
@@ -29,8 +30,9 @@ impl Group {
     }
 
     /// The same operation under way, whose failure whoever waits for it gets.
-    pub(super) fn alarmed(&self, pending: Box<dyn Pending>) -> Box<dyn Pending> {
-        Box::new(Alarmed { pending, members: Arc::clone(&self.shared.members), group: self.downgrade() })
+    pub(super) fn alarmed(&self, pending: Box<dyn Pending>, flight: Flight) -> Box<dyn Pending> {
+        flight.set_ahead(true);
+        Box::new(Alarmed { pending, members: Arc::clone(&self.shared.members), group: self.downgrade(), flight })
     }
 
     /// A failure as the caller gets it, of which alarms are told.
@@ -61,6 +63,7 @@ struct Alarmed {
     pending: Box<dyn Pending>,
     members: Arc<[usize]>,
     group: WeakGroup,
+    flight: Flight,
 }
 
 impl Alarmed {
@@ -84,11 +87,21 @@ impl Pending for Alarmed {
 
     fn poll(&mut self, waker: &Waker) -> Option<Result<Finished>> {
         let end = self.pending.poll(waker);
+        if end.is_none() {
+            self.flight.set_ahead(false);
+        }
         self.told(end)
     }
 
     fn wait(&mut self, limit: Option<Duration>) -> Option<Result<Finished>> {
+        if !self.pending.is_done() {
+            self.flight.set_ahead(false);
+        }
         let end = self.pending.wait(limit);
+        if end.is_none() {
+            // Whoever asked goes on.
+            self.flight.set_ahead(true);
+        }
         self.told(end)
     }
 }

@@ -105,7 +105,7 @@ impl Group {
             .unzip();
         let posted =
             self.shared.backend.submit_all(calls).into_iter().zip(ends).map(|(pending, (kind, flight, peer))| {
-                let pending = Underway { pending: self.alarmed(pending), flight };
+                let pending = Underway { pending: self.alarmed(pending, flight.clone()), flight };
                 Work::new(kind, pending, move |finished| delivered(kind, finished, peer))
             });
         let posted: Vec<_> = posted.collect();

@@ -329,7 +329,7 @@ impl Group {
     fn submit(&self, call: Call, buffers: Buffers) -> Underway {
         call.open(self.shared.backend.now());
         let flight = call.flight.clone();
-        Underway { pending: self.alarmed(self.shared.backend.submit(call, buffers)), flight }
+        Underway { pending: self.alarmed(self.shared.backend.submit(call, buffers), flight.clone()), flight }
     }
 
     /// Plays a call on this thread. Returns the sender of a message that was received.

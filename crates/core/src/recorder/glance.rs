@@ -13,9 +13,9 @@ pub struct Glance {
     pub last: Option<Record>,
     /// The collective that was called last, where it is remembered.
     pub last_collective: Option<Record>,
-    /// The oldest collective that has not ended, where it is remembered.
+    /// The oldest collective that has not ended, where it is remembered: one that is waited for, if there is any.
     pub pending_collective: Option<Record>,
-    /// The oldest message that has not ended, where it is remembered.
+    /// The oldest message that has not ended, in the same way.
     pub pending_message: Option<Record>,
 }
 
@@ -33,7 +33,10 @@ impl Recorder {
             }
             if matches!(record.state, State::Queued | State::Started) {
                 pending = pending.saturating_sub(1);
-                *if is_message { &mut glance.pending_message } else { &mut glance.pending_collective } = Some(*record);
+                let oldest = if is_message { &mut glance.pending_message } else { &mut glance.pending_collective };
+                if !record.is_ahead || oldest.is_none_or(|newer| newer.is_ahead) {
+                    *oldest = Some(*record);
+                }
             }
             if pending == 0 && glance.last_collective.is_some() {
                 break;
@@ -90,6 +93,19 @@ mod tests {
         assert_eq!(numbers(&recorder.glance()), [Some(3), Some(2), None, None]);
         let totals = recorder.glance().totals;
         assert_eq!((totals.of(OpKind::Send).input_bytes, totals.of(OpKind::Send).ended), (24, 2));
+    }
+
+    #[test]
+    fn what_is_waited_for_comes_before_what_was_begun_ahead() {
+        let recorder = Arc::new(Recorder::new(4));
+        let flights = [(); 3].map(|()| call(&recorder, &Op::Barrier));
+        flights[0].set_ahead(true);
+        flights[2].set_ahead(true);
+        assert_eq!(numbers(&recorder.glance())[2], Some(1));
+        flights[0].set_ahead(false);
+        assert_eq!(numbers(&recorder.glance())[2], Some(0));
+        flights[..2].iter().for_each(|flight| end(flight, Duration::ZERO, None));
+        assert_eq!(numbers(&recorder.glance())[2], Some(2));
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub struct GroupAccount {
     pub last_collective: Option<Underway>,
     /// The number that the next collective will have.
     pub upcoming: Option<u32>,
-    /// The oldest operation that has not ended, a collective where there is one.
+    /// The oldest operation that has not ended: one that is waited for, if there is any, and a collective rather than a message.
     pub pending: Option<Underway>,
     /// The oldest message that has not ended.
     pub pending_message: Option<Underway>,
@@ -106,6 +106,9 @@ pub struct Underway {
     pub started_ns: Option<u64>,
     /// Where in the program it was called.
     pub site: String,
+    /// Whether it was begun ahead, and nobody waits for it yet. Ranks of older versions do not say it.
+    #[serde(default)]
+    pub is_ahead: bool,
 }
 
 impl GroupAccount {

@@ -78,9 +78,15 @@ fn of_group(formed: &Formed, group: &Group) -> GroupAccount {
         last: glance.last.map(underway),
         last_collective: glance.last_collective.map(underway),
         upcoming: Some(group.backend().upcoming()),
-        pending: glance.pending_collective.or(glance.pending_message).map(underway),
+        pending: oldest(glance.pending_collective, glance.pending_message).map(underway),
         pending_message: glance.pending_message.map(underway),
     }
+}
+
+/// The collective, unless it was begun ahead and the message is waited for.
+fn oldest(collective: Option<Record>, message: Option<Record>) -> Option<Record> {
+    let awaited = |record: Option<Record>| record.filter(|record| !record.is_ahead);
+    awaited(collective).or(awaited(message)).or(collective).or(message)
 }
 
 fn of_kind(kind: OpKind, total: &Total) -> KindAccount {
@@ -114,6 +120,7 @@ fn underway(record: &Record, now: Duration) -> Underway {
         called_ns: nanoseconds(now.saturating_sub(record.created)),
         started_ns: record.started.map(|started| nanoseconds(now.saturating_sub(started))),
         site: record.site.to_string(),
+        is_ahead: record.is_ahead,
     }
 }
 

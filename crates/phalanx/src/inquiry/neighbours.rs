@@ -65,7 +65,7 @@ pub fn neighbours(patience: Duration) -> io::Result<Vec<Neighbour>> {
 pub(crate) fn ask(path: &str, patience: Duration) -> io::Result<Vec<(Neighbour, Option<Vec<u8>>)>> {
     let (began, user) = (Instant::now(), geteuid().as_raw());
     let mut visits: Vec<Visit> = Vec::new();
-    for name in names(&fs::read_to_string(SOCKETS)?, user) {
+    for name in names(&fs::read(SOCKETS)?, user) {
         if has_room(&visits, &name, user) {
             visits.extend(Visit::begin(&name, path));
         }
@@ -87,16 +87,17 @@ pub(super) fn name(job: &str, (rank, size): (usize, usize), number: u32) -> Vec<
     name
 }
 
-/// The names of listening sockets of this user's ranks, in the kernel's list of sockets.
-fn names(sockets: &str, user: u32) -> Vec<String> {
-    let listening = |line: &str| {
-        let mut words = line.split_whitespace();
+/// The names of listening sockets of this user's ranks, in the kernel's list of sockets. It has those of everybody, with any bytes in their
+/// names; those of ranks are text.
+fn names(sockets: &[u8], user: u32) -> Vec<String> {
+    let listening = |line: &[u8]| {
+        let mut words = std::str::from_utf8(line).ok()?.split_whitespace();
         let flags = u32::from_str_radix(words.nth(3)?, 16).ok()?;
         let name = words.nth(3)?.strip_prefix('@')?;
         let (neighbour, is_ours) = (parse(name)?, flags & ACCEPTS != 0);
         (is_ours && (neighbour.uid == user || user == ROOT)).then(|| name.to_owned())
     };
-    sockets.lines().filter_map(listening).collect()
+    sockets.split(|&byte| byte == b'\n').filter_map(listening).collect()
 }
 
 /// What a name says.
@@ -240,6 +241,9 @@ const MOST_OF_A_STRANGER: usize = 256;
 
 #[cfg(test)]
 mod tests {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+
     use super::*;
 
     const LIST: &str = "\
@@ -256,9 +260,24 @@ garbage
 
     #[test]
     fn sockets_of_ranks_are_told_from_others() {
-        assert_eq!(names(LIST, 1000), ["phalanx-1000-42-0-3-8-my-job"]);
-        assert_eq!(names(LIST, ROOT).len(), 2);
-        assert!(names(LIST, 7).is_empty());
+        let names = |user| names(LIST.as_bytes(), user);
+        assert_eq!(names(1000), ["phalanx-1000-42-0-3-8-my-job"]);
+        assert_eq!(names(ROOT).len(), 2);
+        assert!(names(7).is_empty());
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_no_other() {
+        let foreign = b"0000000000000000: 00000002 00000000 00010000 0001 01 8 @\xff\xfebinary\n";
+        let sockets = [LIST.as_bytes(), foreign, LIST.as_bytes()].concat();
+        assert_eq!(names(&sockets, 1000), ["phalanx-1000-42-0-3-8-my-job"; 2]);
+    }
+
+    #[test]
+    fn a_socket_whose_name_is_no_text_keeps_nobody_from_asking() {
+        let name = [b"\xff\xfephalanx-", std::process::id().to_string().as_bytes()].concat();
+        let _foreign = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
+        ask(PATH, Duration::ZERO).unwrap();
     }
 
     #[test]

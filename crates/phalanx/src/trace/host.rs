@@ -18,11 +18,12 @@ struct Answer {
 
 /// Asks the ranks of this host that this user may ask, as [`neighbours`](crate::neighbours) does, for what they have recorded, and writes it into
 /// `directory`. They need neither an address nor a store that still answers. Where they are of several jobs, `job` says which is meant, and
-/// `pid`, any process of it, which of several of one name.
+/// `pid`, any process of it that answers, which of several of one name.
 ///
 /// # Errors
 ///
-/// [`Setup`](phalanx_core::ErrorKind::Setup), where there is no such rank, the job is not clear, or a file cannot be written.
+/// [`Setup`](phalanx_core::ErrorKind::Setup), where there is no such rank, the job is not clear, process `pid` does not say which is its own, or a
+/// file cannot be written.
 pub fn collect_host(
     (job, pid): (Option<&str>, Option<u32>),
     directory: &Path,
@@ -67,34 +68,69 @@ fn choose(mut answers: Vec<Answer>, job: Option<&str>, pid: Option<u32>) -> Resu
         is_same
     });
     let worlds: BTreeSet<u64> = answers.iter().filter_map(Answer::met_ns).collect();
-    if worlds.len() < 2 {
-        return Ok(answers);
+    // Asked also where there seems to be one job: the answers may all be of another one than this process's.
+    let own = pid.map(|pid| met(&answers, pid)).transpose()?;
+    match (count(&answers, &worlds), own) {
+        (0 | 1, _) => Ok(answers),
+        (_, Some(own)) => Ok(only(own, answers)),
+        (count, None) => Err(several(&answers, &worlds, count)),
     }
-    let Some(pid) = pid else { return Err(several(&answers, &worlds)) };
-    let own = answers.iter().filter(|answer| answer.neighbour.pid == pid).filter_map(Answer::met_ns).max();
-    let own = own.ok_or_else(|| format!("process {pid} does not say which of several jobs of one name is its own"))?;
-    Ok(only(own, answers))
 }
 
-/// The answers of the ranks that met then, and the ranks besides that do not say when they did.
+/// When the ranks of this process's job met.
+fn met(answers: &[Answer], pid: u32) -> Result<u64, String> {
+    let own = || answers.iter().filter(|answer| answer.neighbour.pid == pid);
+    if let Some(met_ns) = own().filter_map(Answer::met_ns).max() {
+        return Ok(met_ns);
+    }
+    let why = match own().next_back().map(|answer| &answer.said) {
+        None => return Err(format!("process {pid} is no rank of job {}", answers[0].neighbour.job)),
+        Some(None) => "does not answer".to_owned(),
+        Some(Some(Err(broken))) => format!("answers what is no dump ({broken})"),
+        Some(Some(Ok(_))) => "does not say when its ranks met".to_owned(),
+    };
+    Err(format!(
+        "process {pid} {why}: which ranks are of its job is not known, but another process of it may say (--pid)"
+    ))
+}
+
+/// How many jobs there are at least: as many as worlds, and as processes that hold one number, also where these are silent. Answers are in the
+/// order of ranks.
+fn count(answers: &[Answer], worlds: &BTreeSet<u64>) -> usize {
+    let holders = answers.chunk_by(|one, other| one.neighbour.rank == other.neighbour.rank).map(<[Answer]>::len);
+    holders.chain([worlds.len()]).max().unwrap_or_default()
+}
+
+/// The answers of the ranks that met then, and the ranks besides that do not say when they did. What these answer is not taken: it may be of
+/// another job.
 fn only(met_ns: u64, mut answers: Vec<Answer>) -> Vec<Answer> {
     answers.retain(|answer| answer.met_ns().is_none_or(|theirs| theirs == met_ns));
     let known: BTreeSet<usize> =
         answers.iter().filter(|answer| answer.met_ns().is_some()).map(|answer| answer.neighbour.rank).collect();
     answers.retain(|answer| answer.met_ns().is_some() || !known.contains(&answer.neighbour.rank));
+    for answer in answers.iter_mut().filter(|answer| answer.met_ns().is_none()) {
+        if answer.said.take_if(|said| said.is_ok()).is_some() {
+            let Neighbour { pid, rank, .. } = &answer.neighbour;
+            log::warn!("the dump of rank {rank} in process {pid} is left out: it does not say of which job it is");
+        }
+    }
     answers
 }
 
 /// That there are several jobs of one name, and how one is chosen.
-fn several(answers: &[Answer], worlds: &BTreeSet<u64>) -> String {
+fn several(answers: &[Answer], worlds: &BTreeSet<u64>, count: usize) -> String {
     let listed = |all: Vec<String>| all.join(", ");
-    let told = worlds.iter().map(|world| {
-        let own = || answers.iter().filter(|answer| answer.met_ns() == Some(*world)).map(|answer| &answer.neighbour);
+    let who = |met_ns: Option<u64>| {
+        let own = || answers.iter().filter(move |answer| answer.met_ns() == met_ns).map(|answer| &answer.neighbour);
         let ranks = listed(own().map(|neighbour| neighbour.rank.to_string()).collect());
         let pids = listed(own().map(|neighbour| neighbour.pid.to_string()).collect());
         format!("ranks {ranks} in processes {pids}")
-    });
-    let (count, job, told) = (worlds.len(), &answers[0].neighbour.job, told.collect::<Vec<_>>().join("; "));
+    };
+    let mut told: Vec<String> = worlds.iter().map(|world| who(Some(*world))).collect();
+    if answers.iter().any(|answer| answer.met_ns().is_none()) {
+        told.push(format!("{}, which do not say", who(None)));
+    }
+    let (job, told) = (&answers[0].neighbour.job, told.join("; "));
     format!(
         "they are of {count} jobs of the name {job}, of which any process of one says which is meant (--pid): {told}"
     )
@@ -145,17 +181,51 @@ mod tests {
             vec![first, second, answer("a", 1, (11, 0), Some(7)), silent, answer("b", 0, (30, 0), Some(8))]
         };
         let told = "they are of 2 jobs of the name a, of which any process of one says which is meant (--pid): \
-                    ranks 0, 1 in processes 10, 11; ranks 0 in processes 20";
+                    ranks 0, 1 in processes 10, 11; ranks 0 in processes 20; ranks 1 in processes 22, which do not say";
         assert_eq!(chosen(answers(), Some("a"), None), Err(told.to_owned()));
         assert_eq!(chosen(answers(), None, Some(11)), Ok(vec![10, 11]));
         assert_eq!(chosen(answers(), Some("a"), Some(20)), Ok(vec![20, 22]));
         assert_eq!(chosen(answers(), None, Some(30)), Ok(vec![30]));
-        assert!(chosen(answers(), None, Some(22)).is_err_and(|why| why.starts_with("process 22 does not say")));
+        assert!(chosen(answers(), None, Some(22)).is_err_and(|why| why.starts_with("process 22 does not answer")));
         assert!(chosen(answers(), None, Some(5)).is_err_and(|why| why.starts_with("process 5 is no rank")));
+        assert_eq!(chosen(answers(), Some("a"), Some(30)), Err("process 30 is no rank of job a".to_owned()));
         let nobody = "there is no rank that this user may ask in a job c";
         assert_eq!(chosen(answers(), Some("c"), None), Err(nobody.to_owned()));
         let several = "they are of several jobs, of which one has to be named: a, b";
         assert_eq!(chosen(answers(), None, None), Err(several.to_owned()));
+    }
+
+    #[test]
+    fn the_dumps_of_another_job_are_not_taken_for_those_of_one_that_is_silent() {
+        let mute =
+            |rank, pid, said: Option<Broken>| Answer { said: said.map(Err), ..answer("a", rank, (pid, 0), None) };
+        // Processes 10 and 11 are of one job, 20 and 21 of the other.
+        let answers = |said: fn() -> Option<Broken>| {
+            let [zero, one] = [(0, 20), (1, 21)].map(|(rank, pid)| answer("a", rank, (pid, 0), Some(9)));
+            vec![mute(0, 10, said()), zero, mute(1, 11, said()), one]
+        };
+        let refused = |said: fn() -> Option<Broken>, pid| chosen(answers(said), Some("a"), Some(pid)).unwrap_err();
+        assert!(refused(|| None, 10).starts_with("process 10 does not answer"));
+        assert!(refused(|| Some(Broken::Empty), 11).starts_with("process 11 answers what is no dump"));
+        assert_eq!(chosen(answers(|| None), Some("a"), Some(21)), Ok(vec![20, 21]));
+        let told = "they are of 2 jobs of the name a, of which any process of one says which is meant (--pid): \
+                    ranks 0, 1 in processes 20, 21; ranks 0, 1 in processes 10, 11, which do not say";
+        assert_eq!(chosen(answers(|| None), Some("a"), None), Err(told.to_owned()));
+    }
+
+    #[test]
+    fn a_dump_that_names_no_job_is_taken_where_there_is_one_alone() {
+        let first = || vec![answer("a", 0, (10, 0), Some(7)), answer("a", 1, (11, 0), None)];
+        let given = |answers: Vec<Answer>| {
+            let chosen = choose(answers, None, Some(10)).unwrap();
+            chosen.iter().map(|answer| (answer.neighbour.pid, answer.said.is_some())).collect::<Vec<_>>()
+        };
+        assert_eq!(given(first()), [(10, true), (11, true)]);
+        let mut both = first();
+        both.insert(1, answer("a", 0, (20, 0), Some(9)));
+        assert_eq!(given(both), [(10, true), (11, false)]);
+        let refused = chosen(first(), None, Some(11)).unwrap_err();
+        assert!(refused.starts_with("process 11 does not say when its ranks met"), "{refused}");
     }
 
     #[test]

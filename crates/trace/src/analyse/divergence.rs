@@ -1,14 +1,34 @@
-//! The first number of each group under which ranks called different things.
+//! The first number of each group under which ranks called different things, and those before it of which all were told and went on.
 
 use std::collections::BTreeMap;
 
 use super::kind;
 use super::roster::{Company, Roster};
 use super::{Finding, Side};
-use crate::dump::Entry;
+use crate::dump::{Entry, State};
 
-pub(super) fn find(roster: &Roster<'_>) -> impl Iterator<Item = Finding> {
-    roster.companies.iter().filter_map(|company| company.sequences().find_map(|sequence| differs(company, sequence)))
+/// With the place of the group in the roster.
+pub(super) fn find(roster: &Roster<'_>) -> Vec<(usize, Finding)> {
+    let mut found = vec![];
+    for (at, company) in roster.companies.iter().enumerate() {
+        for finding in company.sequences().filter_map(|sequence| differs(company, sequence)) {
+            let is_last = matches!(finding, Finding::Divergence { is_over: false, .. });
+            found.push((at, finding));
+            // What comes after it is meaningless.
+            if is_last {
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// Whether all who called this were told that they disagree, and the group went on.
+fn is_over(company: &Company<'_>, sequence: u64) -> bool {
+    let is_told = |entry: &&Entry| matches!(&entry.state, State::Failed(error) if error == "desync");
+    let later = company.seats.values().flat_map(|seat| seat.collectives.range(sequence + 1..).flat_map(|(_, all)| all));
+    company.at(sequence).all(|(_, entries)| entries.iter().all(is_told))
+        && later.into_iter().any(|entry| entry.state == State::Done)
 }
 
 fn differs(company: &Company<'_>, sequence: u64) -> Option<Finding> {
@@ -26,7 +46,7 @@ fn differs(company: &Company<'_>, sequence: u64) -> Option<Finding> {
             fields(&of.collect::<Vec<_>>())
         })?
     };
-    Some(Finding::Divergence { group: company.label(), sequence, field, sides })
+    Some(Finding::Divergence { group: company.label(), sequence, field, sides, is_over: is_over(company, sequence) })
 }
 
 /// The first field in which these entries differ, and the values.

@@ -11,7 +11,7 @@ use crate::dump::{Entry, Site};
 #[serde(tag = "finding", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Finding {
-    /// Ranks called different things under one number: the first in the group, which makes all that follow meaningless.
+    /// Ranks called different things under one number: the first in the group makes all that follow meaningless.
     Divergence {
         /// The group.
         group: String,
@@ -21,6 +21,8 @@ pub enum Finding {
         field: &'static str,
         /// The values, that of most ranks first.
         sides: Vec<Side>,
+        /// Whether all of them were told, and went on together after it.
+        is_over: bool,
     },
     /// Ranks wait for each other in a circle.
     Deadlock {
@@ -56,6 +58,24 @@ pub enum Finding {
         peer: usize,
         /// What the peer called last.
         last: Option<Place>,
+    },
+    /// A message is waited for that any rank may send, and none has.
+    Unsent {
+        /// The group.
+        group: String,
+        /// The message.
+        place: Place,
+        /// The ranks of the group that wait for nobody.
+        free: Vec<usize>,
+    },
+    /// Both ends of a message wait in it.
+    Undelivered {
+        /// The group.
+        group: String,
+        /// The message.
+        place: Place,
+        /// The other end, by its rank in the world.
+        peer: usize,
     },
     /// Others wait for ranks whose dumps do not say whether they have come.
     Unknown {
@@ -160,18 +180,19 @@ impl Finding {
     /// The less, the more important: causes come before what follows from them.
     pub(super) fn weight(&self) -> u32 {
         match self {
-            Finding::Divergence { .. } => 0,
+            Finding::Divergence { is_over: false, .. } => 0,
             Finding::Deadlock { .. } => 1,
             Finding::Absent { busy: None, .. } => 2,
-            Finding::Unanswered { .. } => 3,
+            Finding::Unanswered { .. } | Finding::Unsent { .. } => 3,
             Finding::NoDump { waiting, .. } if !waiting.is_empty() => 4,
             Finding::Unknown { .. } | Finding::NoGroup { .. } => 5,
             Finding::Verdict { .. } => 6,
-            Finding::Unfinished { .. } => 7,
+            Finding::Unfinished { .. } | Finding::Undelivered { .. } => 7,
             Finding::Absent { .. } => 8,
-            Finding::Failed { .. } => 9,
-            Finding::NoDump { .. } => 10,
-            Finding::Late { .. } => 11,
+            Finding::Divergence { .. } => 9,
+            Finding::Failed { .. } => 10,
+            Finding::NoDump { .. } => 11,
+            Finding::Late { .. } => 12,
         }
     }
 
@@ -188,6 +209,7 @@ impl Finding {
             Finding::Absent { last, busy, waiting, .. } => waiting.iter().chain(last).chain(busy).any(here),
             Finding::Unanswered { place, last, .. } => here(place) || last.as_ref().is_some_and(here),
             Finding::Failed { places, .. } => places.iter().any(here),
+            Finding::Unsent { place, .. } | Finding::Undelivered { place, .. } => here(place),
             Finding::Unfinished { waiting, .. }
             | Finding::Unknown { waiting, .. }
             | Finding::NoGroup { waiting, .. } => waiting.iter().any(here),
@@ -198,12 +220,14 @@ impl Finding {
     /// The ranks that are at fault, or most likely so.
     pub fn culprits(&self) -> Vec<usize> {
         match self {
+            Finding::Divergence { is_over: true, .. } => Vec::new(),
             Finding::Divergence { sides, .. } => odd(sides),
             Finding::Deadlock { circle } => circle.iter().map(|place| place.rank).collect(),
             Finding::Absent { rank, .. } | Finding::Late { rank, .. } => vec![*rank],
             Finding::Unanswered { peer, .. } => vec![*peer],
-            Finding::NoDump { ranks, .. } => ranks.clone(),
-            Finding::Unknown { .. }
+            Finding::NoDump { ranks, .. } | Finding::Unsent { free: ranks, .. } => ranks.clone(),
+            Finding::Undelivered { .. }
+            | Finding::Unknown { .. }
             | Finding::NoGroup { .. }
             | Finding::Verdict { .. }
             | Finding::Failed { .. }
@@ -228,9 +252,11 @@ impl Place {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Finding::Divergence { group, sequence, field, sides } => {
+            Finding::Divergence { group, sequence, field, sides, is_over } => {
                 let told = |side: &Side| format!("{} {}{}", ranks(&side.ranks), side.value, at(side.site.as_ref()));
-                write!(f, "{group}: operation {sequence} differs in {field}: {}", list(sides.iter().map(told)))
+                let (differs, sides) = (if *is_over { "differed" } else { "differs" }, list(sides.iter().map(told)));
+                write!(f, "{group}: operation {sequence} {differs} in {field}: {sides}")?;
+                if *is_over { f.write_str("; all were told, and have gone on since") } else { Ok(()) }
             }
             Finding::Deadlock { circle } => {
                 let told = |place: &Place| format!("rank {} in {} of {}", place.rank, place.operation(), place.group);
@@ -245,6 +271,15 @@ impl fmt::Display for Finding {
                 let (rank, operation) = (place.rank, place.operation());
                 write!(f, "{group}: rank {rank} waits for rank {peer} in {operation}{}; ", since([place]))?;
                 write!(f, "rank {peer} {}", last_of(last.as_ref()))
+            }
+            Finding::Unsent { group, place, free } => {
+                let (rank, operation, since) = (place.rank, place.operation(), since([place]));
+                write!(f, "{group}: rank {rank} waits for any rank in {operation}{since}, and nobody has sent to it")?;
+                if free.is_empty() { Ok(()) } else { write!(f, "; nothing holds up {}", ranks(free)) }
+            }
+            Finding::Undelivered { group, place, peer } => {
+                let (rank, operation, since) = (place.rank, place.operation(), since([place]));
+                write!(f, "{group}: rank {rank} waits in {operation}, and rank {peer} at the other end of it{since}")
             }
             Finding::Unknown { group, ranks: unknown, waiting } => {
                 let unknown = ranks(unknown);

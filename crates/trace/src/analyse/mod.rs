@@ -9,6 +9,7 @@ mod divergence;
 mod failure;
 mod finding;
 mod kind;
+mod message;
 mod report;
 mod roster;
 #[cfg(test)]
@@ -58,14 +59,18 @@ pub fn analyse_with(dumps: &[Dump], options: &Options) -> Report {
     let clocks = Clocks::of(&roster);
     let waits = wait::waits(&roster, options.patience);
     let arrivals = arrival::arrivals(&roster, &clocks);
-    let mut findings: Vec<Finding> = divergence::find(&roster).collect();
-    let diverged = |company: &roster::Company<'_>| {
-        findings.iter().any(|finding| matches!(finding, Finding::Divergence { group, .. } if *group == company.label()))
+    let divergences = divergence::find(&roster);
+    let diverged = |company: usize| {
+        let is_its = |(at, finding): &(usize, Finding)| {
+            *at == company && matches!(finding, Finding::Divergence { is_over: false, .. })
+        };
+        divergences.iter().any(is_its)
     };
     let unfinished = wait::unfinished(&roster, &waits, diverged);
+    let mut findings: Vec<Finding> = divergences.into_iter().map(|(_, finding)| finding).collect();
     findings.extend(deadlock::find(&roster, &waits));
     findings.extend(wait::absent(&roster, &waits));
-    findings.extend(wait::unanswered(&roster, &waits));
+    findings.extend(message::find(&roster, &waits));
     findings.extend(wait::unsure(&roster, &waits));
     findings.extend(unfinished);
     findings.extend(failure::find(&roster));

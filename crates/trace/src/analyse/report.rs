@@ -52,7 +52,7 @@ impl fmt::Display for Report {
         let dumps = if *ranks == 1 { "dump" } else { "dumps" };
         writeln!(f, "{ranks} {dumps} of a world of {world_size}")?;
         if findings.is_empty() {
-            writeln!(f, "the ranks agree, and nobody waits")?;
+            writeln!(f, "the ranks agree, and no operation that is written down waits")?;
         }
         findings.iter().try_for_each(|finding| writeln!(f, "- {}", plain(&finding.to_string())))?;
         if arrivals.is_empty() {

@@ -56,6 +56,7 @@ impl Rank {
             ended_ns,
             state,
             timeout_ns: None,
+            is_ahead: false,
         });
         self.0.entries.last_mut().expect("just pushed")
     }
@@ -84,7 +85,7 @@ fn ranks_that_agree_have_nothing_found() {
     assert_eq!(report.findings, []);
     assert_eq!((report.ranks, report.world_size), (4, 4));
     assert!(report.arrivals.iter().all(|arrival| arrival.operations == 21), "{:?}", report.arrivals);
-    assert!(report.to_string().contains("nobody waits"));
+    assert!(report.to_string().contains("no operation that is written down waits"));
 }
 
 #[test]
@@ -321,6 +322,28 @@ fn a_disagreement_of_before_excuses_nobody() {
     assert!(matches!(report.findings[0], Finding::Absent { rank: 1, busy: None, .. }), "{report}");
 }
 
+/// Ranks that were told of a disagreement, and have gone on, hang later for another reason.
+#[test]
+fn a_disagreement_of_before_is_not_told_before_the_hang_of_now() {
+    let desync = || State::Failed("desync".to_owned());
+    let dumps = |last: fn(usize) -> bool| {
+        world(3, |number, rank| {
+            let mut rank = rank.done("all_reduce", 2);
+            rank.call(0, "all_reduce", 3 * SECOND, desync()).output = if number == 1 { 9 } else { 8 };
+            rank.call(0, "all_reduce", 4 * SECOND, State::Done);
+            if last(number) {
+                rank.call(0, "barrier", 5 * SECOND, State::Started);
+            }
+            rank
+        })
+    };
+    let report = analyse(&dumps(|number| number != 2));
+    assert!(matches!(report.findings[0], Finding::Absent { rank: 2, sequence: 4, .. }), "{report}");
+    let of_before = report.findings[1].to_string();
+    assert!(of_before.contains("operation 2 differed in elements") && of_before.ends_with("gone on since"), "{report}");
+    assert!(matches!(analyse(&dumps(|_| true)).findings[0], Finding::Unfinished { .. }));
+}
+
 #[test]
 fn a_circle_of_waiting_ranks_is_a_deadlock() {
     let dumps = world(3, |number, rank| {
@@ -346,7 +369,8 @@ fn two_ranks_that_both_receive_are_a_deadlock_and_a_pair_that_meets_is_none() {
         })
     };
     assert!(told(&pair(["recv", "recv"]))[0].starts_with("deadlock"), "{:?}", told(&pair(["recv", "recv"])));
-    assert_eq!(told(&pair(["send", "recv"])), Vec::<String>::new());
+    let [met] = &told(&pair(["send", "recv"]))[..] else { panic!("{:?}", told(&pair(["send", "recv"]))) };
+    assert!(met.contains("rank 1 waits in recv 0 (at train.rs:10), and rank 0 at the other end of it"), "{met}");
     let lonely = world(2, |number, mut rank| {
         if number == 0 {
             rank.call(0, "recv", SECOND, State::Started).peer = Some(1);
@@ -356,6 +380,71 @@ fn two_ranks_that_both_receive_are_a_deadlock_and_a_pair_that_meets_is_none() {
     assert_eq!(
         told(&lonely),
         ["world: rank 0 waits for rank 1 in recv 0 (at train.rs:10) since 999.000 s; rank 1 has called nothing"]
+    );
+}
+
+/// Receives that are posted before there is anything to receive hold nobody up.
+#[test]
+fn what_was_begun_ahead_is_no_wait() {
+    let posted = |kinds: [&str; 3]| {
+        world(3, |number, rank| {
+            let mut rank = rank.done("all_reduce", 1);
+            if number < 2 || kinds[2] == "recv" {
+                let early = rank.call(0, "recv", SECOND, State::Started);
+                (early.peer, early.is_ahead) = (Some(if number == 0 { 1 } else { 0 }), true);
+            }
+            if !matches!(kinds[number], "" | "recv") {
+                rank.call(0, kinds[number], SECOND, State::Started).is_ahead = number == 0;
+            }
+            rank
+        })
+    };
+    // Nobody waits, and nobody is behind.
+    assert_eq!(told(&posted(["", "", ""])), Vec::<String>::new());
+    // Rank 2 does neither, though it has posted a receive.
+    let report = analyse(&posted(["barrier", "barrier", "recv"]));
+    assert!(matches!(report.findings[..], [Finding::Absent { rank: 2, busy: None, .. }]), "{report}");
+    // Where nobody waits, a collective that was begun ahead is all that there is to see.
+    let report = analyse(&posted(["barrier", "", ""]));
+    assert!(
+        matches!(report.findings[..], [Finding::Absent { rank: 1, .. }, Finding::Absent { rank: 2, .. }]),
+        "{report}"
+    );
+}
+
+#[test]
+fn whoever_waits_for_a_message_is_told_of() {
+    let waiting = |calls: [(&str, Option<usize>); 3]| {
+        told(&world(3, |number, mut rank| {
+            let (kind, peer) = calls[number];
+            if !kind.is_empty() {
+                rank.call(0, kind, 990 * SECOND, State::Started).peer = peer;
+            }
+            rank
+        }))
+    };
+    assert_eq!(
+        waiting([("recv", None), ("recv", Some(0)), ("", None)]),
+        ["world: rank 0 waits for any rank in recv 0 (at train.rs:10) since 10.000 s, and nobody has sent to it; \
+          nothing holds up rank 2"]
+    );
+    assert_eq!(
+        waiting([("recv", Some(1)), ("send", Some(0)), ("", None)]),
+        ["world: rank 0 waits in recv 0 (at train.rs:10), and rank 1 at the other end of it since 10.000 s"]
+    );
+    // Rank 1 is held up by something else than rank 0.
+    let dumps = world(3, |number, mut rank| {
+        let (group, kind) = if number == 0 { (0, "recv") } else { (1, "barrier") };
+        if number > 0 {
+            rank = rank.group("pair", vec![1, 2]);
+        }
+        rank.call(group, kind, SECOND, State::Started).peer = (number == 0).then_some(1);
+        rank
+    });
+    assert!(
+        matches!(&analyse(&dumps).findings[..], [Finding::Unfinished { group, .. }] if group == "pair"),
+        "{:?}",
+        told(&dumps)
     );
 }
 
@@ -378,7 +467,7 @@ fn messages_of_different_tags_are_no_pair() {
     );
     // Older dumps and PyTorch's do not say it.
     for tags in [[Some(5), Some(5)], [Some(5), None], [None, Some(6)]] {
-        assert_eq!(pair(tags), Vec::<String>::new());
+        assert!(pair(tags)[0].contains("at the other end of it"), "{:?}", pair(tags));
     }
 }
 

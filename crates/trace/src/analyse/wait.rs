@@ -1,10 +1,11 @@
-//! Who waits for whom: the first operation of each rank that has begun and not ended, and the peers it cannot end without.
+//! Who waits for whom: the first operation of each rank that has begun and not ended, and the peers it cannot end without. Messages are told of
+//! in `message`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::roster::{Company, Roster, Seat};
-use super::{Finding, Place};
+use super::{Finding, Place, message};
 use crate::dump::{Entry, State};
 
 /// One rank in one operation.
@@ -23,29 +24,42 @@ pub(super) struct Wait<'d> {
     pub(super) without: BTreeSet<usize>,
     /// The ranks that have no dump, and whose part in it nobody knows.
     pub(super) silent: BTreeSet<usize>,
+    /// Whether the rank goes no further before it has ended; what was begun ahead holds it up in nothing.
+    holds_up: bool,
 }
 
 impl Wait<'_> {
     /// Whether it needs a rank that has not come to it, as far as anybody says.
-    fn is_for_others(&self) -> bool {
+    pub(super) fn is_for_others(&self) -> bool {
         [&self.on, &self.unknown, &self.without, &self.silent].iter().any(|ranks| !ranks.is_empty())
     }
 }
 
-/// Everything that has waited for long.
+/// Everything that holds a rank up for long. Where nothing does, collectives that were begun ahead are all that tells of others who are behind;
+/// a message that was is no news, because receives are posted before there is anything to receive.
 pub(super) fn waits<'d>(roster: &Roster<'d>, patience: Duration) -> Vec<Wait<'d>> {
+    let mut waits = begun(roster, patience);
+    let is_any_held_up = waits.iter().any(|wait| wait.holds_up);
+    waits.retain(|wait| wait.holds_up || !(is_any_held_up || wait.entry.is_message));
+    waits
+}
+
+/// Everything that has not ended for long.
+fn begun<'d>(roster: &Roster<'d>, patience: Duration) -> Vec<Wait<'d>> {
     let mut found = Vec::new();
     for (at, company) in roster.companies.iter().enumerate() {
         for (&rank, seat) in &company.seats {
             let is_long = |entry: &&Entry| is_long(seat, entry, patience);
-            let collectives = seat.collectives.values().flatten().copied();
-            let collective = collectives.into_iter().find(|entry| is_waiting(entry)).filter(is_long);
+            let mut collectives = seat.collectives.values().flatten().copied().filter(|entry| is_waiting(entry));
+            // Those behind the first wait for it, and whoever waits for one of them does.
+            let is_awaited = collectives.clone().any(holds_up);
+            let collective = collectives.next().filter(is_long);
             let messages = seat.messages.iter().copied().filter(|entry| is_waiting(entry)).filter(is_long);
             let messages = messages.take(MOST_MESSAGES);
             for entry in collective.into_iter().chain(messages) {
                 let place = Place::of(rank, company.label(), entry, seat.age(entry));
                 let missing = if entry.is_message {
-                    peer(roster, company, rank, seat, entry)
+                    message::peer(roster, company, (rank, seat), entry)
                 } else {
                     absentees(roster, company, entry)
                 };
@@ -54,7 +68,8 @@ pub(super) fn waits<'d>(roster: &Roster<'d>, patience: Duration) -> Vec<Wait<'d>
                 let is_unknown = |rank: &usize| !entry.is_message && company.is_overwritten(*rank);
                 let (unknown, on) = missing.into_iter().partition(is_unknown);
                 let silent = silent(roster, company, seat, entry);
-                found.push(Wait { rank, company: at, entry, place, on, unknown, without, silent });
+                let holds_up = if entry.is_message { holds_up(entry) } else { is_awaited };
+                found.push(Wait { rank, company: at, entry, place, on, unknown, without, silent, holds_up });
             }
         }
     }
@@ -127,28 +142,10 @@ fn first<'w>(
     Some((on(first).iter().copied().collect(), places))
 }
 
-/// Messages whose peer waits for nobody, and yet does nothing about them.
-pub(super) fn unanswered(roster: &Roster<'_>, waits: &[Wait<'_>]) -> Vec<Finding> {
-    let waiting: BTreeSet<usize> = waits.iter().filter(|wait| wait.is_for_others()).map(|wait| wait.rank).collect();
-    let messages = waits.iter().filter(|wait| wait.entry.is_message);
-    let idle = messages.filter_map(|wait| Some((wait, *wait.on.first().filter(|peer| !waiting.contains(peer))?)));
-    idle.map(|(wait, peer)| Finding::Unanswered {
-        group: wait.place.group.clone(),
-        place: wait.place.clone(),
-        peer,
-        last: last_of(roster, peer),
-    })
-    .collect()
-}
-
 /// The first operation of each group that every rank called and some have not finished.
-pub(super) fn unfinished(
-    roster: &Roster<'_>,
-    waits: &[Wait<'_>],
-    diverged: impl Fn(&Company<'_>) -> bool,
-) -> Vec<Finding> {
+pub(super) fn unfinished(roster: &Roster<'_>, waits: &[Wait<'_>], diverged: impl Fn(usize) -> bool) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (at, company) in roster.companies.iter().enumerate().filter(|(_, company)| !diverged(company)) {
+    for (at, company) in roster.companies.iter().enumerate().filter(|(at, _)| !diverged(*at)) {
         let pending = |wait: &&Wait<'_>| {
             wait.company == at && !wait.entry.is_message && !wait.is_for_others() && wait.entry.is_pending()
         };
@@ -166,9 +163,14 @@ pub(super) fn unfinished(
 }
 
 /// Whoever waited until something else ended it says as much as one that still waits.
-fn is_waiting(entry: &Entry) -> bool {
+pub(super) fn is_waiting(entry: &Entry) -> bool {
     let is_ended_waiting = |error: &str| ["timeout", "peer", "aborted"].contains(&error);
     entry.is_pending() || matches!(&entry.state, State::Failed(error) if is_ended_waiting(error))
+}
+
+/// Whether its rank waits for it, or did until it failed.
+fn holds_up(entry: &Entry) -> bool {
+    !entry.is_pending() || !entry.is_ahead
 }
 
 /// Whether nothing but time can have ended it.
@@ -193,37 +195,6 @@ fn silent(roster: &Roster<'_>, company: &Company<'_>, seat: &Seat<'_>, entry: &E
     let peer = entry.peer.and_then(|peer| seat.group.world_rank(peer)).filter(|_| entry.is_message);
     let all = if entry.is_message { &[] } else { &company.members[..] };
     all.iter().copied().chain(peer).filter(|rank| !roster.dumps.contains_key(rank)).collect()
-}
-
-/// The peer of a message, unless it waits at the other end of it.
-fn peer(roster: &Roster<'_>, company: &Company<'_>, rank: usize, seat: &Seat<'_>, entry: &Entry) -> BTreeSet<usize> {
-    let peer = entry.peer.and_then(|peer| seat.group.world_rank(peer)).filter(|peer| roster.dumps.contains_key(peer));
-    let other = if entry.kind == "send" { "recv" } else { "send" };
-    let meets = |peer: &usize| {
-        let Some(theirs) = company.seats.get(peer) else { return false };
-        theirs.messages.iter().any(|message| {
-            let to = message.peer.and_then(|to| theirs.group.world_rank(to));
-            let is_ours = to.is_none_or(|to| to == rank) && is_alike(entry.tag, message.tag);
-            message.kind == other && is_waiting(message) && is_ours
-        })
-    };
-    peer.filter(|peer| !meets(peer)).into_iter().collect()
-}
-
-/// Whether two messages are under one tag, as far as both say.
-fn is_alike(one: Option<u32>, other: Option<u32>) -> bool {
-    one.zip(other).is_none_or(|(one, other)| one == other)
-}
-
-/// What a rank called last in any group.
-fn last_of(roster: &Roster<'_>, rank: usize) -> Option<Place> {
-    let seats = roster.companies.iter().filter_map(|company| Some((company, company.seats.get(&rank)?)));
-    let all = seats.flat_map(|(company, seat)| {
-        let entries = seat.collectives.values().flatten().chain(&seat.messages);
-        entries.map(move |entry| (company, seat, *entry))
-    });
-    let (company, seat, entry) = all.max_by_key(|(_, _, entry)| entry.created_ns)?;
-    Some(Place::of(rank, company.label(), entry, seat.age(entry)))
 }
 
 /// Messages of one rank in one group that wait; more of them tell nothing new.

@@ -97,6 +97,9 @@ pub struct Entry {
     pub state: State,
     /// How long it may take.
     pub timeout_ns: Option<u64>,
+    /// Whether it was begun ahead, and nobody waited for it when the dump was taken; false too where that was not written down.
+    #[serde(default)]
+    pub is_ahead: bool,
 }
 
 /// A line of the program.

@@ -91,6 +91,7 @@ impl Clock {
             ended_ns: record.ended.map(|time| self.on_the_wall(time)),
             state: state(record.state),
             timeout_ns: Some(nanoseconds(record.timeout)),
+            is_ahead: record.is_ahead,
         }
     }
 

@@ -26,6 +26,7 @@ fn entry(kind: &str, sequence: u64) -> Entry {
         ended_ns: Some(1_700_000_000_000_000_200),
         state: State::Done,
         timeout_ns: Some(30_000_000_000),
+        is_ahead: false,
     }
 }
 
@@ -192,20 +193,24 @@ fn what_gloo_wrote_is_read() {
 /// What is done to the top of a pickle.
 type Change<'a> = &'a dyn Fn(&mut Vec<(String, Value)>);
 
+/// What is said of Gloo's pickle once this is done to it.
+fn wrong(change: Change<'_>) -> String {
+    let Value::Dict(mut pairs) = gloo(true) else { unreachable!() };
+    change(&mut pairs);
+    decode(&pickle::write(&Value::Dict(pairs)), 0, &Limits::default()).expect_err("wrong").to_string()
+}
+
+/// What is said of it once its entry has this value.
+fn in_entry(key: &str, value: Value) -> String {
+    wrong(&|pairs| {
+        let Some((_, Value::List(entries))) = pairs.iter_mut().find(|(name, _)| name == "entries") else { return };
+        let Value::Dict(entry) = &mut entries[0] else { return };
+        entry.iter_mut().filter(|(name, _)| name == key).for_each(|(_, old)| *old = value.clone());
+    })
+}
+
 #[test]
 fn values_that_cannot_be_are_named() {
-    let wrong = |change: Change<'_>| {
-        let Value::Dict(mut pairs) = gloo(true) else { unreachable!() };
-        change(&mut pairs);
-        decode(&pickle::write(&Value::Dict(pairs)), 0, &Limits::default()).expect_err("wrong").to_string()
-    };
-    let in_entry = |key: &'static str, value: Value| {
-        wrong(&|pairs| {
-            let Some((_, Value::List(entries))) = pairs.iter_mut().find(|(name, _)| name == "entries") else { return };
-            let Value::Dict(entry) = &mut entries[0] else { return };
-            entry.iter_mut().filter(|(name, _)| name == key).for_each(|(_, old)| *old = value.clone());
-        })
-    };
     assert_eq!(
         in_entry("profiling_name", "all_reduce".into()),
         "entries[0].profiling_name is all_reduce, must be <library>:<operation>"
@@ -227,6 +232,89 @@ fn values_that_cannot_be_are_named() {
         "pg_config['x'].ranks is all, must be a list of ranks as text"
     );
     assert_eq!(words::ranks("all"), None);
+}
+
+#[test]
+fn texts_that_are_longer_than_any_of_their_kind_are_named_and_not_told() {
+    let long = || Value::from("x".repeat(5000));
+    let refused = |what: &str| format!("{what} is 5000 bytes long, must be 4096 or less");
+    assert_eq!(in_entry("profiling_name", long()), refused("entries[0].profiling_name"));
+    assert_eq!(in_entry("process_group", Value::Tuple(vec!["0".into(), long()])), refused("entries[0].process_group"));
+    for dtypes in ["input_dtypes", "output_dtypes"] {
+        assert_eq!(in_entry(dtypes, Value::List(vec![long()])), refused(&format!("entries[0].{dtypes}")));
+    }
+    let frame = Value::dict([("filename", long())]);
+    assert_eq!(in_entry("frames", Value::List(vec![frame])), refused("entries[0].frames[0].filename"));
+    let group = |name: String| Value::dict([(name, Value::dict([("ranks", "[0]".into()), ("desc", long())]))]);
+    assert_eq!(wrong(&|pairs| pairs[1].1 = group("x".repeat(5000))), refused("a name in pg_config"));
+    assert_eq!(wrong(&|pairs| pairs[1].1 = group("g".to_owned())), refused("pg_config['g'].desc"));
+    // What is wrong in another way is told by its beginning.
+    assert!(wrong(&|pairs| pairs[0].1 = long()).len() < 300);
+    assert!(in_entry("state", long()).len() < 300);
+}
+
+/// A text as it stands in a pickle.
+fn text(text: &str) -> Vec<u8> {
+    [&b"X"[..], &(text.len() as u32).to_le_bytes(), text.as_bytes()].concat()
+}
+
+/// A pickle of entries that are all the same one, which was called in this file.
+fn one_entry_again(file: &str, count: usize) -> Vec<u8> {
+    let name = [text("profiling_name"), text("nccl:all_reduce")].concat();
+    let state = [text("state"), text("completed")].concat();
+    let site = [&text("frames")[..], b"]}(", &text("filename"), &text(file), b"ua"].concat();
+    let entries = [&b"}("[..], &name, &state, &site, b"uq\x00", &b"h\x00".repeat(count - 1)].concat();
+    [&b"\x80\x02}("[..], &text("version"), &text("2.10"), &text("entries"), b"](", &entries, b"eu."].concat()
+}
+
+#[test]
+fn a_long_path_that_every_entry_uses_is_not_copied_to_each() {
+    // 440 kB, which would take 8 GB.
+    let bytes = one_entry_again(&"x".repeat(400_000), 20_000);
+    let error = decode(&bytes, 0, &Limits::default()).expect_err("longer than any path");
+    assert_eq!(error.to_string(), "entries[0].frames[0].filename is 400000 bytes long, must be 4096 or less");
+}
+
+#[test]
+fn what_stands_once_and_is_used_too_often_is_named() {
+    let bytes = one_entry_again("train.py", 20_000);
+    let whole = decode(&bytes, 0, &Limits::default()).expect("a few megabytes");
+    assert_eq!(whole.entries.len(), 20_000);
+    let tight = 1 << 20;
+    let error = decode(&bytes, 0, &Limits::default().copies(tight)).expect_err("a few megabytes");
+    let Broken::TooMuch { what, limit } = &error else { panic!("{error}") };
+    assert_eq!(*limit, tight + 4 * bytes.len());
+    assert!(what.starts_with("entries["), "{error}");
+}
+
+#[test]
+fn a_list_of_ranks_that_many_groups_share_is_bounded() {
+    let ranks = format!("{:?}", (0..20_000).collect::<Vec<usize>>());
+    let group = [&text("g")[..], b"q\x00}(", &text("ranks"), &text(&ranks), b"uq\x01"].concat();
+    let groups = [&text("pg_config")[..], b"}(", &group, &b"h\x00h\x01".repeat(999), b"u"].concat();
+    let version = [text("version"), text("2.10")].concat();
+    let bytes = [&b"\x80\x02}("[..], &version, &groups, &text("entries"), b"]u."].concat();
+    let error = decode(&bytes, 0, &Limits::default()).expect_err("a thousand groups of 20,000 ranks");
+    assert!(matches!(&error, Broken::TooMuch { what, .. } if what == "pg_config['g'].ranks"), "{error}");
+}
+
+#[test]
+fn a_function_with_a_name_beyond_reason_is_left_out() {
+    let frame = |name: &str| {
+        let pairs = [("filename", "kernel.cc".into()), ("line", Value::Int(7)), ("name", name.into())];
+        Value::List(vec![Value::dict(pairs)])
+    };
+    let site_of = |name: &str| {
+        let Value::Dict(mut pairs) = gloo(true) else { unreachable!() };
+        let Value::List(entries) = &mut pairs[2].1 else { unreachable!() };
+        let Value::Dict(entry) = &mut entries[0] else { unreachable!() };
+        entry.iter_mut().filter(|(key, _)| key == "frames").for_each(|(_, frames)| *frames = frame(name));
+        let dump = decode(&pickle::write(&Value::Dict(pairs)), 0, &Limits::default()).expect("Gloo's");
+        dump.entries[0].site.clone()
+    };
+    let site = |function| Some(Site { file: "kernel.cc".to_owned(), line: 7, function });
+    assert_eq!(site_of(&"x".repeat(4096)), site(Some("x".repeat(4096))));
+    assert_eq!(site_of(&"x".repeat(4097)), site(None));
 }
 
 #[test]

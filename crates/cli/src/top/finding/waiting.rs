@@ -28,7 +28,7 @@ pub(super) fn find(circles: &[Circle<'_>], ranks: &[RankView]) -> Vec<Finding> {
 }
 
 fn waited_for(circle: &Circle<'_>, ranks: &[RankView]) -> Option<Finding> {
-    let collective = |group: &GroupView| waits(group).filter(|pending| !pending.is_message).cloned();
+    let collective = |group: &GroupView| waits(group).find(|pending| !pending.is_message).cloned();
     let waiting: Vec<(usize, Underway)> =
         circle.says.iter().filter_map(|(rank, group)| Some((*rank, collective(group)?))).collect();
     let (_, first) = waiting.iter().min_by_key(|(_, pending)| pending.sequence)?;
@@ -48,9 +48,10 @@ fn waited_for(circle: &Circle<'_>, ranks: &[RankView]) -> Option<Finding> {
     Some(Finding { kind: "waited_for", job: job.to_owned(), group: Some(name.to_owned()), culprits, verdict })
 }
 
-/// What a rank has waited in for long in a group.
-fn waits(group: &GroupView) -> Option<&Underway> {
-    group.account.pending.as_ref().filter(|pending| pending.called_ns >= LONG_NS)
+/// What a rank has waited in for long in a group. What it began ahead holds it up in nothing.
+fn waits(group: &GroupView) -> impl Iterator<Item = &Underway> {
+    let pending = group.account.pending.iter().chain(&group.account.pending_message);
+    pending.filter(|pending| pending.called_ns >= LONG_NS && !pending.is_ahead)
 }
 
 /// Members that are not seen here, where all that are have come. Nobody, where all are here: then bytes are on their way.
@@ -77,7 +78,7 @@ fn busy<'a>(job: &str, number: usize, ranks: &'a [RankView]) -> Option<(&'a Grou
     let mut named = ranks.iter().filter(|rank| rank.job() == job && rank.rank() == number);
     // Of two jobs of a name nobody can say whose it is.
     let (Some(rank), None) = (named.next(), named.next()) else { return None };
-    rank.groups.iter().find_map(|group| Some((group, waits(group)?)))
+    rank.groups.iter().find_map(|group| Some((group, waits(group).next()?)))
 }
 
 /// Less than this is no wait: ranks do not answer at the same moment.
