@@ -73,15 +73,38 @@ impl Threads {
 
     /// Runs `rank` on a thread for each rank and returns what each returned, in rank order.
     ///
+    /// # Errors
+    ///
+    /// [`Setup`](phalanx_core::ErrorKind::Setup), where the ranks are more than 1024 or the system has no means for so many. Those that
+    /// were started before that was seen have ended then: their peers are gone.
+    ///
     /// # Panics
     ///
     /// When a rank panics, after all have ended: its peers get an error that names it.
     pub fn run<R: Send>(&self, rank: impl Fn(Group) -> R + Sync) -> Result<Vec<R>> {
+        self.run_on(|_| thread::Builder::new(), rank)
+    }
+
+    /// The same, each rank on a thread that is made as `builder` says for its number.
+    fn run_on<R: Send>(
+        &self,
+        builder: impl Fn(usize) -> thread::Builder,
+        rank: impl Fn(Group) -> R + Sync,
+    ) -> Result<Vec<R>> {
         let groups = self.groups()?;
         let rank = &rank;
         thread::scope(|scope| {
-            let ranks: Vec<_> = groups.into_iter().map(|group| scope.spawn(move || rank(group))).collect();
+            let mut ranks = vec![];
+            // The first that cannot be started has the groups of the rest dropped: nobody waits for them.
+            let started = groups.into_iter().enumerate().try_for_each(|(number, group)| {
+                let thread = builder(number).spawn_scoped(scope, move || rank(group));
+                let thread = thread.map_err(|error| {
+                    Error::setup("threads of a world", format!("no thread for rank {number}: {error}"))
+                });
+                thread.map(|thread| ranks.push(thread))
+            });
             let ends: Vec<_> = ranks.into_iter().map(|rank| rank.join()).collect();
+            started?;
             ends.into_iter().map(|end| end.map_or_else(|panic| std::panic::resume_unwind(panic), Ok)).collect()
         })
     }
@@ -182,6 +205,10 @@ const MOST_RANKS: usize = 1024;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use phalanx_core::ErrorKind;
+
     use super::*;
 
     #[test]
@@ -190,5 +217,22 @@ mod tests {
             let error = threads.groups().unwrap_err().to_string();
             assert_eq!(error, "threads of a world: more than 1024 ranks in one process");
         }
+    }
+
+    #[test]
+    fn a_thread_that_cannot_be_made_is_an_error_and_the_ranks_before_it_end() {
+        // No address space has room for such a stack.
+        let builder = |rank: usize| match rank {
+            2 => thread::Builder::new().stack_size(usize::MAX / 4),
+            _ => thread::Builder::new(),
+        };
+        let failed = AtomicUsize::new(0);
+        let ended = Threads::new(4).run_on(builder, |group| {
+            failed.fetch_add(usize::from(group.barrier().is_err()), Ordering::Relaxed);
+        });
+        let error = ended.expect_err("no thread");
+        assert_eq!(error.kind(), ErrorKind::Setup);
+        assert!(error.to_string().starts_with("threads of a world: no thread for rank 2: "), "{error}");
+        assert_eq!(failed.into_inner(), 2, "both that were started wait for nobody");
     }
 }

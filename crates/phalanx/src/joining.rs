@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use phalanx_comm::Backends;
-use phalanx_comm::rendezvous::{World, WorldOptions};
+use phalanx_comm::rendezvous::{World, WorldOptions, agree_on_start, latest_start};
 use phalanx_comm::secure::{Claim, JobKey, JobName, Session};
 use phalanx_comm::store::{
     ClientOptions, FileStore, FileStoreOptions, ServerOptions, StoreAddress, StoreServer, TcpStore,
@@ -46,6 +46,8 @@ pub struct Joining {
     local_rank: Option<usize>,
     local_size: Option<usize>,
     epoch: u32,
+    /// Whether the ranks have to agree on the epoch first.
+    agrees_on_start: bool,
     job: Option<JobName>,
     key: Option<JobKey>,
     insecure: bool,
@@ -136,6 +138,8 @@ impl Joining {
             local_rank: query.local_rank,
             local_size: None,
             epoch: query.epoch.unwrap_or(0),
+            // Nobody removes the file, so that it may have served an earlier start.
+            agrees_on_start: query.epoch.is_none() && matches!(way, Way::File(_)),
             timeout: query.timeout.unwrap_or(DEFAULT_TIMEOUT),
             insecure: query.insecure.unwrap_or(false),
             way,
@@ -150,8 +154,8 @@ impl Joining {
 
     /// What `placement` says, which was read before.
     pub fn placed(placement: Placement) -> Result<Joining> {
-        let Placement { launcher, rank, size, local_rank, local_size, epoch, job, door, key, insecure, timeout } =
-            placement;
+        let Placement { launcher, rank, size, local_rank, local_size, epoch, agrees_on_start, .. } = placement;
+        let Placement { job, door, key, insecure, timeout, .. } = placement;
         let way = match door {
             Door::Store(address) => Way::Server { address: address.parse()?, serves: false, served: false },
             Door::Master { host, port, agent } => {
@@ -170,6 +174,7 @@ impl Joining {
             local_rank,
             local_size,
             epoch,
+            agrees_on_start,
             job,
             key,
             insecure,
@@ -279,7 +284,7 @@ impl Joining {
         match &self.way {
             Way::File(path) => {
                 let store = Store::new(FileStore::open(path, FileStoreOptions::new())?);
-                self.come(store, &self.options(began, self.key.as_ref()))
+                self.come(store, began)
             }
             Way::Lobby if self.rank == 0 => self.receive(began),
             Way::Lobby => {
@@ -293,13 +298,24 @@ impl Joining {
             }
             Way::Server { address, served, .. } => {
                 let store = self.reach(address, self.key.as_ref(), began, *served)?;
-                self.come(store, &self.options(began, self.key.as_ref()))
+                self.come(store, began)
             }
         }
     }
 
-    fn come(&self, store: Store, options: &WorldOptions) -> Result<World> {
-        if self.is_newcomer { World::enlist(&store, options) } else { World::join(store, options) }
+    fn come(&self, store: Store, began: Instant) -> Result<World> {
+        let options = self.options(began, self.key.as_ref());
+        let options = if self.agrees_on_start { options.epoch(self.start(&store, began)?) } else { options };
+        if self.is_newcomer { World::enlist(&store, &options) } else { World::join(store, &options) }
+    }
+
+    /// How often the job was started before, as the ranks agree on a store that may have served earlier starts.
+    fn start(&self, store: &Store, began: Instant) -> Result<u32> {
+        let keys = store.scope("phalanx").scope(self.job().as_str()).scope("starts");
+        match self.is_newcomer {
+            true => latest_start(&keys.with_timeout(self.left(began))),
+            false => agree_on_start(&keys, self.rank, self.size, self.left(began)),
+        }
     }
 
     /// Rank 0 in the lobby: serves the store and hangs out the notice until all are there.

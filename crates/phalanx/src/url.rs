@@ -98,7 +98,9 @@ fn whole<N: FromStr>(key: &str, value: &str) -> Result<N, String> {
 }
 
 fn time(key: &str, value: &str) -> Result<Duration, String> {
-    seconds(value).ok_or_else(|| format!("{key} is \"{value}\", must be a number of seconds"))
+    // No time at all would be over before the store is asked, which would then be blamed.
+    let above_zero = seconds(value).filter(|time| !time.is_zero());
+    above_zero.ok_or_else(|| format!("{key} is \"{value}\", must be a number of seconds above 0"))
 }
 
 fn switch(key: &str, value: &str) -> Result<bool, String> {
@@ -179,7 +181,8 @@ mod tests {
             ("env://?rank=1", "\"rank\" has no meaning after env://"),
             ("file:///f?host=true", "\"host\" has no meaning after file://"),
             ("tcp://h:1?rank=x", "rank is \"x\", must be a whole number"),
-            ("tcp://h:1?timeout=soon", "timeout is \"soon\", must be a number of seconds"),
+            ("tcp://h:1?timeout=soon", "timeout is \"soon\", must be a number of seconds above 0"),
+            ("tcp://h:1?timeout=0", "timeout is \"0\", must be a number of seconds above 0"),
             ("tcp://h:1?rank=-1", "rank is \"-1\", must be a whole number"),
             ("tcp://h:1?world=1", "\"world\" is not known"),
             ("tcp://h:1?Rank=1", "\"Rank\" is not known"),

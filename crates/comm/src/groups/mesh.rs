@@ -37,7 +37,7 @@ impl World {
     /// [`subgroup`](World::subgroup).
     pub fn mesh(&self, dimensions: &[(&str, usize)], wiring: &Wiring) -> Result<Mesh> {
         let (names, extents) = self.named(dimensions)?;
-        let fits = self.check(&extents);
+        let fits = self.check(("mesh", "dimensions"), &extents);
         let along = |dimension: usize| self.along((&names, &extents), &[dimension], fits.clone(), wiring);
         // All dimensions even where one fails: else this rank would be behind the others in the rest from then on.
         let groups: Vec<Result<Group>> = (0..extents.len()).map(along).collect();
@@ -51,15 +51,17 @@ impl World {
     ///
     /// # Errors
     ///
-    /// As [`mesh`](World::mesh), and for a name that the mesh does not have.
+    /// As [`mesh`](World::mesh), also where the world has another size since it [changed](World::reconfigure), and for a name
+    /// that the mesh does not have.
     pub fn mesh_group(&self, mesh: &Mesh, dimensions: &[&str], wiring: &Wiring) -> Result<Group> {
+        let fits = self.check(("mesh_group", "mesh"), &mesh.extents);
         let find = |name: &&str| {
             let expected = || format!("must be of {}", mesh.names.join(", "));
             mesh.dimension(name)
                 .ok_or_else(|| Error::usage("mesh_group", "dimensions", format!("{name:?}"), expected()))
         };
         let chosen = dimensions.iter().map(find).collect::<Result<Vec<_>>>()?;
-        self.along((&mesh.names, &mesh.extents), &chosen, Ok(()), wiring)
+        self.along((&mesh.names, &mesh.extents), &chosen, fits, wiring)
     }
 
     /// The group along these dimensions. Where the extents do not fit, the others are told so, who may have given other ones.
@@ -91,14 +93,14 @@ impl World {
         Ok(dimensions.iter().map(|(name, extent)| ((*name).to_owned(), *extent)).unzip())
     }
 
-    /// That extents multiply to the size of this world.
-    fn check(&self, extents: &[usize]) -> Result<()> {
+    /// That the extents in this argument of a call multiply to the size of this world.
+    fn check(&self, (call, argument): (&'static str, &'static str), extents: &[usize]) -> Result<()> {
         if extents.iter().try_fold(1_usize, |product, extent| product.checked_mul(*extent)) == Some(self.size()) {
             return Ok(());
         }
         let value = extents.iter().map(usize::to_string).collect::<Vec<_>>().join(" x ");
         let expected = format!("must multiply to the size {} of the world", self.size());
-        Err(Error::usage("mesh", "dimensions", value, expected))
+        Err(Error::usage(call, argument, value, expected))
     }
 }
 
@@ -133,4 +135,46 @@ impl Mesh {
     fn dimension(&self, name: &str) -> Option<usize> {
         self.names.iter().position(|known| known == name)
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use phalanx_core::ErrorKind;
+    use phalanx_core::store::{Limits, Store};
+
+    use super::*;
+    use crate::rendezvous::WorldOptions;
+    use crate::store::LocalStore;
+
+    #[test]
+    fn a_mesh_from_before_its_world_became_smaller_is_refused_by_all_ranks_alike() {
+        let store = Store::new(LocalStore::new(Limits::default()));
+        let act = |rank: usize| {
+            let world = World::join(store.clone(), &WorldOptions::new(rank, 4)).expect("all come");
+            let mesh = world.mesh(&[("replica", 2), ("shard", 2)], &Wiring::default()).expect("all ask");
+            world.barrier("formed", PATIENCE).expect("all");
+            if rank == 3 {
+                return;
+            }
+            let world = world.reconfigure(&[3], PATIENCE).expect("three go on");
+            for dimensions in [&["shard"][..], &["replica", "shard"]] {
+                let error = world.mesh_group(&mesh, dimensions, &Wiring::default()).expect_err("it is of four");
+                let told = "mesh_group: mesh is 2 x 2, must multiply to the size 3 of the world";
+                assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Usage, told));
+            }
+            let mesh = world.mesh(&[("shard", 3)], &Wiring::default()).expect("all ask");
+            let group = world.mesh_group(&mesh, &["shard"], &Wiring::default()).expect("nobody is behind");
+            group.barrier().expect("all are in it");
+        };
+        thread::scope(|scope| {
+            for rank in 0..4 {
+                scope.spawn(move || act(rank));
+            }
+        });
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(60);
 }

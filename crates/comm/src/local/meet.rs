@@ -48,14 +48,26 @@ impl Terms {
         self.members[0]
     }
 
-    /// The ranks of these bits, in words.
-    fn named(&self, ranks: u64) -> String {
+    /// The numbers of the ranks of these bits, in order.
+    fn numbers(&self, ranks: u64) -> Vec<usize> {
         let named = self.members.iter().enumerate().filter(|(rank, _)| *rank < 64 && ranks & 1 << rank != 0);
         let mut numbers: Vec<usize> = named.map(|(_, number)| *number).collect();
         numbers.sort_unstable();
-        let noun = if numbers.len() == 1 { "rank" } else { "ranks" };
-        let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
-        format!("{noun} {}", numbers.join(", "))
+        numbers
+    }
+
+    /// The same in words.
+    fn named(&self, ranks: u64) -> String {
+        let numbers: Vec<String> = self.numbers(ranks).iter().map(ToString::to_string).collect();
+        format!("{} {}", if numbers.len() == 1 { "rank" } else { "ranks" }, numbers.join(", "))
+    }
+
+    /// Of what the meeting ended, as the host says.
+    fn lost(&self, rank: u32, errno: i32) -> Error {
+        match self.members.get(rank as usize).filter(|_| errno > 0) {
+            Some(&number) => left(number, Errno::from_raw_os_error(errno)),
+            None => left(self.first(), Errno::PROTO),
+        }
     }
 }
 
@@ -74,8 +86,8 @@ pub(crate) struct Met {
 #[derive(Debug)]
 pub(crate) enum Ties {
     Host(Vec<Guest>),
-    /// To the host, which has this number.
-    Guest(OwnedFd, usize),
+    /// To the host.
+    Guest(OwnedFd, Terms),
 }
 
 /// A rank that has come.
@@ -114,7 +126,7 @@ fn welcome(
     let welcome = Answer::Welcome { token: terms.token }.encode();
     for guest in &guests {
         let sent = packet::send_when_others_were_taken(&guest.socket, &welcome, &fds, deadline);
-        sent.map_err(|errno| left(guest.number, errno))?;
+        sent.map_err(|errno| lose(&guests, guest, errno))?;
     }
     let process = |guest: &Guest| guest.process.try_clone().map(|process| (guest.rank, process));
     let peers = guests.iter().map(process).collect::<Result<_, _>>().map_err(failed)?;
@@ -132,7 +144,11 @@ pub(crate) fn attend(door: &Door, terms: &Terms, kick: Option<BorrowedFd<'_>>, d
     let failed = |why: String| Err(Error::setup("local ranks", why));
     match Answer::decode(&bytes) {
         Some(Answer::Welcome { token }) if token == terms.token => received(terms, socket, fds, kick.is_some()),
-        Some(Answer::Missing(ranks)) => failed(format!("{} did not come to {door}", terms.named(ranks))),
+        Some(Answer::Missing(ranks)) => {
+            let why = format!("{} did not come to {door}", terms.named(ranks));
+            Err(Error::absent("local ranks", why, terms.numbers(ranks)))
+        }
+        Some(Answer::Lost { rank, errno }) => Err(terms.lost(rank, errno)),
         Some(Answer::Stranger) => {
             let (own, epoch) = (terms.members[terms.rank], terms.epoch);
             failed(format!(
@@ -162,7 +178,7 @@ fn received(terms: &Terms, socket: OwnedFd, fds: Vec<OwnedFd>, with_kicks: bool)
     let segment = segment.map_err(|error| Error::setup("shared segment", error))?;
     let processes = fds.by_ref().take(size).enumerate();
     let peers = processes.filter(|(rank, _)| *rank != terms.rank).collect();
-    Ok(Met { segment, peers, kicks: fds.collect(), ties: Ties::Guest(socket, terms.first()) })
+    Ok(Met { segment, peers, kicks: fds.collect(), ties: Ties::Guest(socket, terms.clone()) })
 }
 
 impl Met {
@@ -178,24 +194,36 @@ impl Ties {
         match self {
             Ties::Host(guests) => {
                 for guest in &guests {
-                    expect(&guest.socket, READY, deadline).map_err(|errno| left(guest.number, errno))?;
+                    let said = packet::recv(&guest.socket, deadline);
+                    let is_ready = said.and_then(|(word, _)| if word == [READY] { Ok(()) } else { Err(Errno::PROTO) });
+                    is_ready.map_err(|errno| lose(&guests, guest, errno))?;
                 }
                 for guest in &guests {
-                    packet::send(&guest.socket, &[GO], &[]).map_err(|errno| left(guest.number, errno))?;
+                    packet::send(&guest.socket, &[GO], &[]).map_err(|errno| lose(&guests, guest, errno))?;
                 }
                 Ok(())
             }
-            Ties::Guest(socket, host) => {
-                packet::send(&socket, &[READY], &[]).map_err(|errno| left(host, errno))?;
-                expect(&socket, GO, deadline + GRACE).map_err(|errno| left(host, errno))
+            Ties::Guest(socket, terms) => {
+                let failed = |errno| left(terms.first(), errno);
+                packet::send(&socket, &[READY], &[]).map_err(failed)?;
+                let (bytes, _) = packet::recv(&socket, deadline + GRACE).map_err(failed)?;
+                match Answer::decode(&bytes) {
+                    _ if bytes == [GO] => Ok(()),
+                    Some(Answer::Lost { rank, errno }) => Err(terms.lost(rank, errno)),
+                    _ => Err(failed(Errno::PROTO)),
+                }
             }
         }
     }
 }
 
-fn expect(socket: &OwnedFd, word: u8, deadline: Instant) -> Result<(), Errno> {
-    let (bytes, _) = packet::recv(socket, deadline)?;
-    if bytes == [word] { Ok(()) } else { Err(Errno::PROTO) }
+/// Tells all other guests whom the meeting has lost, lest they take the host for the cause, who goes because of it.
+fn lose(guests: &[Guest], lost: &Guest, errno: Errno) -> Error {
+    let answer = Answer::Lost { rank: lost.rank as u32, errno: errno.raw_os_error() }.encode();
+    for guest in guests.iter().filter(|guest| guest.rank != lost.rank) {
+        let _ = packet::send(&guest.socket, &answer, &[]);
+    }
+    left(lost.number, errno)
 }
 
 /// The lowest rank at its open door.
@@ -347,7 +375,8 @@ impl<'a> Gathering<'a> {
             );
         }
         let refused = self.refused.as_ref().map_or(String::new(), |refused| format!("; {refused}"));
-        Error::setup("local ranks", format!("{} did not come to {}{refused}", self.terms.named(missing), self.name))
+        let why = format!("{} did not come to {}{refused}", self.terms.named(missing), self.name);
+        Error::absent("local ranks", why, self.terms.numbers(missing))
     }
 }
 
@@ -358,7 +387,7 @@ fn left(rank: usize, errno: Errno) -> Error {
         Errno::CONNRESET | Errno::PIPE => format!("rank {rank} left before all had come"),
         other => format!("rank {rank}: {other}"),
     };
-    Error::setup("local ranks", why)
+    Error::absent("local ranks", why, vec![rank])
 }
 
 fn refused(host: usize, door: &Door, errno: Errno) -> Error {

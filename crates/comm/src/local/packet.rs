@@ -39,6 +39,8 @@ pub(super) enum Answer {
     Taken,
     /// Rank 0 could not let all in: the system's number for what it lacked.
     Lacking(i32),
+    /// This rank was lost when all had come: the system's number for what became of the connection to it.
+    Lost { rank: u32, errno: i32 },
 }
 
 impl Hello {
@@ -83,6 +85,11 @@ impl Answer {
                 bytes[1..5].copy_from_slice(&errno.to_le_bytes());
                 LACKING
             }
+            Answer::Lost { rank, errno } => {
+                bytes[1..5].copy_from_slice(&rank.to_le_bytes());
+                bytes[5..9].copy_from_slice(&errno.to_le_bytes());
+                LOST
+            }
         };
         bytes
     }
@@ -96,6 +103,11 @@ impl Answer {
             STRANGER => Some(Answer::Stranger),
             TAKEN => Some(Answer::Taken),
             LACKING => Some(Answer::Lacking(i32::from_le_bytes(*rest.first_chunk()?))),
+            LOST => {
+                let (rank, rest) = rest.split_first_chunk()?;
+                let errno = i32::from_le_bytes(*rest.first_chunk()?);
+                Some(Answer::Lost { rank: u32::from_le_bytes(*rank), errno })
+            }
             _ => None,
         }
     }
@@ -191,6 +203,7 @@ const MISSING: u8 = 2;
 const STRANGER: u8 = 3;
 const TAKEN: u8 = 4;
 const LACKING: u8 = 7;
+const LOST: u8 = 8;
 
 /// Said first, with the version of what is said.
 const MAGIC: &[u8; 8] = b"PHXDOOR1";
@@ -256,7 +269,8 @@ mod tests {
         assert_eq!((0..HELLO).find_map(|len| Hello::decode(&bytes[..len])), None);
         assert_eq!(Hello::decode(&[0; HELLO]), None);
         let welcome = Answer::Welcome { token: [9; 16] };
-        for answer in [welcome, Answer::Missing(5), Answer::Stranger, Answer::Taken, Answer::Lacking(24)] {
+        let lost = Answer::Lost { rank: 4, errno: 104 };
+        for answer in [welcome, Answer::Missing(5), Answer::Stranger, Answer::Taken, Answer::Lacking(24), lost] {
             let bytes = answer.encode();
             assert_eq!(Answer::decode(&bytes), Some(answer));
             assert_eq!((0..ANSWER).find_map(|len| Answer::decode(&bytes[..len])), None);

@@ -9,6 +9,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use phalanx_core::Error;
 use phalanx_core::store::{Store, StoreError};
 
 use super::election::{Elector, Entry, WITHDRAWN};
@@ -62,7 +63,7 @@ impl Changes {
 
     /// Waits until it is decided who is in the next world, and decides it where nobody else does. Nobody is, where that was so long ago
     /// that it is forgotten.
-    pub(super) fn outcome(&self, number: u32, elector: &Elector<'_>) -> Result<Vec<Entry>, StoreError> {
+    pub(super) fn outcome(&self, number: u32, elector: &Elector<'_>) -> Result<Vec<Entry>, Error> {
         let began = Instant::now();
         loop {
             if self.is_forgotten(number)? {
@@ -152,12 +153,20 @@ impl Changes {
         kept.filter_map(Result::transpose).collect()
     }
 
-    fn decide(&self, number: u32, elected: &[Entry]) -> Result<Vec<Entry>, StoreError> {
+    /// Decides for these, unless it is decided already, and returns those who are in the next world. An empty list is no decision: to
+    /// the store it is the same as none, and the next who decides would put another in its place.
+    fn decide(&self, number: u32, elected: &[Entry]) -> Result<Vec<Entry>, Error> {
         let ours: Vec<u8> = elected.iter().flat_map(Entry::encode).collect();
-        let outcome = self.put_down(number, &ours)?;
+        let outcome = match elected {
+            [] => self.decided(number)?.filter(|others| !others.is_empty()),
+            _ => Some(Entry::decode_list(&self.put_down(number, &ours)?)),
+        };
         if self.is_forgotten(number)? {
             return Ok(vec![]);
         }
+        let Some(outcome) = outcome else {
+            return Err(Error::setup("deciding who is in the next world", "nobody is written down who may be in it"));
+        };
         // It is decided: the others go on with this rank, whatever becomes of the rest.
         match self.raise(number) {
             // Who is in this change has left the world before the last for good.
@@ -165,7 +174,7 @@ impl Changes {
             // Nor may old ones go, as they would look like ones that are still to come.
             Err(error) => log::warn!("change {number} of the world is not told to newcomers: {error}"),
         }
-        Ok(Entry::decode_list(&outcome))
+        Ok(outcome)
     }
 
     /// Puts a decision in place and returns the one that is everybody's. Where the answer is lost with the connection, asking again
@@ -270,6 +279,16 @@ mod tests {
         assert_eq!((changes.current(), changes.decide(3, &other)), (Ok(1), Ok(other.to_vec())));
         assert_eq!((changes.raise(2), changes.current()), (Ok(()), Ok(3)));
         assert_eq!(changes.scope(1).list_keys(), Ok(vec![]), "what the change before the last left is gone");
+    }
+
+    #[test]
+    fn nobody_is_no_decision() {
+        let changes = changes();
+        let error = changes.decide(1, &[]).expect_err("nobody").to_string();
+        assert_eq!(error, "deciding who is in the next world: nobody is written down who may be in it");
+        assert_eq!((changes.decided(1), changes.current()), (Ok(None), Ok(0)), "nothing is put down");
+        let one = vec![entry(0, Some(0))];
+        assert_eq!((changes.decide(1, &one), changes.decide(1, &[])), (Ok(one.clone()), Ok(one)));
     }
 
     #[test]

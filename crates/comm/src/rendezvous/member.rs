@@ -1,6 +1,6 @@
 //! What the cards of all ranks say together: who lives where.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use super::card::Card;
@@ -49,28 +49,58 @@ impl Member {
     }
 }
 
-/// The members that bear `cards`, in rank order, and for each how many of its host came before it.
+/// The members that bear `cards`, in rank order, and for each the number on its host that it would have without a launcher.
 ///
 /// The two numbers differ where a launcher counts in another way. Its number is the member's, because devices were given
-/// out by it.
+/// out by it, and so is the one that a rank had before its world changed. Who brings none gets the lowest that nobody brings.
 pub(super) fn members(cards: Vec<Card>) -> Vec<(Member, usize)> {
     let mut hosts: HashMap<HostId, Host> = HashMap::new();
-    let seat = |card: Card| {
-        let Card { host, host_name, pid, addresses, local_rank, version, .. } = card;
+    for card in &cards {
         let number = hosts.len();
-        let host = hosts.entry(host).or_insert(Host { number, ranks: 0 });
-        let counted = host.ranks;
-        host.ranks += 1;
-        let local_rank = local_rank.and_then(|told| told.try_into().ok()).unwrap_or(counted);
+        let host = hosts.entry(card.host.clone()).or_insert_with(|| Host { number, ..Host::default() });
+        host.told.extend(told(card));
+    }
+    let seat = |card: Card| {
+        let told = told(&card);
+        let Card { host, host_name, pid, addresses, version, .. } = card;
+        let host = hosts.entry(host).or_default();
+        let (local_rank, counted) = host.seat(told);
         (Member { host_name, pid, addresses, node: host.number, local_rank, version }, counted)
     };
     cards.into_iter().map(seat).collect()
 }
 
+/// The local rank that a rank brings.
+fn told(card: &Card) -> Option<usize> {
+    card.local_rank.and_then(|told| told.try_into().ok())
+}
+
+#[derive(Default)]
 struct Host {
     number: usize,
-    /// How many of its ranks were seen so far.
-    ranks: usize,
+    /// The local ranks that its ranks bring.
+    told: HashSet<usize>,
+    /// How many of its ranks have a seat so far.
+    seated: usize,
+    /// The lowest local rank that may be free.
+    free: usize,
+}
+
+impl Host {
+    /// The local rank of its next rank, which brings this one, and the one that it would have without a launcher.
+    fn seat(&mut self, told: Option<usize>) -> (usize, usize) {
+        let counted = self.seated;
+        self.seated += 1;
+        if let Some(told) = told {
+            return (told, counted);
+        }
+        while self.told.contains(&self.free) {
+            self.free += 1;
+        }
+        let free = self.free;
+        self.free += 1;
+        (free, free)
+    }
 }
 
 #[cfg(test)]
@@ -103,5 +133,16 @@ mod tests {
         let members = members(vec![card("a", Some(1)), card("a", Some(0)), card("a", None)]);
         let numbers: Vec<_> = members.iter().map(|(member, counted)| (member.local_rank(), *counted)).collect();
         assert_eq!(numbers, [(1, 0), (0, 1), (2, 2)]);
+    }
+
+    #[test]
+    fn who_brings_no_number_gets_the_lowest_that_nobody_on_its_host_brings() {
+        let after_a_change = [("a", Some(1)), ("a", Some(2)), ("b", Some(0)), ("a", None), ("b", None), ("a", None)];
+        let numbers = |cards: &[(&str, Option<u32>)]| {
+            let members = members(cards.iter().map(|(host, told)| card(host, *told)).collect());
+            members.iter().map(|(member, _)| (member.node(), member.local_rank())).collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(&after_a_change), [(0, 1), (0, 2), (1, 0), (0, 0), (1, 1), (0, 3)]);
+        assert_eq!(numbers(&[("a", None), ("a", Some(0))]), [(0, 1), (0, 0)]);
     }
 }

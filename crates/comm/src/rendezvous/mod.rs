@@ -18,6 +18,7 @@ mod member;
 mod options;
 mod outcome;
 mod reconfigure;
+mod start;
 mod world;
 
 pub use error::MeetError;
@@ -26,4 +27,5 @@ pub use interval::Ranks;
 pub use meet::Meeting;
 pub use member::Member;
 pub use options::WorldOptions;
+pub use start::{agree_on_start, latest_start};
 pub use world::{World, service_keys};

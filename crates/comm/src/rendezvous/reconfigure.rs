@@ -1,6 +1,6 @@
 //! Worlds that lose ranks and gain others while they work.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use phalanx_core::store::Store;
 use phalanx_core::{Error, Result};
@@ -14,7 +14,8 @@ use crate::moment;
 
 impl World {
     /// The next world: of the ranks of this one that call this too, in their order, and then of the [waiting](World::waiting)
-    /// newcomers, but for those who are gone: who does not answer within two seconds is not let in. The `lost` ranks of this world are neither waited for nor let in. Where ranks work with several groups, one may
+    /// newcomers, but for those who are gone: who does not answer within two seconds is not let in. The `lost` ranks of this world
+    /// are neither waited for nor let in; this rank is none of them, also where it is named. Where ranks work with several groups, one may
     /// hear first of a rank that left its group because of another, and would have it left out: name nobody then, and the lost are waited for.
     ///
     /// Groups of this world can no longer be formed, and those that exist are of no use once a rank is gone: drop them. What
@@ -41,8 +42,10 @@ impl World {
         let own = &self.members()[self.rank()];
         let card = Card::of_this_process(u32::try_from(own.local_rank()).ok(), self.hosts_store()).encode();
         let entry = Entry { token: token()?, seat: u32::try_from(self.rank()).ok(), card };
-        let elector = Elector { size: self.size(), lost, patience };
-        let outcome = changes.enter(number, &entry).and_then(|()| changes.outcome(number, &elector));
+        let lost: Vec<usize> = lost.iter().copied().filter(|&rank| rank != self.rank()).collect();
+        let elector = Elector { size: self.size(), lost: &lost, patience };
+        let entered = changes.enter(number, &entry).map_err(Error::from);
+        let outcome = entered.and_then(|()| changes.outcome(number, &elector));
         // Who cannot reach the store cannot say farewell there either.
         let elected = outcome.inspect_err(|_| self.owe_no_farewell())?;
         let Some(rank) = elected.iter().position(|elected| elected.token == entry.token) else {
@@ -66,9 +69,10 @@ impl World {
     ///
     /// [`Setup`](phalanx_core::ErrorKind::Setup) where the world does not change in time, or the store cannot be reached.
     pub fn enlist(store: &Store, options: &WorldOptions) -> Result<World> {
-        let deadline = moment::after(options.timeout);
+        let began = options.began.unwrap_or_else(Instant::now);
+        let deadline = moment::later(began, options.timeout);
         let base = World::keys(store, options);
-        let changes = Changes::new(&base, moment::after(options.timeout.saturating_add(LAST_WORDS)));
+        let changes = Changes::new(&base, moment::later(began, options.timeout.saturating_add(LAST_WORDS)));
         let local_rank = options.local_rank.and_then(|rank| u32::try_from(rank).ok());
         let card = Card::of_this_process(local_rank, false).encode();
         let entry = Entry { token: token()?, seat: None, card };
@@ -172,6 +176,8 @@ mod tests {
         for (rank, world) in changed.iter().enumerate() {
             assert_eq!((world.rank(), world.size(), world.survivors(), world.epoch()), (rank, 3, 2, 1));
             assert_eq!(world.members()[2].pid(), std::process::id());
+            let local_ranks: Vec<usize> = world.members().iter().map(|member| member.local_rank()).collect();
+            assert_eq!(local_ranks, [0, 2, 1], "who stays keeps its own, and the newcomer has none of theirs");
             assert_eq!(world.registry().met_ns(), changed[0].registry().met_ns());
         }
         assert_ne!(changed[0].registry().met_ns(), before);
@@ -199,6 +205,27 @@ mod tests {
             error.to_string(),
             "joining a world that works: the world of job default did not change within 30ms"
         );
+    }
+
+    #[test]
+    fn a_rank_that_names_itself_as_lost_is_here_all_the_same() {
+        let store = Store::new(LocalStore::new(Limits::default()));
+        let [first, second] = <[World; 2]>::try_from(meet(&store, 2)).expect("two");
+        let alone = first.reconfigure(&[0, 1], PATIENCE).expect("it is here");
+        assert_eq!((alone.rank(), alone.size()), (0, 1));
+        let error = second.reconfigure(&[], PATIENCE).expect_err("it was given up");
+        assert_eq!(error.to_string(), "reconfiguring the world: the world went on without rank 1: with rank 0");
+    }
+
+    #[test]
+    fn a_newcomers_time_runs_from_when_it_began() {
+        let store = Store::new(LocalStore::new(Limits::default()));
+        let began = Instant::now();
+        let long_ago = began.checked_sub(PATIENCE).expect("clocks reach back a minute");
+        let late = WorldOptions::new(0, 1).timeout(PATIENCE).began(long_ago);
+        let error = World::enlist(&store, &late).expect_err("its time is over");
+        assert!(error.to_string().ends_with("did not change within 60s"), "{error}");
+        assert!(began.elapsed() < PATIENCE, "it has waited for {:?}", began.elapsed());
     }
 
     /// A store that cannot list its keys, and loses the answer to every other decision with the connection.

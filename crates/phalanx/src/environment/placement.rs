@@ -19,6 +19,8 @@ pub struct Placement {
     pub(crate) local_rank: Option<usize>,
     pub(crate) local_size: Option<usize>,
     pub(crate) epoch: u32,
+    /// Whether the ranks have to agree themselves on how often the job was started, on the store of the launcher's agents.
+    pub(crate) agrees_on_start: bool,
     pub(crate) job: Option<JobName>,
     pub(crate) door: Door,
     pub(crate) key: Option<KeySource>,
@@ -162,15 +164,18 @@ impl Told {
             return Err(wrong(rank_name, rank, format!("must be below {size_name}, which is {size}")));
         }
         let told_job = self.job.as_deref().and_then(plain);
+        let epoch = variables.whole("PHALANX_EPOCH")?.or(self.epoch);
+        let door = door(variables, self.door)?;
         Ok(Placement {
             launcher: self.launcher,
             rank,
             size,
             local_rank: self.local_rank,
             local_size: self.local_size,
-            epoch: variables.whole("PHALANX_EPOCH")?.or(self.epoch).unwrap_or(0),
+            epoch: epoch.unwrap_or(0),
+            agrees_on_start: epoch.is_none() && matches!(door, Door::Master { agent: true, .. }),
             job: job(variables)?.or(told_job),
-            door: door(variables, self.door)?,
+            door,
             key: key(variables)?,
             insecure: variables.switch("PHALANX_INSECURE")?,
             timeout: timeout(variables)?,
@@ -240,10 +245,17 @@ fn job(variables: Variables<'_>) -> Result<Option<JobName>> {
     JobName::new(&name).map(Some).map_err(|_| wrong("PHALANX_JOB", name, must))
 }
 
-/// A launcher's name for a job, in letters that a job's name may have.
+/// A launcher's name for a job, in letters that a job's name may have. Where it cannot stay as it is, it ends in a hash of the
+/// whole name: launchers tell jobs apart by what comes last, behind the name of a host that may be long.
 fn plain(job: &str) -> Option<JobName> {
     let letter = |letter: char| if letter.is_ascii_alphanumeric() || "._-".contains(letter) { letter } else { '-' };
-    JobName::new(&job.chars().map(letter).take(MAX_JOB_LEN).collect::<String>()).ok()
+    let kept = || job.chars().map(letter).take(MAX_JOB_LEN - 1 - HASH_LEN).collect::<String>();
+    JobName::new(job).or_else(|_| JobName::new(&format!("{}-{:016x}", kept(), hash(job)))).ok()
+}
+
+/// FNV-1a: the same in every process and in every version.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 impl fmt::Display for Placement {
@@ -290,6 +302,8 @@ impl fmt::Debug for KeySource {
 /// PyTorch's, where nothing else is said.
 pub(super) const DEFAULT_PORT: u16 = 29_500;
 const MAX_JOB_LEN: usize = 64;
+/// Sixteen hexadecimal digits.
+const HASH_LEN: usize = 16;
 const JOIN_TIMEOUT: &str = "PHALANX_JOIN_TIMEOUT";
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use phalanx_core::{Error, Result};
 
+use super::notice::Found;
 use super::{Notice, Posted};
 
 /// The place for the notice of one job's epoch.
@@ -47,7 +48,7 @@ impl Lobby {
         let (began, mut pause) = (Instant::now(), FIRST_PAUSE);
         loop {
             match Notice::read(&self.path).map_err(|error| trouble(&self.path, error))? {
-                Some(notice) if notice.writer.may_live() => return Ok(notice),
+                Some(Found { notice, is_believed: true }) => return Ok(notice),
                 _ if began.elapsed() >= timeout => break,
                 _ => thread::sleep(pause.min(timeout.saturating_sub(began.elapsed()))),
             }
@@ -61,10 +62,12 @@ impl Lobby {
 
     /// Takes down the notice of a dead process.
     fn clear(&self) -> Result<()> {
-        let Some(notice) = Notice::read(&self.path).map_err(|error| trouble(&self.path, error))? else { return Ok(()) };
-        if notice.writer.may_live() {
-            let why = format!("process {} is starting another job of this name", notice.writer.pid);
-            return Err(trouble(&self.path, why));
+        let found = Notice::read(&self.path).map_err(|error| trouble(&self.path, error))?;
+        let Some(Found { notice, is_believed }) = found else { return Ok(()) };
+        if is_believed {
+            let (pid, file) = (notice.writer.pid, self.path.display());
+            let advice = format!("if it has ended and left its notice behind, remove {file}");
+            return Err(trouble(&self.path, format!("process {pid} is starting another job of this name; {advice}")));
         }
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(trouble(&self.path, error)),
@@ -152,6 +155,31 @@ mod tests {
         let error = lobby.post(&notice(9, 0)).unwrap_err().to_string();
         assert!(error.contains("is starting another job of this name"), "{error}");
         drop(posted);
+    }
+
+    #[test]
+    fn a_notice_of_another_namespace_is_believed_for_as_long_as_it_is_held() {
+        let directory = Directory::new();
+        let lobby = Lobby::within(&directory.0, "job.0").unwrap();
+        let mut foreign = notice(7, 0);
+        foreign.writer.namespace = "pid:[1]".to_owned();
+        let posted = lobby.post(&foreign).unwrap();
+        assert_eq!(lobby.find(Duration::ZERO).unwrap().address.to_string(), "127.0.0.1:7");
+        let error = lobby.post(&notice(8, 0)).unwrap_err().to_string();
+        let advice = format!(
+            "is starting another job of this name; if it has ended and left its notice behind, remove {}",
+            lobby.path.display()
+        );
+        assert!(error.contains(&advice), "{error}");
+
+        // As its poster leaves it when it is killed: nobody takes the file down, and nobody holds it.
+        let left = fs::read(&lobby.path).unwrap();
+        drop(posted);
+        fs::write(&lobby.path, left).unwrap();
+        fs::set_permissions(&lobby.path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(lobby.find(Duration::ZERO).is_err());
+        let _posted = lobby.post(&notice(8, 0)).unwrap();
+        assert_eq!(lobby.find(Duration::ZERO).unwrap().address.to_string(), "127.0.0.1:8");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! with a key of its own, and puts up a notice that only this user can read.
 
 mod directory;
+mod hold;
 mod notice;
 mod writer;
 

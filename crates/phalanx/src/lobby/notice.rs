@@ -1,6 +1,6 @@
 //! The notice: where the store is, the key to it, and who serves it. One line each, in a file of this user alone.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use phalanx_comm::secure::JobKey;
 use phalanx_comm::store::StoreAddress;
 use zeroize::Zeroizing;
 
+use super::hold::{Hold, may_be_held};
 use super::writer::Writer;
 
 /// What rank 0 tells the others.
@@ -21,7 +22,19 @@ pub(crate) struct Notice {
 
 /// A notice that is taken down when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Posted(PathBuf);
+pub(crate) struct Posted {
+    path: PathBuf,
+    /// Let go of last: a notice that hangs is held.
+    _hold: Hold,
+}
+
+/// A notice as it was found.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) notice: Notice,
+    /// Whether whoever put it up may still run.
+    pub(super) is_believed: bool,
+}
 
 impl Notice {
     /// Puts the notice up at `path`, where there must be none.
@@ -32,18 +45,20 @@ impl Notice {
         // A draft of this name is one of a dead process: numbers are given again.
         let _ = fs::remove_file(&draft);
         // Linked rather than renamed, so that it is seen whole and takes nobody's place.
-        let posted = self.write(&draft).and_then(|()| fs::hard_link(&draft, path));
+        let posted = self.write(&draft).and_then(|hold| fs::hard_link(&draft, path).map(|()| hold));
         let _ = fs::remove_file(&draft);
-        posted.map(|()| Posted(path.to_owned()))
+        posted.map(|hold| Posted { path: path.to_owned(), _hold: hold })
     }
 
-    fn write(&self, path: &Path) -> io::Result<()> {
+    /// A file with the notice, held before anybody finds it.
+    fn write(&self, path: &Path) -> io::Result<Hold> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        file.write_all(self.encode().as_bytes())
+        file.write_all(self.encode().as_bytes())?;
+        Ok(Hold::take(file))
     }
 
     /// The notice at `path`, if there is one. A file that is none of this user's notices is an error.
-    pub(super) fn read(path: &Path) -> io::Result<Option<Notice>> {
+    pub(super) fn read(path: &Path) -> io::Result<Option<Found>> {
         let file = match OpenOptions::new().read(true).open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file?,
@@ -53,9 +68,15 @@ impl Notice {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "not a file that this user alone can read"));
         }
         let mut text = Zeroizing::new(String::with_capacity(MAX_BYTE_LEN));
-        file.take(MAX_BYTE_LEN as u64).read_to_string(&mut text)?;
+        (&file).take(MAX_BYTE_LEN as u64).read_to_string(&mut text)?;
         let odd = || io::Error::new(io::ErrorKind::InvalidData, "not a notice of this version");
-        Notice::decode(&text).map(Some).ok_or_else(odd)
+        Notice::decode(&text).map(|notice| Some(notice.found_in(&file))).ok_or_else(odd)
+    }
+
+    fn found_in(self, file: &File) -> Found {
+        // The hold is asked only where its number does not tell: a child that it has forked may have that too.
+        let is_believed = self.writer.lives().unwrap_or_else(|| may_be_held(file));
+        Found { notice: self, is_believed }
     }
 
     fn encode(&self) -> Zeroizing<String> {
@@ -84,8 +105,8 @@ impl Notice {
 
 impl Drop for Posted {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.0) {
-            log::debug!("{}: {error}", self.0.display());
+        if let Err(error) = fs::remove_file(&self.path) {
+            log::debug!("{}: {error}", self.path.display());
         }
     }
 }

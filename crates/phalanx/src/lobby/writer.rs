@@ -1,4 +1,5 @@
-//! Which process wrote a notice, so that one of a dead process is not believed.
+//! Which process wrote a notice, so that one of a dead process is not believed. Of a process that cannot be seen from here the hold on its
+//! notice tells.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -27,14 +28,14 @@ impl Writer {
         Writer { host: host_identity(), namespace, pid, began: began(pid).unwrap_or(0) }
     }
 
-    /// Whether it may still run. One on another host does not: what it offers would not be for this host.
-    pub(crate) fn may_live(&self) -> bool {
+    /// Whether it still runs; none where its number does not tell, which is of another namespace or without a beginning. One on another host does
+    /// not run: what it offers would not be for this host.
+    pub(super) fn lives(&self) -> Option<bool> {
         let here = Writer::of(self.pid);
         if self.host != here.host {
-            return false;
+            return Some(false);
         }
-        // In another namespace its number says nothing; without a beginning neither does anything else.
-        self.namespace != here.namespace || self.began == here.began
+        (self.namespace == here.namespace && self.began != 0).then_some(self.began == here.began)
     }
 }
 
@@ -106,13 +107,21 @@ mod tests {
     fn a_process_lives_until_it_ends() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let writer = Writer::of(child.id());
-        assert!(writer.may_live() && Writer::this_process().may_live());
+        assert_eq!([&writer, &Writer::this_process()].map(Writer::lives), [Some(true); 2]);
         // Its number may be given again, but not with its beginning.
-        assert!(!Writer { began: writer.began.wrapping_sub(1), ..writer.clone() }.may_live());
-        assert!(!Writer { host: "elsewhere".into(), ..writer.clone() }.may_live());
+        assert_eq!(Writer { began: writer.began.wrapping_sub(1), ..writer.clone() }.lives(), Some(false));
+        assert_eq!(Writer { host: "elsewhere".into(), ..writer.clone() }.lives(), Some(false));
         drop(child.stdin.take());
         child.wait().unwrap();
-        assert!(!writer.may_live());
+        assert_eq!(writer.lives(), Some(false));
+    }
+
+    #[test]
+    fn a_number_of_another_namespace_does_not_tell_whether_a_process_lives() {
+        let own = Writer::this_process();
+        assert_eq!(Writer { namespace: "pid:[1]".into(), ..own.clone() }.lives(), None);
+        assert_eq!(Writer { began: 0, ..own.clone() }.lives(), None);
+        assert_eq!(Writer { namespace: "pid:[1]".into(), host: "elsewhere".into(), ..own }.lives(), Some(false));
     }
 
     #[test]

@@ -68,6 +68,10 @@ fn dialect(start: &[u8], open: bool) -> Result<Dialect, Ending> {
         start if open && start.starts_with(&VALIDATE) => Ok(Dialect::Torch),
         start if open && VALIDATE.starts_with(start) => Ok(Dialect::Unknown),
         [HELLO, ..] => Ok(Dialect::Native),
+        // Clients of ours begin so too where they have no key.
+        start if start.starts_with(&VALIDATE) => {
+            Err(Ending::Rejected(Rejection::Mode, "it came without a key, in PyTorch's words".to_owned()))
+        }
         _ => Err(garbage(start)),
     }
 }

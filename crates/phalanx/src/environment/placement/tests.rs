@@ -39,11 +39,20 @@ fn variables_in_the_way_of_torchrun() {
             8,
             Some(1),
             Some(2),
-            2,
-            Some("a-b"),
+            0,
+            Some("a-b-e620c3190468cf61"),
             Door::Master { host: "node-0".into(), port: 29_400, agent: true },
         ),
     );
+    // Its agents count apart from each other: the ranks agree on the agents' store, and one that rank 0 serves is new.
+    for (more, agrees) in [
+        ("TORCHELASTIC_RUN_ID=x TORCHELASTIC_RESTART_COUNT=2 TORCHELASTIC_USE_AGENT_STORE=True", true),
+        ("TORCHELASTIC_RUN_ID=x TORCHELASTIC_RESTART_COUNT=2 TORCHELASTIC_USE_AGENT_STORE=False", false),
+        ("TORCHELASTIC_RUN_ID=x TORCHELASTIC_USE_AGENT_STORE=True PHALANX_EPOCH=4", false),
+        ("TORCHELASTIC_RESTART_COUNT=2 TORCHELASTIC_USE_AGENT_STORE=True", false),
+    ] {
+        assert_eq!(placed(&format!("{torch} {more}")).unwrap().agrees_on_start, agrees, "{more}");
+    }
     expect(
         &format!("{torch} TORCHELASTIC_RUN_ID=x PHALANX_STORE=127.0.0.1:7 PHALANX_JOB=j PHALANX_EPOCH=5"),
         (Launcher::Phalanx, 3, 8, Some(1), Some(2), 5, Some("j"), Door::Store("127.0.0.1:7".into())),
@@ -68,13 +77,37 @@ fn slurm_on_one_host_and_on_several() {
 fn open_mpi_on_one_host_and_on_several() {
     let one = "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=2 \
                PMIX_NAMESPACE=prterun-n@1";
-    let job = Some("ompi-prterun-n-1");
+    let job = Some("ompi-prterun-n-1-4228961af1d78395");
     expect(one, (Launcher::OpenMpi, 0, 2, Some(0), Some(2), 0, job, Door::Lobby));
     let several = one.replace("LOCAL_SIZE=2", "LOCAL_SIZE=1");
     let error = placed(&several).unwrap_err().to_string();
     assert!(error.contains("MASTER_ADDR is not set") && error.contains("mpirun -x"), "{error}");
     let said = format!("{several} MASTER_ADDR=h MASTER_PORT=1");
     expect(&said, (Launcher::OpenMpi, 0, 2, Some(0), Some(1), 0, job, master("h", 1)));
+}
+
+/// Their ranks meet on one host by the job's name alone.
+#[test]
+fn jobs_whose_names_differ_behind_a_long_host_name_are_told_apart() {
+    let job = |number: u32| {
+        let name = format!("prterun-trainer-a100-0.us-central1-a.c.my-ml-project.internal-{number}@1");
+        let alone = "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1";
+        placed(&format!("{alone} PMIX_NAMESPACE={name}")).unwrap().job.unwrap()
+    };
+    let cut = "ompi-prterun-trainer-a100-0.us-central1-a.c.my-";
+    assert_eq!(job(47_111).as_str(), format!("{cut}-889c10248eb4805c"));
+    assert!(job(47_111) != job(48_222) && job(48_222).as_str().starts_with(cut));
+}
+
+#[test]
+fn a_jobs_name_is_kept_where_it_can_be_and_never_becomes_that_of_another() {
+    let name = |job: &str| plain(job).unwrap().as_str().to_owned();
+    let longest = "x".repeat(64);
+    assert_eq!((name("slurm-77.2"), name(&longest)), ("slurm-77.2".to_owned(), longest.clone()));
+    let (longer, other) = (name(&format!("{longest}a")), name(&format!("{longest}b")));
+    assert!(longer != other && longer.len() == 64, "{longer} and {other}");
+    assert!(name("a/b") != name("a:b") && name("a/b") != name("a-b"));
+    assert_eq!(name("é").len(), "--0123456789abcdef".len());
 }
 
 #[test]
@@ -106,6 +139,21 @@ fn kubernetes_by_the_names_of_its_pods() {
     expect(&service, (Launcher::Kubernetes, 2, 4, None, None, 0, job, master("train-0.svc", 7000)));
     let full = "JOB_COMPLETION_INDEX=0 HOSTNAME=a-b-0.svc.ns JOB_COMPLETIONS=1";
     expect(full, (Launcher::Kubernetes, 0, 1, None, None, 0, Some("a-b"), master("a-b-0.a-b", DEFAULT_PORT)));
+}
+
+/// Where it shares the network of its node, its name is the node's.
+#[test]
+fn a_pod_whose_name_says_nothing_needs_it_only_where_nobody_says_where_to_meet() {
+    let pod = "JOB_COMPLETION_INDEX=0 WORLD_SIZE=1 HOSTNAME=gpu-node-7";
+    let told = format!("{pod} MASTER_ADDR=127.0.0.1 MASTER_PORT=29512");
+    let door = master("127.0.0.1", 29_512);
+    expect(&told, (Launcher::Kubernetes, 0, 1, None, None, 0, None, door.clone()));
+    expect(&format!("{told} PHALANX_JOB=j"), (Launcher::Kubernetes, 0, 1, None, None, 0, Some("j"), door));
+    let store = Door::Store("10.0.0.1:7".to_owned());
+    let told = format!("{pod} PHALANX_STORE=10.0.0.1:7 PHALANX_JOB=j");
+    expect(&told, (Launcher::Kubernetes, 0, 1, None, None, 0, Some("j"), store));
+    let error = placed(&format!("{pod} PHALANX_JOB=j")).unwrap_err().to_string();
+    assert_eq!(error, "environment: HOSTNAME is \"gpu-node-7\", must end in \"-0\", the pod's index");
 }
 
 #[test]
