@@ -1,4 +1,5 @@
-//! Where a command finds the job key: in a file, in an inherited descriptor, or, if it must be, in the environment.
+//! Where a command finds the job key: in a file, in an inherited descriptor, or, if it must be, in the environment. And where there is none,
+//! which flag gives one.
 
 use std::path::Path;
 
@@ -33,6 +34,42 @@ pub(crate) fn find(file: Option<&Path>) -> Result<Option<JobKey>, Failure> {
     Ok(Some(key))
 }
 
+/// What a store or a client of one had to say, and the flags that help where that is for want of a key: libraries know no flags.
+pub(crate) fn name_flags(said: &str) -> String {
+    if said.contains(ASKED) {
+        return format!("{said}; give one by --key-file FILE");
+    }
+    match NEEDED.iter().any(|needed| said.contains(needed)) {
+        true => format!("{said}; give one by --key-file FILE, or do without by --insecure"),
+        false => said.to_owned(),
+    }
+}
+
 fn wrong(name: &str, value: &str, expected: &str) -> Failure {
     Failure::Stopped(format!("{name} is \"{value}\", must be {expected}"))
+}
+
+/// What is said where a server asks for a key.
+const ASKED: &str = "it asks for a key";
+/// What is said where there is no key and must be one, to serve other machines or to go to one.
+const NEEDED: [&str; 2] = ["needs a job key", "key is none, must be set"];
+
+#[cfg(test)]
+mod tests {
+    use phalanx_comm::store::{ClientOptions, ServerOptions, StoreAddress, StoreServer, TcpStore};
+
+    use super::*;
+
+    /// What libraries say that is told with flags here.
+    #[test]
+    fn the_flags_are_named_where_a_key_is_missing() {
+        let elsewhere = || StoreAddress::tcp("192.0.2.1", 29400);
+        let client = TcpStore::connect(ClientOptions::new(elsewhere())).map(drop).unwrap_err().to_string();
+        let server = StoreServer::start(ServerOptions::new(elsewhere())).map(drop).unwrap_err().to_string();
+        for said in [client, server] {
+            let told = name_flags(&said);
+            assert_eq!(told, format!("{said}; give one by --key-file FILE, or do without by --insecure"));
+        }
+        assert_eq!(name_flags("nothing listens there"), "nothing listens there");
+    }
 }

@@ -8,6 +8,12 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("must be a number of seconds from 0 to {LONGEST}"))
 }
 
+/// The time in `text` that something may take: within none, nothing comes about.
+pub(crate) fn seconds_above_zero(text: &str) -> Result<Duration, String> {
+    let time = seconds(text).ok().filter(|time| !time.is_zero());
+    time.ok_or_else(|| format!("must be a number of seconds above 0, at most {LONGEST}"))
+}
+
 const LONGEST: f64 = 1e6;
 
 #[cfg(test)]
@@ -19,6 +25,17 @@ mod tests {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         for text in ["-1", "x", "NaN", "1000001", ""] {
             assert_eq!(seconds(text), Err("must be a number of seconds from 0 to 1000000".to_owned()));
+        }
+    }
+
+    #[test]
+    fn no_time_at_all_is_refused_where_something_is_to_happen_in_it() {
+        assert_eq!(seconds("0"), Ok(Duration::ZERO));
+        assert_eq!(seconds_above_zero("0.5"), Ok(Duration::from_millis(500)));
+        // The last is less than a nanosecond.
+        for text in ["0", "-1", "x", "1e-10"] {
+            let refused = Err("must be a number of seconds above 0, at most 1000000".to_owned());
+            assert_eq!(seconds_above_zero(text), refused, "{text}");
         }
     }
 }

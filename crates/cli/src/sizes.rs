@@ -46,9 +46,11 @@ fn size(text: &str) -> Result<usize, String> {
     let (digits, unit) =
         UNITS.iter().find_map(|(name, unit)| Some((upper.strip_suffix(*name)?, *unit))).unwrap_or((&upper, 1));
     let number: usize = digits.parse().map_err(|_| wrong())?;
-    number.checked_mul(unit).ok_or_else(wrong)
+    number.checked_mul(unit).filter(|bytes| *bytes <= MOST).ok_or_else(wrong)
 }
 
+/// No memory is larger.
+const MOST: usize = isize::MAX as usize;
 const UNITS: [(char, usize); 3] = [('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30)];
 
 #[cfg(test)]
@@ -66,7 +68,7 @@ mod tests {
 
     #[test]
     fn what_is_no_size_is_named() {
-        for text in ["", "12Q", "9..1", "0..8", "-1", "99999999999G"] {
+        for text in ["", "12Q", "9..1", "0..8", "-1", "99999999999G", "18446744073709551615"] {
             let error = text.parse::<Sizes>().unwrap_err();
             assert!(error.contains("is no"), "{error}");
         }

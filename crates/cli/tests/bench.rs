@@ -157,6 +157,27 @@ fn a_picture_is_drawn_on_request() {
     assert!(text(&refused.stderr).contains("--plot /no/such/directory/x.svg"), "{}", text(&refused.stderr));
 }
 
+/// More than any address space has, of which ranks are told as of any size.
+#[test]
+fn memory_that_is_not_there_is_told_with_the_size() {
+    for transport in ["shm", "threads"] {
+        let arguments = ["broadcast", "--sizes", "4000000000G", "--transport", transport];
+        let output = Bench::new(&arguments).run();
+        assert_eq!(output.status.code(), Some(1));
+        let told = text(&output.stderr);
+        assert!(told.contains(" failed during broadcast 4000000000G: ") && told.contains("out of memory"), "{told}");
+        assert!(!told.contains("panicked"), "{told}");
+    }
+}
+
+#[test]
+fn the_usual_sizes_are_those_of_elements() {
+    let arguments = ["broadcast", "--dtype", "complex128", "--time", "0.001", "--json"];
+    let lines = lines(&Bench::new(&arguments).run());
+    let sizes: Vec<u64> = lines.iter().filter_map(|line| line["bytes"].as_u64()).collect();
+    assert_eq!(sizes, [16, 1 << 10, 64 << 10, 1 << 20, 16 << 20]);
+}
+
 #[test]
 fn what_cannot_be_measured_is_named() {
     let refused = |arguments: &[&str], code: i32, named: &str| {
@@ -168,6 +189,8 @@ fn what_cannot_be_measured_is_named() {
     refused(&["--transport", "pigeon"], 2, "'pigeon'");
     refused(&["--burst", "10000001"], 2, "--burst");
     refused(&["all_reduce", "--dtype", "f8e5m2"], 2, "sum is not defined for f8e5m2");
+    let element = "--sizes has 3: must be 0, or at least the 4 bytes of an element of --dtype f32";
+    refused(&["all_reduce", "--sizes", "8,3"], 2, element);
     // The inner step is for the bench alone.
     let alone = Command::new(env!("CARGO_BIN_EXE_phalanx")).arg("__bench_rank").stdin(Stdio::null()).output();
     assert_eq!(alone.expect("it runs").status.code(), Some(2));

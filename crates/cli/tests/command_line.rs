@@ -141,7 +141,7 @@ fn flags_are_the_frozen_list() {
 
 #[test]
 fn bad_arguments_are_named_and_exit_with_2() {
-    let cases: [(&[&str], &str); 19] = [
+    let cases: [(&[&str], &str); 24] = [
         (&["bench", "all_reduse"], "'all_reduse'"),
         (&["bench", "--sizes", "9..1"], "9..1"),
         (&["bench", "--dtype", "f31"], "'f31'"),
@@ -149,6 +149,11 @@ fn bad_arguments_are_named_and_exit_with_2() {
         (&["bench", "--algorithm", "rung"], "'rung'"),
         (&["run", "--nproc-per-node", "0", "prog"], "'0'"),
         (&["run", "--nnodes", "2", "prog"], "--rdzv-endpoint"),
+        (&["run", "--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:29400", "prog"], "a --node-rank of its own"),
+        (&["run", "--standalone", "--rdzv-endpoint", "a:1", "prog"], "--standalone needs no address"),
+        (&["run", "--join-timeout", "0", "prog"], "'0' for '--join-timeout <SECONDS>': must be"),
+        (&["store", "get", "127.0.0.1:1", "k", "--timeout", "0"], "'0' for '--timeout <SECONDS>'"),
+        (&["trace", "collect", "--timeout", "0"], "'0' for '--timeout <SECONDS>'"),
         (&["run"], "<PROGRAM>"),
         (&["bench", "--time", "-1"], "must be from 0.001 to 3600"),
         (&["bench", "--dtype", "bf16", "--op", "bit_and"], "--op bit_and with --dtype bf16: "),
@@ -157,7 +162,10 @@ fn bad_arguments_are_named_and_exit_with_2() {
         (&["simulate", "--seed", "abc"], "'abc' for '--seed <SEED>': must be a whole number"),
         (&["simulate", "--first-seed", "-1"], "'-1' for '--first-seed <SEED>': must be a whole number"),
         (&["simulate", "--seed", "5", "--mutate", "all"], "name it instead of 'all'"),
-        (&["run", "--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:99999", "--insecure", "prog"], "--rdzv-endpoint: "),
+        (
+            &["run", "--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "a:99999", "--insecure", "p"],
+            "--rdzv-endpoint: ",
+        ),
         (&["top", "--once", "--interval", "0"], "a number of seconds from 0.1 to 3600"),
         (&["top", "--once", "--interval", "x"], "'x'"),
         (&["top"], "use --once or --json"),

@@ -5,7 +5,7 @@ mod built;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use built::example;
 
@@ -40,20 +40,13 @@ fn two_launchers_make_a_world_of_two_nodes() {
                 .expect("phalanx runs")
         })
         .collect();
-    let outputs: Vec<Output> = launchers.into_iter().map(|child| child.wait_with_output().expect("it ends")).collect();
-    let mut all = Output { status: outputs[0].status, stdout: Vec::new(), stderr: Vec::new() };
-    for output in &outputs {
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        all.stdout.extend(&output.stdout);
-        all.stderr.extend(&output.stderr);
-    }
-    assert_a_world(&all, "phalanx run");
+    assert_a_world(&together(launchers), "phalanx run");
 }
 
 #[test]
 fn plain_variables_make_a_world() {
     let port = free_port().to_string();
-    let ranks: Vec<_> = (0..SIZE)
+    let ranks = (0..SIZE)
         .map(|rank| {
             clean(Command::new(example("hello_world")))
                 .env("RANK", rank.to_string())
@@ -66,14 +59,7 @@ fn plain_variables_make_a_world() {
                 .expect("the program runs")
         })
         .collect();
-    let mut all = None;
-    for rank in ranks {
-        let output = rank.wait_with_output().expect("it ends");
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        let all = all.get_or_insert_with(|| Output { stdout: Vec::new(), ..output.clone() });
-        all.stdout.extend(output.stdout);
-    }
-    assert_a_world(&all.expect("four ranks"), "RANK and WORLD_SIZE");
+    assert_a_world(&together(ranks), "RANK and WORLD_SIZE");
 }
 
 #[test]
@@ -95,6 +81,32 @@ fn torchrun_makes_a_world() {
     assert_a_world(&torchrun.output().expect("torchrun runs"), "torchrun");
 }
 
+/// Only the agent whose rank has failed counts that as a restart.
+#[test]
+#[ignore = "needs PyTorch: interop/run"]
+fn ranks_of_two_torchruns_meet_again_after_one_has_failed() {
+    let directory = Directory::new("restart");
+    let python = std::env::var("PHALANX_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let endpoint = format!("127.0.0.1:{}", free_port());
+    let agents = (0..2)
+        .map(|_| {
+            clean(Command::new(&python))
+                .args(["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2", "--max-restarts", "2"])
+                .args(["--rdzv-backend", "c10d", "--rdzv-id", "again", "--rdzv-endpoint", &endpoint, "--no-python"])
+                .args(["sh", "-c", r#"[ $RANK != 3 ] || ! mkdir "$1" 2>/dev/null || exit 3; exec "$0""#])
+                .arg(example("hello_world"))
+                .arg(directory.0.join("failed"))
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("torchrun runs")
+        })
+        .collect();
+    let all = together(agents);
+    assert_a_world(&all, "torchrun");
+    assert!(directory.0.join("failed").is_dir(), "rank 3 did not fail");
+}
+
 #[test]
 #[ignore = "needs PyTorch: interop/run"]
 fn a_pytorch_script_runs_unchanged_under_phalanx_run() {
@@ -108,6 +120,18 @@ fn a_pytorch_script_runs_unchanged_under_phalanx_run() {
         .output()
         .expect("phalanx runs");
     assert_a_world(&output, "gloo");
+}
+
+/// What all of these said, which end well.
+fn together(children: Vec<Child>) -> Output {
+    let outputs: Vec<Output> = children.into_iter().map(|child| child.wait_with_output().expect("it ends")).collect();
+    let mut all = Output { status: outputs[0].status, stdout: Vec::new(), stderr: Vec::new() };
+    for output in outputs {
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        all.stdout.extend(output.stdout);
+        all.stderr.extend(output.stderr);
+    }
+    all
 }
 
 /// Every rank said once who it is, and by whom it was recognised.

@@ -134,7 +134,8 @@ fn a_minted_key_opens_the_store_and_another_does_not() {
     assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     done(&["set", &address, "k", "v", "--key-file", &key, "--job-id", "train"]);
     assert_eq!(done(&["get", &address, "k", "--key-file", &key, "--job-id", "train"]), "v");
-    refused(&["get", &address, "k", "--timeout", "1"]);
+    let keyless = refused(&["get", &address, "k", "--timeout", "1"]);
+    assert!(keyless.contains("it asks for a key") && keyless.contains("--key-file FILE"), "{keyless}");
     refused(&["get", &address, "k", "--key-file", &other, "--job-id", "train", "--timeout", "1"]);
     let job = refused(&["get", &address, "k", "--key-file", &key, "--job-id", "else", "--timeout", "1"]);
     assert!(job.contains("train"), "{job}");
@@ -157,7 +158,8 @@ fn a_key_of_another_length_is_refused_without_being_shown() {
 #[test]
 fn other_machines_are_served_only_if_that_was_said() {
     let why = refused(&["serve", "--bind", "0.0.0.0:0"]);
-    assert!(why.contains("0.0.0.0:0") && why.contains("insecure"), "{why}");
+    assert!(why.contains("0.0.0.0:0"), "{why}");
+    assert!(why.ends_with("; give one by --key-file FILE, or do without by --insecure\n"), "{why}");
     let (server, _) = serve(&["--bind", "0.0.0.0:0", "--insecure"]);
     assert_eq!(server.end(), Some(0));
 }

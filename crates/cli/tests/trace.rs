@@ -85,6 +85,20 @@ fn what_is_converted_says_the_same() {
 }
 
 #[test]
+fn dumps_are_not_converted_into_a_directory_that_has_some() {
+    let scratch = Scratch::new("trace-convert-beside");
+    let dumps = scratch.0.join("dumps");
+    hang(&dumps);
+    let path = dumps.to_str().expect("plain letters");
+    let told = stdout(&trace(&["analyze", path]));
+    let refused = trace(&["convert", path, "--torch", path]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let why = String::from_utf8_lossy(&refused.stderr).replace(path, "DIR");
+    assert!(why.starts_with("phalanx: --torch DIR: there are dumps already, which must not be mixed\n"), "{why}");
+    assert_eq!(stdout(&trace(&["analyze", path])), told);
+}
+
+#[test]
 fn what_is_no_dump_is_named() {
     let scratch = Scratch::new("trace-broken");
     let refused = |contents: &[(&str, &[u8])]| {

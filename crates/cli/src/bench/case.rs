@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::ValueEnum;
 use phalanx::backend::{self, Finished};
-use phalanx::{Buffer, Counts, DType, Group, Op, ReduceOp, Result};
+use phalanx::{Buffer, Counts, DType, Error, Group, Op, ReduceOp, Result};
 use serde_json::{Value, json};
 
 use super::kind::Kind;
@@ -88,7 +88,10 @@ impl Case {
             Kind::Barrier => (0, 0),
         };
         let buffer = |count: usize| match memory {
-            Memory::Ordinary => Ok(Buffer::zeroed(count * self.dtype.byte_len())),
+            Memory::Ordinary => {
+                let buffer = Buffer::try_zeroed(count * self.dtype.byte_len());
+                buffer.map_err(|error| Error::setup("buffer", error))
+            }
             Memory::Shared => group.buffer(count * self.dtype.byte_len()),
         };
         Ok(Buffers { input: buffer(input)?, output: buffer(output)? })

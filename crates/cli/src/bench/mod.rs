@@ -58,9 +58,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, default_value_if("transport", "mixed", "2"), value_parser = clap::value_parser!(u16).range(1..=1024))]
     hosts: u16,
 
-    /// Bytes of the larger of a rank's input and output: sizes, ranges that grow fourfold, or both
-    #[arg(long, value_name = "LIST", default_value = "8,1K,64K,1M,16M")]
-    sizes: Sizes,
+    /// Bytes of the larger of a rank's input and output: sizes, ranges that grow fourfold, or both [default: 8,1K,64K,1M,16M]
+    #[arg(long, value_name = "LIST")]
+    sizes: Option<Sizes>,
 
     /// Element type
     #[arg(long, value_name = "TYPE", default_value = "f32")]
@@ -148,7 +148,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 impl Options {
     fn cases(&self) -> Result<Vec<Case>, Failure> {
         let case = |&kind: &Kind, &bytes: &usize| Case::new(kind, bytes, self.np.into(), self.dtype, self.op);
-        let mut cases = vec![];
+        let (sizes, mut cases) = (self.sizes()?, vec![]);
         for kind in &self.operations {
             if kind.reduces() {
                 let refused = |why| format!("--op {} with --dtype {}: {why}", self.op, self.dtype);
@@ -156,10 +156,25 @@ impl Options {
             }
             match kind {
                 Kind::Barrier => cases.push(case(kind, &0)),
-                _ => cases.extend(self.sizes.0.iter().map(|bytes| case(kind, bytes))),
+                _ => cases.extend(sizes.iter().map(|bytes| case(kind, bytes))),
             }
         }
         Ok(cases)
+    }
+
+    /// The sizes that are asked for, or else the usual ones, of which none is less than an element.
+    fn sizes(&self) -> Result<Vec<usize>, Failure> {
+        let element = self.dtype.byte_len();
+        let Some(Sizes(sizes)) = &self.sizes else {
+            return Ok(USUAL.map(|size| size.max(element)).into());
+        };
+        match sizes.iter().find(|size| (1..element).contains(*size)) {
+            Some(size) => {
+                let why = format!("must be 0, or at least the {element} bytes of an element of --dtype {}", self.dtype);
+                Err(Failure::Usage(format!("--sizes has {size}: {why}")))
+            }
+            None => Ok(sizes.clone()),
+        }
     }
 
     fn memory(&self) -> Memory {
@@ -197,6 +212,9 @@ fn progress_bar(cases: usize) -> ProgressBar {
         ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(cases as u64).with_style(style)
 }
+
+/// What is measured where no sizes are asked for, in bytes.
+const USUAL: [usize; 5] = [8, 1 << 10, 64 << 10, 1 << 20, 16 << 20];
 
 const AFTER: &str = "\
 Examples:

@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::failure::Failure;
-use crate::seconds::seconds;
+use crate::seconds::seconds_above_zero;
 pub(crate) use rank::{Role, rank};
 use report::Report;
 use world::World;
@@ -31,7 +31,7 @@ pub(crate) struct Options {
     device: usize,
 
     /// How long an operation may take, in seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "20")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds_above_zero, default_value = "20")]
     timeout: Duration,
 
     /// Print one JSON object instead of a table

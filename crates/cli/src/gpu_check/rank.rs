@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::Places;
 use crate::failure::Failure;
-use crate::seconds::seconds;
+use crate::seconds::seconds_above_zero;
 
 /// Which rank, where its ranks meet, and on which card.
 #[derive(Args, Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct Role {
     /// Without NCCL, by the transport of one host
     #[arg(long)]
     same_host: bool,
-    #[arg(long, value_parser = seconds)]
+    #[arg(long, value_parser = seconds_above_zero)]
     timeout: Duration,
 }
 

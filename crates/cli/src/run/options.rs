@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use clap::Args;
 use phalanx_comm::secure::JobName;
+use phalanx_comm::store::StoreAddress;
 
 use super::process::cores;
+use super::stores::unspecified;
 use crate::failure::Failure;
-use crate::seconds::seconds;
+use crate::seconds::{seconds, seconds_above_zero};
 
 /// Start the ranks of a world, watch over them, and tell in one verdict what went wrong
 ///
@@ -32,9 +34,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value = "1")]
     nnodes: Nodes,
 
-    /// Which of the nodes this is, from 0
-    #[arg(long, value_name = "R", default_value_t = 0, alias = "node_rank")]
-    node_rank: usize,
+    /// Which of the nodes this is, from 0; each of several has to say
+    #[arg(long, value_name = "R", alias = "node_rank")]
+    node_rank: Option<usize>,
 
     /// Where node 0 serves the job's store, as host:port
     #[arg(long, value_name = "HOST:PORT", alias = "rdzv_endpoint")]
@@ -43,8 +45,8 @@ pub(crate) struct Options {
     #[arg(long, hide = true, alias = "master_addr", conflicts_with = "rdzv_endpoint")]
     master_addr: Option<String>,
 
-    #[arg(long, hide = true, alias = "master_port", default_value_t = 29500)]
-    master_port: u16,
+    #[arg(long, hide = true, alias = "master_port")]
+    master_port: Option<u16>,
 
     /// Accepted for torchrun's sake: there is one way to meet
     #[arg(long, hide = true, alias = "rdzv_backend", value_parser = ["c10d", "static"])]
@@ -59,7 +61,7 @@ pub(crate) struct Options {
     pub(super) grace: Duration,
 
     /// How long ranks and nodes may take to come together
-    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds, alias = "join_timeout")]
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds_above_zero, alias = "join_timeout")]
     pub(super) join_timeout: Duration,
 
     /// Write each rank's output to DIR/EPOCH/RANK/stdout.log and stderr.log instead of the terminal; files of these names are
@@ -108,14 +110,25 @@ impl Options {
         if self.standalone && nodes > 1 {
             return refuse(format!("--standalone is one node, --nnodes says {nodes}"));
         }
-        if self.node_rank >= nodes {
-            return refuse(format!("--node-rank is {}, must be below --nnodes, which is {nodes}", self.node_rank));
+        if let Some((flag, value)) = self.place().filter(|_| self.standalone) {
+            return refuse(format!("--standalone needs no address, {flag} says {value}"));
         }
-        if self.join_timeout.is_zero() {
-            return refuse("--join-timeout is 0, must be above 0: nobody can come within that".to_owned());
+        if self.node() >= nodes {
+            return refuse(format!("--node-rank is {}, must be below --nnodes, which is {nodes}", self.node()));
         }
-        if nodes > 1 && self.endpoint().is_none() {
+        if nodes == 1 {
+            return Ok(());
+        }
+        let Some(endpoint) = self.endpoint() else {
             return refuse(format!("--nnodes is {nodes}: the nodes need --rdzv-endpoint HOST:PORT to meet at"));
+        };
+        if self.node_rank.is_none() {
+            let last = nodes - 1;
+            return refuse(format!("--nnodes is {nodes}: each node needs a --node-rank of its own, from 0 to {last}"));
+        }
+        if self.node() > 0 && is_everywhere(&endpoint) {
+            let why = "stands for every address of node 0, must be one of them on the other nodes";
+            return refuse(format!("--rdzv-endpoint is {endpoint}, which {why}: --node-rank is {}", self.node()));
         }
         Ok(())
     }
@@ -133,16 +146,25 @@ impl Options {
     }
 
     pub(super) fn node(&self) -> usize {
-        self.node_rank
+        self.node_rank.unwrap_or_default()
     }
 
     /// Where nodes meet; several have to say, and one may.
     pub(super) fn endpoint(&self) -> Option<String> {
-        if self.standalone {
-            return None;
-        }
-        let from_master = || self.master_addr.as_ref().map(|host| format!("{}:{}", bracketed(host), self.master_port));
+        let port = self.master_port.unwrap_or(MASTER_PORT);
+        let from_master = || self.master_addr.as_ref().map(|host| format!("{}:{port}", bracketed(host)));
         self.rdzv_endpoint.clone().or_else(from_master)
+    }
+
+    /// The first flag that says where nodes meet, and what it says.
+    fn place(&self) -> Option<(&'static str, String)> {
+        let port = self.master_port.map(|port| port.to_string());
+        let flags = [
+            ("--rdzv-endpoint", self.rdzv_endpoint.clone()),
+            ("--master-addr", self.master_addr.clone()),
+            ("--master-port", port),
+        ];
+        flags.into_iter().find_map(|(flag, value)| Some((flag, value?)))
     }
 
     /// The job's name; one node that was given none takes the process that the user started, which no other job of the host shares.
@@ -200,11 +222,18 @@ fn job_id(text: &str) -> Result<String, String> {
     JobName::new(text).map(|_| text.to_owned()).map_err(refused)
 }
 
+/// Whether it is the address that stands for all of a machine's.
+fn is_everywhere(endpoint: &str) -> bool {
+    matches!(endpoint.parse::<StoreAddress>(), Ok(StoreAddress::Tcp { host, .. }) if unspecified(&host).is_some())
+}
+
 fn bracketed(host: &str) -> String {
     if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() }
 }
 
 const MOST: usize = 4096;
+/// As torchrun has it.
+const MASTER_PORT: u16 = 29500;
 
 const AFTER: &str = "\
 Signals: SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the ranks and begin the time of --grace; another one, if it
@@ -275,12 +304,45 @@ mod tests {
     }
 
     #[test]
+    fn each_of_several_nodes_has_to_say_which_it_is() {
+        let both = "--nnodes 2 --rdzv-endpoint node0:29400";
+        let expected = "--nnodes is 2: each node needs a --node-rank of its own, from 0 to 1";
+        assert_eq!(refused(&format!("{both} p")), expected);
+        assert_eq!(refused("--nnodes 2 --master-addr node0 p"), expected);
+        assert!(parsed(&format!("{both} --node-rank 0 p")).check().is_ok());
+        assert!(parsed("--nnodes 1 --rdzv-endpoint node0:29400 p").check().is_ok());
+    }
+
+    #[test]
+    fn only_the_first_node_may_meet_the_others_at_all_of_its_addresses() {
+        for endpoint in ["0.0.0.0:29400", "[::]:29400"] {
+            let line = |node: usize| format!("--nnodes 2 --node-rank {node} --rdzv-endpoint {endpoint} p");
+            assert!(parsed(&line(0)).check().is_ok());
+            let why = refused(&line(1));
+            assert!(why.starts_with(&format!("--rdzv-endpoint is {endpoint}, which ")), "{why}");
+            assert!(why.ends_with("--node-rank is 1"), "{why}");
+        }
+        assert!(refused("--nnodes 2 --node-rank 1 --master-addr :: p").contains("[::]:29500"));
+    }
+
+    #[test]
+    fn an_address_beside_standalone_is_refused_by_its_flag() {
+        for (flag, value) in [("--rdzv-endpoint", "a:1"), ("--master-addr", "a"), ("--master-port", "1")] {
+            let expected = format!("--standalone needs no address, {flag} says {value}");
+            assert_eq!(refused(&format!("--standalone {flag} {value} p")), expected);
+        }
+        assert!(parsed("--standalone --rdzv-backend c10d --nnodes 1 p").check().is_ok());
+        // One node that says no more than a port takes any, as ever.
+        assert_eq!(parsed("--master-port 1 p").endpoint(), None);
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused_by_name() {
         assert!(refused("--nnodes 2 prog").contains("--rdzv-endpoint"));
         assert!(refused("--node-rank 1 prog").contains("--node-rank is 1"));
         assert!(refused("--standalone --nnodes 2 prog").contains("--standalone"));
-        assert!(refused("--join-timeout 0 prog").contains("--join-timeout is 0"));
         for line in [
+            "--join-timeout 0 p",
             "--nproc-per-node 0 p",
             "--nnodes 1:2 p",
             "--grace -1 p",

@@ -28,7 +28,9 @@ pub(crate) fn connect(target: &Target) -> Result<Store, Failure> {
         Some(key) => options.key(key),
         None => options,
     };
-    Ok(Store::new(TcpStore::connect(options)?).with_timeout(target.timeout))
+    let connected = TcpStore::connect(options);
+    let connected = connected.map_err(|error| Failure::Stopped(key::name_flags(&error.to_string())))?;
+    Ok(Store::new(connected).with_timeout(target.timeout))
 }
 
 pub(super) fn get(target: &Target, key: &str) -> Result<(), Failure> {

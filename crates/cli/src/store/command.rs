@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use super::{ask, bench, mint, serve, watch};
 use crate::failure::Failure;
-use crate::seconds::seconds;
+use crate::seconds::seconds_above_zero;
 
 /// Serve a store, or look into one
 #[derive(Args, Debug)]
@@ -76,7 +76,7 @@ pub(crate) struct Target {
     pub(crate) insecure: bool,
 
     /// How long to wait for the store, and for a value
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds_above_zero)]
     pub(crate) timeout: Duration,
 
     /// The job that the store serves

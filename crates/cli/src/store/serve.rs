@@ -58,7 +58,8 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
     // Handlers come first: who reads the first line may send a signal at once.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
     let mut signals = signals.map_err(|error| Failure::Stopped(format!("signal handlers: {error}")))?;
-    let server = StoreServer::start(options.server()?)?;
+    let server = StoreServer::start(options.server()?);
+    let server = server.map_err(|error| Failure::Stopped(key::name_flags(&error.to_string())))?;
     let mut out = io::stdout().lock();
     writeln!(out, "listening on {}", server.address())?;
     out.flush()?;

@@ -8,11 +8,10 @@ use clap::Args;
 use indicatif::ProgressBar;
 use phalanx::JobName;
 use phalanx::trace::{Collected, collect, collect_host};
-use phalanx_trace::files;
 
 use crate::counted::counted;
 use crate::failure::{Failure, tell};
-use crate::seconds::seconds;
+use crate::seconds::seconds_above_zero;
 use crate::store::{Target, connect};
 
 /// Ask the ranks of a job for their dumps, also those that hang
@@ -48,15 +47,13 @@ pub(super) struct Options {
     insecure: bool,
 
     /// How long a rank has to answer
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds_above_zero)]
     timeout: Duration,
 }
 
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
+    super::refuse_dumps("--output", &options.output)?;
     let output = options.output.display();
-    if options.output.is_dir() && files::holds_dumps(&options.output)? {
-        return Err(Failure::Usage(format!("--output {output}: there are dumps already, which must not be mixed")));
-    }
     let collected = match &options.address {
         Some(address) => ask(options, address)?,
         None => collect_host((options.job_id.as_deref(), options.pid), &options.output, options.timeout)?,

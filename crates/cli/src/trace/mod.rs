@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use phalanx_trace::files::Found;
 use phalanx_trace::torch::Messages;
 use phalanx_trace::{Dump, Report, analyse, files, page, perfetto};
 
@@ -43,7 +44,7 @@ struct Analyze {
     #[arg(long)]
     json: bool,
 
-    /// Exit with 3 when something is found
+    /// Exit with 3 when something is found, or a dump cannot be read
     #[arg(long)]
     check: bool,
 }
@@ -105,25 +106,32 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 
 impl Analyze {
     fn run(&self) -> Result<(), Failure> {
-        let (_, report) = read(&self.directory)?;
+        let found = read_newest(&self.directory)?;
+        let report = analyse(&found.dumps);
         let mut out = io::stdout().lock();
         if self.json {
             writeln!(out, "{}", report.to_json())?
         } else {
             write!(out, "{report}")?
         }
-        if self.check && !report.is_clean() { Err(Failure::Code(FOUND)) } else { Ok(()) }
+        // Of a rank whose dump cannot be read nobody knows that it agrees.
+        let is_clean = report.is_clean() && found.unread.is_empty();
+        if self.check && !is_clean { Err(Failure::Code(FOUND)) } else { Ok(()) }
     }
 }
 
 fn read(directory: &Path) -> Result<(Vec<Dump>, Report), Failure> {
-    let dumps = read_newest(directory)?;
+    let dumps = read_newest(directory)?.dumps;
     let report = analyse(&dumps);
     Ok((dumps, report))
 }
 
-fn read_newest(directory: &Path) -> Result<Vec<Dump>, Failure> {
+/// The dumps that can be read; what else there is is told.
+fn read_newest(directory: &Path) -> Result<Found, Failure> {
     let found = files::read_directory(directory)?;
+    for error in &found.unread {
+        tell(&format!("passed over {error}"));
+    }
     if !found.earlier.is_empty() {
         let count = counted(found.earlier.len(), "dump");
         tell(&format!(
@@ -131,7 +139,7 @@ fn read_newest(directory: &Path) -> Result<Vec<Dump>, Failure> {
             directory.display()
         ));
     }
-    Ok(found.dumps)
+    Ok(found)
 }
 
 fn write(output: &Path, text: &str) -> Result<(), Failure> {
@@ -140,7 +148,8 @@ fn write(output: &Path, text: &str) -> Result<(), Failure> {
 }
 
 fn convert(directory: &Path, out: &Path) -> Result<(), Failure> {
-    let dumps = read_newest(directory)?;
+    refuse_dumps("--torch", out)?;
+    let dumps = read_newest(directory)?.dumps;
     let messages = Messages::of(&dumps);
     if messages == Messages::Leave {
         tell("messages are left out: not every rank remembers all of them and whom they were from");
@@ -152,13 +161,22 @@ fn convert(directory: &Path, out: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Refuses to write dumps where there are some: nobody can tell those of two moments, or two of one rank, apart.
+fn refuse_dumps(flag: &str, directory: &Path) -> Result<(), Failure> {
+    if directory.is_dir() && files::holds_dumps(directory)? {
+        let place = directory.display();
+        return Err(Failure::Usage(format!("{flag} {place}: there are dumps already, which must not be mixed")));
+    }
+    Ok(())
+}
+
 impl From<phalanx_trace::Error> for Failure {
     fn from(error: phalanx_trace::Error) -> Failure {
         Failure::Stopped(error.to_string())
     }
 }
 
-/// The exit code of `--check` when something is found.
+/// The exit code of `--check` when something is found, or may be where nothing can be read.
 const FOUND: u8 = 3;
 
 const AFTER: &str = "\
@@ -178,7 +196,8 @@ Examples:
   phalanx trace analyze dumps --check               the same, with exit code 3 when something is found
   phalanx trace analyze dumps --json | jq -r '.findings[].verdict'
 
-The exit code is 0 whatever is found, 1 when a dump cannot be read, and 3 with --check when something is found.";
+A dump that cannot be read is named on standard error, and the others are analysed. The exit code is 0 whatever
+is found, 1 when no dump can be read, and 3 with --check when something is found or a dump cannot be read.";
 
 const HTML: &str = "\
 Examples:

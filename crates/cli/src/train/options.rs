@@ -89,7 +89,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "K", default_value_t = 3, requires = "save")]
     max_restarts: u32,
 
-    /// Go on from the newest checkpoint in this directory, or from one safetensors file
+    /// Go on from the newest checkpoint in this directory, from that of one step (DIR/step-000000000200), or from one safetensors file
     #[arg(long, value_name = "DIR")]
     pub(super) resume: Option<PathBuf>,
 

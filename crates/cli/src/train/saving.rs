@@ -88,13 +88,18 @@ fn found(
     let saved = options.save.as_deref().map(&latest).transpose().map_err(stopped)?.flatten();
     match (saved, options.resume.as_deref()) {
         (Some(saved), _) => Ok(Some(saved)),
-        (None, Some(place)) if place.is_file() => Checkpoint::open(place).map(Some).map_err(stopped),
+        (None, Some(place)) if is_one(place) => Checkpoint::open(place).map(Some).map_err(stopped),
         (None, Some(place)) => {
             let found = latest(place).map_err(stopped)?;
             found.map(Some).ok_or_else(|| nothing(place))
         }
         (None, None) => Ok(None),
     }
+}
+
+/// Whether it is one checkpoint, by its file or the directory of its step, rather than a place with several.
+fn is_one(place: &Path) -> bool {
+    place.is_file() || place.join(INDEX).is_file()
 }
 
 /// Makes the directory for checkpoints, and tries to write there.
@@ -117,7 +122,7 @@ fn check(checkpoint: &Checkpoint, own: &Progress) -> Result<(), Failure> {
         (WIDTH, "--width"),
         (CONTEXT, "--context"),
         (SEED, "--seed"),
-        (TEXT, "--text"),
+        (TEXT, "the checksum of --text"),
         (ROWS, "--batch times --np and --accumulate"),
     ];
     for (what, name) in compared {
@@ -136,6 +141,8 @@ fn state_name(quantity: &str, name: &str) -> String {
     format!("optimizer.{quantity}.{name}")
 }
 
+/// Without it there is no checkpoint.
+const INDEX: &str = "index.json";
 const LAYERS: &str = "layers";
 const HEADS: &str = "heads";
 const WIDTH: &str = "width";

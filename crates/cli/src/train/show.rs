@@ -1,4 +1,5 @@
-//! What the user sees of a training: a bar, a line now and then, and in the end a sample and each rank's memory; or JSON.
+//! What the user sees of a training: a bar, a line now and then, and in the end a sample and each rank's memory; or JSON. Who looks away ends
+//! nothing: the training goes on without.
 
 use std::io::{self, Write};
 
@@ -6,6 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
 use super::laps::Lap;
+use crate::failure::tell;
 
 /// What is shown while ranks train.
 pub(super) struct Show {
@@ -16,13 +18,15 @@ pub(super) struct Show {
     steps: u64,
     /// The last step that was shown: after a restart some come again.
     last: u64,
+    /// Whether nobody reads standard output any more.
+    is_closed: bool,
 }
 
 impl Show {
     pub(super) fn new(steps: u64, is_json: bool) -> Show {
         let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg} {eta} left");
         let bar = ProgressBar::new(steps).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Show { bar, is_json, stride: steps.div_ceil(10), steps, last: 0 }
+        Show { bar, is_json, stride: steps.div_ceil(10), steps, last: 0, is_closed: false }
     }
 
     /// A step was made.
@@ -62,17 +66,36 @@ impl Show {
         self.print(&format!("most memory of each process: {}", peaks.join(", ")))
     }
 
-    /// Something else that a rank said.
-    pub(super) fn word(&mut self, line: &str) -> io::Result<()> {
-        self.bar.suspend(|| writeln!(io::stderr().lock(), "{line}"))
+    /// Something else that a rank said. Nobody is left to tell when standard error is gone.
+    pub(super) fn word(&self, line: &str) {
+        let _ = self.bar.suspend(|| writeln!(io::stderr().lock(), "{line}"));
     }
 
     pub(super) fn end(&mut self) {
         self.bar.finish_and_clear();
     }
 
-    fn print(&self, line: &str) -> io::Result<()> {
-        self.bar.suspend(|| writeln!(io::stdout().lock(), "{line}"))
+    fn print(&mut self, line: &str) -> io::Result<()> {
+        if self.is_closed {
+            return Ok(());
+        }
+        match self.bar.suspend(|| writeln!(io::stdout().lock(), "{line}")) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.close();
+                Ok(())
+            }
+            written => written,
+        }
+    }
+
+    /// Prints no more. That is no news where all steps were made.
+    fn close(&mut self) {
+        self.is_closed = true;
+        let Show { last, steps, .. } = *self;
+        if (1..steps).contains(&last) {
+            let told = format!("standard output was closed at step {last} of {steps}: training goes on without it");
+            self.bar.suspend(|| tell(&told));
+        }
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let shown = show_all(&said, &mut show, plot.as_mut());
     show.end();
     if let Err(error) = shown {
-        // Nobody looks any more. Ranks have their time to end all the same.
+        // What was to be kept would be missing: a disk is full. Ranks have their time to end all the same.
         launcher.ask_to_end(ENDED_WITHIN);
         return Err(error.into());
     }
@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 fn show_all(said: &Receiver<Option<String>>, show: &mut Show, mut plot: Option<&mut Plot>) -> io::Result<()> {
     while let Ok(Some(line)) = said.recv() {
         let Some(told) = line.strip_prefix(FIRST_RANK).and_then(|line| serde_json::from_str::<Value>(line).ok()) else {
-            show.word(&line)?;
+            show.word(&line);
             continue;
         };
         match Lap::from_json(&told) {

@@ -310,7 +310,7 @@ fn two_nodes_of_one_number_are_told_apart() {
 #[test]
 fn without_a_key_several_nodes_are_refused() {
     let job = Job::new();
-    let flags = ["--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:1"];
+    let flags = ["--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "127.0.0.1:1"];
     let ended = job.script(1, &flags, "exit 0");
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     let expected = "make one with `phalanx store mint-key job.key` and give each node --key-file job.key";
@@ -322,10 +322,28 @@ fn without_a_key_several_nodes_are_refused() {
 fn several_nodes_are_told_where_they_cannot_meet() {
     let job = Job::new();
     for endpoint in ["nonsense", "127.0.0.1:0"] {
-        let ended = job.script(1, &["--nnodes", "2", "--rdzv-endpoint", endpoint, "--insecure"], "exit 0");
+        let flags = ["--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", endpoint, "--insecure"];
+        let ended = job.script(1, &flags, "exit 0");
         assert_eq!(ended.code, Some(2), "{}", ended.stderr);
         let names_it = ["--rdzv-endpoint: ", endpoint].iter().all(|part| ended.verdict().contains(part));
         assert!(names_it, "{}", ended.stderr);
+    }
+    job.assert_nothing_left();
+}
+
+/// The first address is of no machine: a node that took itself for node 0 would blame it. At the second, node 1 would look for node 0 in vain.
+#[test]
+fn what_a_node_was_not_told_is_named_rather_than_the_address() {
+    let job = Job::new();
+    let flags = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-id", "j", "--insecure", "--rdzv-endpoint"];
+    let cases: [(&[&str], &str); 2] = [
+        (&["192.0.2.1:29400"], "phalanx: --nnodes is 2: each node needs a --node-rank of its own, from 0 to 1"),
+        (&["0.0.0.0:29400", "--node-rank", "1"], "phalanx: --rdzv-endpoint is 0.0.0.0:29400, which stands for "),
+    ];
+    for (rest, expected) in cases {
+        let ended = job.script(1, &[&flags[..], rest].concat(), "exit 0");
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(ended.verdict().starts_with(expected), "{}", ended.stderr);
     }
     job.assert_nothing_left();
 }

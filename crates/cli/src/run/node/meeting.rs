@@ -8,6 +8,7 @@ use phalanx_comm::store::{ClientOptions, StoreAddress, TcpStore};
 use phalanx_core::store::{Store, StoreError};
 
 use super::card::Card;
+use crate::key;
 
 /// Where and as whom a node meets the others.
 #[derive(Clone, Debug)]
@@ -25,7 +26,7 @@ pub(crate) struct Meeting {
 /// The store of the launchers in this epoch, and the cards of all nodes. Says in a line why not.
 pub(crate) fn meet(meeting: &Meeting) -> Result<(Store, Vec<Card>), String> {
     let deadline = Instant::now() + meeting.timeout;
-    let store = meeting.connect(deadline).map_err(|error| error.to_string())?;
+    let store = meeting.connect(deadline).map_err(|error| key::name_flags(&error.to_string()))?;
     let store = store.scope("launcher").scope(&meeting.epoch.to_string());
     meeting.put_card(&store, deadline).map_err(|error| error.to_string())??;
     let cards = meeting.await_cards(&store, deadline).and_then(|cards| meeting.read(&cards));
