@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::sharing::Sharing;
 use crate::storage;
 use crate::strategy::{Held, Strategy};
-use crate::tape::{self, Segment};
+use crate::tape::{self, Gradients, Segment};
 use crate::unit::Unit;
 
 /// Units in the hands of a [`Strategy`].
@@ -29,7 +29,8 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] for no unit, two parameters of one name, a variable twice in a unit, or what the strategy refuses.
+    /// [`Error::Usage`] for no unit, no trained parameter at all, two parameters of one name, a variable twice in a unit, or what the strategy
+    /// refuses.
     pub fn new(mut units: Vec<Unit>, mut strategy: impl Strategy) -> Result<Model> {
         check(&units)?;
         let sharing = Sharing::settle(&mut units)?;
@@ -120,8 +121,8 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] where there was no forward or the loss has nothing to do with it: another loss of it may follow then. Those of the
-    /// strategy.
+    /// [`Error::Usage`] where there was no forward or the loss has nothing to do with it: another loss of it may follow then. The same for a unit
+    /// that computes with a variable that it was [not given](Unit::parameter). Those of the strategy.
     pub fn backward(&mut self, loss: &Tensor) -> Result<()> {
         let absent = || Error::Usage("backward: no forward went before".to_owned());
         let cut_off = || Error::Usage("backward: the loss does not depend on what forward returned last".to_owned());
@@ -137,7 +138,9 @@ impl Model {
             let mut own = vec![None; unit.parameters.len()];
             if let Some(of_output) = gradient.take() {
                 let vars = unit.vars().cloned();
-                let (of_input, mut of_vars) = segment.backward(unit.module.as_ref(), of_output, vars)?;
+                let ran = segment.backward(unit.module.as_ref(), of_output, vars)?;
+                let Gradients { of_input, mut of_vars, strays } = ran;
+                check_strays(&self.units, unit, &strays)?;
                 self.sharing.owe(unit, of_vars.drain(own.len()..))?;
                 (gradient, own) = (of_input, of_vars);
             }
@@ -251,8 +254,30 @@ fn check(units: &[Unit]) -> Result<()> {
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(Error::Usage(format!("Model::new: two parameters are named {}", twice[0])));
     }
-    match units.is_empty() {
-        true => Err(Error::Usage("Model::new: no units".to_owned())),
-        false => Ok(()),
+    if units.is_empty() {
+        return Err(Error::Usage("Model::new: no units".to_owned()));
     }
+    let mut parameters = units.iter().flat_map(|unit| &unit.parameters);
+    if !parameters.any(|one| one.is_trained) {
+        let why = "no trained parameter: units must be given theirs by Unit::parameter";
+        return Err(Error::Usage(format!("Model::new: {why}")));
+    }
+    Ok(())
+}
+
+/// Refuses a unit that computes with a variable that it was not given: nobody would train it, nor make it the same on all ranks. What another
+/// unit has frozen is the same, and wants no gradient.
+fn check_strays(units: &[Unit], unit: &Unit, strays: &[Tensor]) -> Result<()> {
+    for stray in strays {
+        let mut parameters = units.iter().flat_map(|unit| &unit.parameters);
+        let name = match parameters.find(|one| one.var.id() == stray.id()) {
+            Some(held) if !held.is_trained => continue,
+            Some(held) => held.name.as_str(),
+            None => "a variable",
+        };
+        let (user, shape) = (&unit.name, stray.dims());
+        let expected = "must be given to it by Unit::parameter or Unit::frozen, or be detached";
+        return Err(Error::Usage(format!("backward: unit {user} computes with {name} of shape {shape:?}: {expected}")));
+    }
+    Ok(())
 }

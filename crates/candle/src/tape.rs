@@ -1,6 +1,7 @@
 //! What forward has run, unit by unit, and the way back through it. Each unit is a graph of its own on an input that is cut off from the
 //! one before, so there is an exact moment before and after the backward of every unit.
 
+use candle_core::backprop::GradStore;
 use candle_core::{CpuStorage, CustomOp1, Layout, Module, Result, Shape, Tensor, Var};
 
 /// What one unit was given, and what it returned.
@@ -9,6 +10,17 @@ pub(crate) struct Segment {
     input: Tensor,
     /// Nothing where backward is to run the unit again.
     output: Option<Tensor>,
+}
+
+/// What came of running a unit backwards.
+#[derive(Debug)]
+pub(crate) struct Gradients {
+    /// Of the unit's input.
+    pub(crate) of_input: Option<Tensor>,
+    /// Of the variables, in the order in which they were given.
+    pub(crate) of_vars: Vec<Option<Tensor>>,
+    /// Other variables to which a gradient came that nobody takes.
+    pub(crate) strays: Vec<Tensor>,
 }
 
 /// A unit's output, cut off from the unit; and what has to be kept for its backward.
@@ -27,13 +39,13 @@ pub(crate) fn leaf(tensor: &Tensor) -> Result<Tensor> {
 }
 
 impl Segment {
-    /// Runs a unit backwards from the gradient of its output: the gradient of its input, and of each of these variables.
+    /// Runs a unit backwards from the gradient of its output: the gradient of its input, of each of these variables, and what else got one.
     pub(crate) fn backward(
         self,
         module: &dyn Module,
         gradient: Tensor,
         vars: impl Iterator<Item = Var>,
-    ) -> Result<(Option<Tensor>, Vec<Option<Tensor>>)> {
+    ) -> Result<Gradients> {
         let Segment { input, output } = self;
         let output = match output {
             Some(output) => output,
@@ -42,10 +54,23 @@ impl Segment {
         if gradient.shape() != output.shape() {
             candle_core::bail!("backward: a gradient of {:?} for an output of {:?}", gradient.dims(), output.dims());
         }
-        let mut gradients = output.apply_op1(Seed(gradient))?.backward()?;
+        let scalar = output.apply_op1(Seed(gradient))?;
+        let mut gradients = scalar.backward()?;
         let of_vars = vars.map(|var| gradients.remove(&var)).collect();
-        Ok((gradients.remove(&input), of_vars))
+        let of_input = gradients.remove(&input);
+        Ok(Gradients { of_input, of_vars, strays: strays(&scalar, &gradients) })
     }
+}
+
+/// The variables among which a tensor was computed whose gradients are left. candle leaves those of constants as well, so that the graph has
+/// to say which are variables; and the graph has variables without a gradient, such as the numbers of rows that are chosen.
+fn strays(computed: &Tensor, left: &GradStore) -> Vec<Tensor> {
+    // Mostly there are none: no need to walk through the graph again.
+    if left.get_ids().next().is_none() {
+        return vec![];
+    }
+    let nodes = computed.sorted_nodes().into_iter();
+    nodes.filter(|node| node.is_variable() && left.get(node).is_some()).cloned().collect()
 }
 
 /// A scalar whose gradient is the given one: what backward starts from, at no cost.

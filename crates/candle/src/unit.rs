@@ -40,8 +40,11 @@ impl Unit {
     }
 
     /// Adds a parameter that is trained. The module must use this very variable, not a copy. A variable of a unit before this one may be
-    /// used here as well (an output layer that is the embedding, say): the first unit holds it, under the name that it has there, and
+    /// given to this one as well (an output layer that is the embedding, say): the first unit holds it, under the name that it has there, and
     /// keeps it until the last one has run.
+    ///
+    /// A unit is given every variable that its module computes with, here or as [`frozen`](Unit::frozen): one that was forgotten is refused in
+    /// [backward](crate::Model::backward), unless the module [detaches](Var::as_detached_tensor) it.
     pub fn parameter(mut self, name: impl Into<String>, var: &Var) -> Unit {
         self.parameters.push(Parameter { name: name.into(), var: var.clone(), is_trained: true });
         self

@@ -247,6 +247,78 @@ fn what_cannot_be_is_refused_by_name() {
     Threads::new(1).run(rank).expect("a world");
 }
 
+/// One pass of a model and back.
+fn pass(model: &mut Model) -> phalanx_candle::Result<()> {
+    let loss = model.forward(Var::ones((2, 5), DType::F32, &Device::Cpu)?.as_tensor())?.sqr()?.mean_all()?;
+    model.backward(&loss)
+}
+
+#[test]
+fn a_variable_that_a_unit_was_not_given_is_refused_by_its_shape() {
+    fn check(strategy: impl Strategy, rank: usize, recomputes: bool) {
+        let weight = Var::ones((5, 5), DType::F32, &Device::Cpu).expect("a variable");
+        let forgotten = Tensor::full(rank as f32, (5,), &Device::Cpu).and_then(|bias| Var::from_tensor(&bias));
+        let (used, bias) = (weight.clone(), forgotten.expect("a variable"));
+        let module = move |x: &Tensor| -> Result<Tensor> { linear(x, &used)?.broadcast_add(&bias) };
+        let unit = Unit::new("forgetful", module).parameter("weight", &weight).recompute(recomputes);
+        let mut model = Model::new(vec![unit], strategy).expect("a model");
+        let told = "backward: unit forgetful computes with a variable of shape [5]: must be given to it by ";
+        let refused = pass(&mut model);
+        assert!(matches!(&refused, Err(Error::Usage(why)) if why.starts_with(told)), "{refused:?}");
+        assert_eq!(model.unused(), ["weight"]);
+    }
+    for recomputes in [false, true] {
+        check(Single::new(), 0, recomputes);
+        let rank = |group: Group| {
+            check(Ddp::new(group.clone()), group.rank(), recomputes);
+            check(FullyShard::new(group.clone(), Policy::default()), group.rank(), recomputes);
+        };
+        Threads::new(2).run(rank).expect("a world");
+    }
+}
+
+#[test]
+fn what_loses_no_gradient_need_not_be_given() {
+    let ones = |rows: usize| Var::ones((rows, 5), DType::F32, &Device::Cpu).expect("a variable");
+    let (weight, fixed, average) = (ones(5), ones(1), ones(1));
+    let order = Var::new(&[1_u32, 0], &Device::Cpu).expect("a variable");
+    let constant = Tensor::full(2.0_f32, (1, 5), &Device::Cpu).expect("a constant");
+    let (used, of_first) = (weight.clone(), fixed.clone());
+    let first = move |x: &Tensor| -> Result<Tensor> {
+        let x = linear(&x.index_select(&order, 0)?, &used)?.broadcast_mul(&of_first)?;
+        x.broadcast_add(&average.as_detached_tensor())?.broadcast_mul(&constant)
+    };
+    let of_second = fixed.clone();
+    let second = move |x: &Tensor| -> Result<Tensor> { x.broadcast_mul(&of_second) };
+    let first = Unit::new("first", first).parameter("weight", &weight).frozen("fixed", &fixed);
+    let mut model = Model::new(vec![first, Unit::new("second", second)], Single::new()).expect("a model");
+    pass(&mut model).expect("a pass");
+    assert_eq!(model.unused(), [""; 0]);
+}
+
+#[test]
+fn a_variable_that_another_unit_trains_is_given_to_each_that_uses_it() {
+    let shared = Var::ones((5, 5), DType::F32, &Device::Cpu).expect("a variable");
+    let unit = |name: &str| Unit::new(name, Layer { weight: shared.clone(), is_cut: false });
+    let first = || unit("first").parameter("first.weight", &shared);
+    let mut model = Model::new(vec![first(), unit("second")], Single::new()).expect("a model");
+    let refused = pass(&mut model).expect_err("its gradient would be lost").to_string();
+    assert!(refused.contains("unit second computes with first.weight of shape [5, 5]: must be given"), "{refused}");
+    let second = unit("second").parameter("second.weight", &shared);
+    let mut model = Model::new(vec![first(), second], Single::new()).expect("a model");
+    pass(&mut model).expect("a pass");
+}
+
+#[test]
+fn a_model_of_which_nothing_is_trained_is_refused() {
+    let weight = Var::ones((5, 5), DType::F32, &Device::Cpu).expect("a variable");
+    let unit = || Unit::new("unit", Layer { weight: weight.clone(), is_cut: false });
+    for unit in [unit(), unit().frozen("weight", &weight)] {
+        let refused = Model::new(vec![unit], Single::new()).expect_err("refused").to_string();
+        assert!(refused.starts_with("Model::new: no trained parameter"), "{refused}");
+    }
+}
+
 #[test]
 fn a_bound_of_no_norm_is_refused_whoever_holds_the_model() {
     fn check(strategy: impl Strategy) {
