@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use phalanx::{Alarm, Group, JobName, Transport, World};
+use phalanx::{Alarm, Group, JobName, Placement, Transport, World};
 use pyo3::{Py, PyResult, Python, pyclass, pymethods};
 
 use crate::failure::raised;
@@ -21,8 +21,7 @@ pub(crate) struct Shown {
 impl Presence {
     #[new]
     fn new(py: Python<'_>, job: &str, rank: usize, size: usize, local_rank: usize) -> PyResult<Presence> {
-        // A launcher may name its jobs in ways that we do not.
-        let job = JobName::new(job).unwrap_or_default();
+        let job = JobName::new(job).unwrap_or_else(|_| plain(job));
         let opened = py.detach(|| phalanx::Presence::open(&job, (rank, size), local_rank));
         opened.map(Presence).map_err(|error| raised(py, &error, 0))
     }
@@ -47,4 +46,13 @@ impl Shown {
         self.presence.get().0.met(world);
         self.presence.get().0.show(group, self.members, transport);
     }
+}
+
+/// A name for a job that torchrun names in a way that we do not: the one that the job has for ranks that join a world. Where they
+/// meet has to be said too, and does not matter.
+fn plain(job: &str) -> JobName {
+    let torchrun = [("RANK", "0"), ("WORLD_SIZE", "1"), ("PHALANX_STORE", "none"), ("TORCHELASTIC_RUN_ID", job)];
+    let lookup = |name: &str| torchrun.iter().find(|(set, _)| *set == name).map(|(_, text)| (*text).to_owned());
+    let placed = Placement::from_lookup(&lookup).ok();
+    placed.and_then(|placed| JobName::new(placed.job()?).ok()).unwrap_or_default()
 }

@@ -75,7 +75,7 @@ impl World {
     }
 }
 
-/// What Python says in seconds.
+/// What Python says in seconds; the package's Python has refused what is no time, and a century stands for more.
 pub(crate) fn seconds(timeout: f64) -> Duration {
     Duration::try_from_secs_f64(timeout.max(0.0)).unwrap_or(FOREVER)
 }

@@ -52,6 +52,28 @@ class Groups(unittest.TestCase):
         on_ranks(2, monitored)
 
 
+class Backends(unittest.TestCase):
+    def test_another_backend_beside_this_one_is_refused(self):
+        for backend, other in (
+            ("cpu:phalanx,cuda:nccl", "nccl"),
+            ("cuda:gloo,cpu:phalanx", "gloo"),
+            ("cuda:phalanx,cpu:gloo", "gloo"),
+            ("cpu:phalanx,cuda:nccl,xpu:xccl", "nccl or xccl"),
+        ):
+            with self.subTest(backend):
+                told = (
+                    f"init_process_group: backend is {backend}, must be phalanx alone: PyTorch would not make {other} "
+                )
+                with self.assertRaisesRegex(ValueError, f"^phalanx: {told}"):
+                    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+                self.assertFalse(dist.is_initialized())
+
+    def test_a_backend_that_is_named_with_its_devices_is_alone(self):
+        for backend in ("cpu:phalanx", "cpu:phalanx,cuda:phalanx"):
+            with self.subTest(backend):
+                on_ranks(2, divided, backend=backend)
+
+
 class Options(unittest.TestCase):
     def test_a_wrong_word_is_refused_where_it_is_said(self):
         with self.assertRaisesRegex(ValueError, "transport is 'tpc', must be one of automatic, shared_memory, tcp"):
@@ -76,6 +98,19 @@ class Options(unittest.TestCase):
     def test_a_rank_beyond_the_group_waits_for_nobody(self):
         with self.assertRaisesRegex(ValueError, "rank is 2, must be below the group size 2"):
             meet(dist.HashStore(), 2, 2, "crowded", timedelta(seconds=30), phalanx.Options())
+
+
+def divided(rank: int, size: int) -> None:
+    try:
+        dist.new_group(backend="cpu:gloo,cuda:phalanx")
+    except ValueError as error:
+        assert "phalanx: new_group: backend is cpu:gloo,cuda:phalanx, must be phalanx alone" in str(error), error
+    else:
+        raise AssertionError("gloo was dropped without a word")
+    for group in (None, dist.new_group(), dist.new_group(backend="gloo")):
+        data = torch.ones(1)
+        dist.all_reduce(data, group=group)
+        assert data.item() == size
 
 
 def wired_differently(rank: int, size: int) -> None:

@@ -45,6 +45,12 @@ class Seen(unittest.TestCase):
         self.assertIn((__file__, line, "trained"), [(site["file"], site["line"], site["function"]) for site in sites])
         self.assertEqual({Path(site["file"]).parent for site in sites}, {Path(__file__).parent})
 
+    def test_a_job_whose_id_is_no_name_is_seen_under_one_of_its_own(self):
+        # As a rank of a world names it.
+        for job, name in (("a/b", "a-b-e620c3190468cf61"), ("a b", "a-b-e63f991904833892"), ("nightly.7", "nightly.7")):
+            with self.subTest(job), patch.dict(os.environ, TORCHELASTIC_RUN_ID=job):
+                self.assertEqual(on_ranks(1, own_job), [name])
+
     def test_a_forked_child_leaves_its_parents_desk_alone(self):
         with patch.dict(os.environ, TORCHELASTIC_RUN_ID=f"fork-{os.getpid()}"):
             on_ranks(1, forking)
@@ -79,6 +85,12 @@ def looked_at(rank: int, size: int, job: str, scratch: str) -> dict:
     # The others wait here, and are seen all the same.
     dist.barrier()
     return shown
+
+
+def own_job(rank: int, size: int) -> str:
+    """The job that this process is seen to be of."""
+    told = subprocess.run([PHALANX, "top", "--json", "--interval", "0.1"], check=True, capture_output=True)
+    return next(rank["job"] for rank in json.loads(told.stdout)["ranks"] if rank["pid"] == os.getpid())
 
 
 def forking(rank: int, size: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import math
 import os
 import socket
 import tempfile
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from unittest.mock import Mock
 
 import numpy
 import torch
@@ -21,6 +23,7 @@ import torch.distributed as dist
 import phalanx
 from phalanx import dlpack
 from phalanx.tensors import DTYPES
+from phalanx.times import span
 
 
 class Worlds(unittest.TestCase):
@@ -75,9 +78,67 @@ class Worlds(unittest.TestCase):
         self.assertEqual([rank.exitcode for rank in ranks], [0] * size)
 
 
+class Times(unittest.TestCase):
+    def test_seconds_and_timedeltas_say_the_same(self):
+        native = Mock()
+        world, group = phalanx.World(native), phalanx.Group(native)
+        for timeout in (2, 2.0, numpy.float32(2), timedelta(seconds=2)):
+            with self.subTest(timeout):
+                native.reset_mock()
+                world.group(timeout=timeout)
+                native.group.assert_called_with(None, 2.0)
+                group.monitored_barrier(timeout)
+                native.monitored_barrier.assert_called_with(False, 2000)
+                world.leave(timeout)
+                native.leave.assert_called_with(2.0)
+                self.assertEqual(span("call", timeout), timedelta(seconds=2))
+
+    def test_what_is_no_time_is_refused_by_the_call_that_it_was_given_to(self):
+        native = Mock()
+        world, group = phalanx.World(native), phalanx.Group(native)
+        calls = {
+            "init": lambda timeout: phalanx.init("tcp://127.0.0.1:1?rank=1&world_size=2", timeout),
+            "group": lambda timeout: world.group(timeout=timeout),
+            "leave": world.leave,
+            "monitored_barrier": group.monitored_barrier,
+            "init_process_group": lambda timeout: phalanx.init_process_group(world, timeout),
+            "joining": lambda timeout: phalanx.joining.next_of(world, world.rank, world.size, timeout),
+        }
+        for name, call in calls.items():
+            least = "at least zero" if name == "leave" else "above zero"
+            for timeout in (-1, math.nan, -math.inf, timedelta(seconds=-1)):
+                with self.subTest(name, timeout=timeout), self.assertRaises(ValueError) as caught:
+                    call(timeout)
+                self.assertEqual(str(caught.exception), f"phalanx: {name}: timeout is {timeout}, must be {least}")
+            with self.subTest(name), self.assertRaises(TypeError) as caught:
+                call("60")
+            told = f"phalanx: {name}: timeout is a str, must be a number of seconds or a timedelta"
+            self.assertEqual(str(caught.exception), told)
+        # Only who leaves may wait for nobody.
+        for name in calls.keys() - {"leave"}:
+            with self.subTest(name), self.assertRaisesRegex(ValueError, f"{name}: timeout is 0, must be above zero"):
+                calls[name](0)
+        self.assertEqual(native.method_calls, [])
+        world.leave(0)
+        native.leave.assert_called_once_with(0.0)
+
+    def test_the_shortest_time_is_some_and_the_longest_a_century(self):
+        self.assertEqual(span("call", 1e-9), timedelta(milliseconds=1))
+        for timeout in (math.inf, 1e300, 10**400, timedelta.max):
+            self.assertEqual(span("call", timeout), timedelta(days=36500))
+
+
 def torch_live(url: str) -> None:
-    with phalanx.init(url, timeout=30.0) as world:
-        phalanx.init_process_group(world, timedelta(seconds=30))
+    with phalanx.init(url, timeout=timedelta(seconds=30)) as world:
+        phalanx.init_process_group(world, timeout=30)
+        phalanx.monitored_barrier(timeout=30)
+        for timeout, words in ((-1, "is -1, must be above zero"), ("60", "is a str, must be a number of seconds")):
+            try:
+                phalanx.monitored_barrier(timeout=timeout)
+            except (ValueError, TypeError) as error:
+                assert str(error).startswith(f"phalanx: monitored_barrier: timeout {words}"), error
+            else:
+                raise AssertionError(f"nothing was refused: {timeout}")
         data = torch.ones(3)
         dist.all_reduce(data)
         assert data.tolist() == [3, 3, 3]
@@ -212,7 +273,7 @@ def live(url: str) -> None:
                 assert words in str(error), error
             else:
                 raise AssertionError(f"nothing was refused: {words}")
-        group.monitored_barrier(timeout=10.0)
+        group.monitored_barrier(timeout=timedelta(seconds=10))
         group.leave()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -10,11 +11,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from . import _native
+from .alone import check_alone
 from .backend import ProcessGroup
 from .failures import translated
 from .joining import Options, given_or, meet, next_of
 from .presence import shown
 from .store import WorldStore
+from .times import span
 from .worlds import World
 
 
@@ -37,11 +40,12 @@ def empty(*size: int, dtype: torch.dtype | None = None, group: dist.ProcessGroup
     return group.allocate_tensor(shape.numel(), dtype=dtype, device=torch.device("cpu")).view(shape)
 
 
-def init_process_group(world: World, timeout: timedelta = timedelta(minutes=30)) -> None:
+def init_process_group(world: World, timeout: float | timedelta = timedelta(minutes=30)) -> None:
     """``dist.init_process_group`` for a world that `phalanx.init` joined: its ranks may be programs in Rust.
 
     The default group of PyTorch is the world's next group. Groups of some of these ranks, ``dist.new_group``, form among those that call it.
     """
+    timeout = span("init_process_group", timeout)
     dist.init_process_group(
         "phalanx",
         store=WorldStore(world, timeout),
@@ -53,20 +57,21 @@ def init_process_group(world: World, timeout: timedelta = timedelta(minutes=30))
 
 
 def monitored_barrier(
-    group: dist.ProcessGroup | None = None, timeout: timedelta | None = None, wait_all_ranks: bool = False
+    group: dist.ProcessGroup | None = None, timeout: float | timedelta | None = None, wait_all_ranks: bool = False
 ) -> None:
-    """`dist.monitored_barrier` for groups of this backend, which PyTorch keeps for another one."""
+    """`dist.monitored_barrier` for groups of this backend, which PyTorch keeps for another one. `timeout` may be seconds too."""
     group = group if group is not None else dist.group.WORLD
     if not isinstance(group, ProcessGroup):
         raise TypeError(f"phalanx: monitored_barrier: group is {group}, must be one of the backend phalanx")
-    group.monitored_barrier(timeout, wait_all_ranks)
+    group.monitored_barrier(None if timeout is None else span("monitored_barrier", timeout), wait_all_ranks)
 
 
 def create(options: Any, group_options: Options | None = None) -> ProcessGroup:
     """The process group of these ranks, which all call this and meet on the store of `options`."""
+    members = options.global_ranks_in_group
+    check_alone("new_group" if members else "init_process_group", sys._getframe(1))
     chosen = given_or(Options(), group_options)
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
-    members = options.global_ranks_in_group
     try:
         if chosen.world is not None:
             group = next_of(chosen.world, rank, size, timeout)

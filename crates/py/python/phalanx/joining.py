@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from . import _native
 from .rounds import Rounds
+from .times import seconds, span
 from .worlds import World
 
 _TRANSPORTS = ("automatic", "shared_memory", "tcp")
@@ -55,7 +56,7 @@ def next_of(world: World, rank: int, size: int, timeout: timedelta) -> _native.G
         raise ValueError(
             f"phalanx: world: this process is rank {world.rank} of {world.size}, must be rank {rank} of {size} as in the group"
         )
-    return world._native.group(None, timeout.total_seconds())
+    return world._native.group(None, seconds("joining", timeout))
 
 
 def meet(
@@ -69,13 +70,11 @@ def meet(
 ) -> _native.Group:
     """The group of `size` ranks that all call this with a store of their own group, and where it is shown: by the numbers that its ranks
     have there, errors name them."""
-    seconds = timeout.total_seconds()
-    if seconds <= 0:
-        raise ValueError(f"phalanx: joining: timeout is {timeout}, must be above zero")
+    timeout = span("joining", timeout)
     if not 0 <= rank < size:
         raise ValueError(f"phalanx: joining: rank is {rank}, must be below the group size {size}")
     members = list(range(size)) if shown is None else shown[1]
-    arguments = (rank, size, name, seconds, options.transport, options.protection, shown)
+    arguments = (rank, size, name, timeout.total_seconds(), options.transport, options.protection, shown)
     if size == 1:
         return _native.join(None, *arguments)
     rounds = Rounds(store, rank, members, timeout)

@@ -5,17 +5,22 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 from . import _native, dlpack
 from ._native import Op
 from .arguments import rank_number, tag_number
 from .shared import Pool
+from .times import millis, seconds
 
 
-def init(url: str | None = None, timeout: float | None = None) -> World:
-    """Joins the world that `url` names, or that the launcher's environment does: ours, torchrun, Slurm, MPI or Kubernetes."""
-    return World(_native.init(url, timeout))
+def init(url: str | None = None, timeout: float | timedelta | None = None) -> World:
+    """Joins the world that `url` names, or that the launcher's environment does: ours, torchrun, Slurm, MPI or Kubernetes.
+
+    Times are seconds or a timedelta, here and in all that follows.
+    """
+    return World(_native.init(url, None if timeout is None else seconds("init", timeout)))
 
 
 class World:
@@ -26,12 +31,13 @@ class World:
         self.rank, self.size = native.rank, native.size
         self.local_rank, self.local_size = native.local_rank, native.local_size
 
-    def group(self, name: str | None = None, timeout: float | None = None) -> Group:
+    def group(self, name: str | None = None, timeout: float | timedelta | None = None) -> Group:
         """The group of all ranks. Every rank calls this, and as often as the others."""
-        return Group(self._native.group(name, timeout))
+        return Group(self._native.group(name, None if timeout is None else seconds("group", timeout)))
 
-    def leave(self, timeout: float = 30.0) -> None:
-        self._native.leave(timeout)
+    def leave(self, timeout: float | timedelta = 30.0) -> None:
+        """Leaves the world; where its store lives here, the others are waited for, with a timeout of zero nobody."""
+        self._native.leave(seconds("leave", timeout, may_be_zero=True))
 
     def __enter__(self) -> World:
         return self
@@ -106,8 +112,8 @@ class Group:
     def barrier(self) -> None:
         self._native.run(Op.barrier(), _BYTES, _NOWHERE)
 
-    def monitored_barrier(self, timeout: float | None = None, wait_all: bool = False) -> None:
-        self._native.monitored_barrier(wait_all, None if timeout is None else max(1, round(timeout * 1000)))
+    def monitored_barrier(self, timeout: float | timedelta | None = None, wait_all: bool = False) -> None:
+        self._native.monitored_barrier(wait_all, None if timeout is None else millis("monitored_barrier", timeout))
 
     def abort(self, why: str = "the program aborted the group") -> None:
         self._native.abort(why)
