@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use phalanx_core::backend::{Buffers, Finished, Numbers, Pending};
-use phalanx_core::link::Borrowed;
+use phalanx_core::link::{Borrowed, LinkError};
 use phalanx_core::player::{Data, Player, Progress};
 use phalanx_core::{Call, Error, PeerReason, Result, Stuck};
 use phalanx_mem::{Buffer, Heap, Origin};
@@ -298,8 +298,7 @@ impl Inner {
         let played = self.play_out(call, &mut player, data, &mut stage);
         stage.keep(&mut player);
         played.map_err(|error| {
-            let taken_back = stage.mesh.take_back();
-            let reported = self.fail_playing(call, error, &mut stage);
+            let (reported, taken_back) = self.fail_playing(call, error, &mut stage);
             // Where that was not possible the group's failure is the smaller one.
             taken_back.err().map_or(reported.clone(), |refused| {
                 let why =
@@ -309,18 +308,20 @@ impl Inner {
         })
     }
 
-    /// Ends the group because a collective failed, unless that concerns this call alone. Returns what the caller reports.
-    fn fail_playing(&self, call: &Call, error: Error, stage: &mut Stage) -> Error {
+    /// Ends the group because a collective failed, unless that concerns this call alone. Returns what the caller reports, and whether its
+    /// memory is its own again.
+    fn fail_playing(&self, call: &Call, error: Error, stage: &mut Stage) -> (Error, Result<(), LinkError>) {
         if error.is_private() {
-            return error;
+            return (error, stage.mesh.take_back());
         }
-        // Sealed before the links close: peers that see them closed must not take this rank for the culprit.
+        // Sealed before peers see that this rank has given up, or its links closed: neither is the cause.
         let reported = self.fail_call(call, error);
+        let taken_back = stage.mesh.take_back();
         if !matches!(reported, Error::Desync(_)) {
             stage.mesh.close();
         }
         // Else what was sent before still serves those who are not as far.
-        reported
+        (reported, taken_back)
     }
 
     fn play_out(&self, call: &Call, player: &mut Player, data: &mut Data<'_>, stage: &mut Stage) -> Result<()> {
