@@ -13,10 +13,14 @@ pub struct Glance {
     pub last: Option<Record>,
     /// The collective that was called last, where it is remembered.
     pub last_collective: Option<Record>,
-    /// The oldest collective that has not ended, where it is remembered: one that is waited for, if there is any.
+    /// The oldest collective that has not ended, where it is remembered.
     pub pending_collective: Option<Record>,
-    /// The oldest message that has not ended, in the same way.
+    /// The oldest message that has not ended, where it is remembered.
     pub pending_message: Option<Record>,
+    /// The oldest collective that has not ended and is waited for.
+    pub awaited_collective: Option<Record>,
+    /// The oldest message that has not ended and is waited for.
+    pub awaited_message: Option<Record>,
 }
 
 impl Recorder {
@@ -33,9 +37,13 @@ impl Recorder {
             }
             if matches!(record.state, State::Queued | State::Started) {
                 pending = pending.saturating_sub(1);
-                let oldest = if is_message { &mut glance.pending_message } else { &mut glance.pending_collective };
-                if !record.is_ahead || oldest.is_none_or(|newer| newer.is_ahead) {
-                    *oldest = Some(*record);
+                let (pending, awaited) = match is_message {
+                    true => (&mut glance.pending_message, &mut glance.awaited_message),
+                    false => (&mut glance.pending_collective, &mut glance.awaited_collective),
+                };
+                *pending = Some(*record);
+                if !record.is_ahead {
+                    *awaited = Some(*record);
                 }
             }
             if pending == 0 && glance.last_collective.is_some() {
@@ -96,16 +104,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_waited_for_comes_before_what_was_begun_ahead() {
+    fn what_is_waited_for_is_told_beside_what_was_begun_ahead() {
         let recorder = Arc::new(Recorder::new(4));
         let flights = [(); 3].map(|()| call(&recorder, &Op::Barrier));
         flights[0].set_ahead(true);
         flights[2].set_ahead(true);
-        assert_eq!(numbers(&recorder.glance())[2], Some(1));
+        let numbers = || {
+            let Glance { pending_collective, awaited_collective, .. } = recorder.glance();
+            [pending_collective, awaited_collective].map(|record| record.map(|record| record.number))
+        };
+        assert_eq!(numbers(), [Some(0), Some(1)]);
         flights[0].set_ahead(false);
-        assert_eq!(numbers(&recorder.glance())[2], Some(0));
+        assert_eq!(numbers(), [Some(0), Some(0)]);
         flights[..2].iter().for_each(|flight| end(flight, Duration::ZERO, None));
-        assert_eq!(numbers(&recorder.glance())[2], Some(2));
+        assert_eq!(numbers(), [Some(2), None]);
     }
 
     #[test]

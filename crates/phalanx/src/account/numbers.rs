@@ -56,10 +56,13 @@ pub struct GroupAccount {
     pub last_collective: Option<Underway>,
     /// The number that the next collective will have.
     pub upcoming: Option<u32>,
-    /// The oldest operation that has not ended: one that is waited for, if there is any, and a collective rather than a message.
+    /// The oldest operation that has not ended, a collective where there is one.
     pub pending: Option<Underway>,
     /// The oldest message that has not ended.
     pub pending_message: Option<Underway>,
+    /// The oldest that is waited for, a collective where there is one. Ranks of older versions do not say it.
+    #[serde(default)]
+    pub awaited: Option<Underway>,
 }
 
 /// All operations of one kind.

@@ -78,15 +78,10 @@ fn of_group(formed: &Formed, group: &Group) -> GroupAccount {
         last: glance.last.map(underway),
         last_collective: glance.last_collective.map(underway),
         upcoming: Some(group.backend().upcoming()),
-        pending: oldest(glance.pending_collective, glance.pending_message).map(underway),
+        pending: glance.pending_collective.or(glance.pending_message).map(underway),
         pending_message: glance.pending_message.map(underway),
+        awaited: glance.awaited_collective.or(glance.awaited_message).map(underway),
     }
-}
-
-/// The collective, unless it was begun ahead and the message is waited for.
-fn oldest(collective: Option<Record>, message: Option<Record>) -> Option<Record> {
-    let awaited = |record: Option<Record>| record.filter(|record| !record.is_ahead);
-    awaited(collective).or(awaited(message)).or(collective).or(message)
 }
 
 fn of_kind(kind: OpKind, total: &Total) -> KindAccount {
