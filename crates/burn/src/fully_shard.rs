@@ -65,8 +65,8 @@ pub struct FullyShard {
 }
 
 impl FullyShard {
-    /// Takes this rank's rows of all parameters, trained and frozen, with the values that they have on this rank. All ranks call this: what
-    /// they say of the model is compared.
+    /// Takes this rank's rows of all parameters, trained ones with the values that they have on this rank, and frozen ones with those of the
+    /// first. All ranks call this: what they say of the model is compared.
     ///
     /// Where the policy frees full parameters after forward, which it does unless told otherwise, backward runs the unit again, because burn
     /// keeps what a graph was made of; the last unit that was added is kept unless it says itself what becomes of it. What ranks hold and

@@ -25,7 +25,7 @@ pub(crate) trait Held: Any {
     /// What becomes of its full parameters after forward, where the unit itself says so.
     fn reshard(&self) -> Option<Reshard>;
 
-    /// Hands out the values that its parameters have, and gives up their memory. What else there is is changed as `share` does.
+    /// Hands out the values that its parameters have, and gives up their memory. What is not trained is changed before as `share` does.
     fn hand_over(
         &mut self,
         take: &mut dyn FnMut(usize, TensorData) -> Result<()>,
@@ -105,7 +105,11 @@ impl<M: Module + 'static> Held for Typed<M> {
         share: &mut dyn FnMut(&mut [u8]) -> Result<()>,
     ) -> Result<()> {
         let parameters = &mut self.survey.parameters;
-        walk::read(&self.frame, parameters, vec![true; parameters.len()], take)?;
+        let mut take = |at: usize, data| match parameters[at].is_trained {
+            true => take(at, data),
+            false => take(at, walk::changed(data, share)?),
+        };
+        walk::read(&self.frame, parameters, vec![true; parameters.len()], &mut take)?;
         let frame = walk::share(self.frame.clone(), parameters, share)?;
         let ids = parameters.iter().map(|one| walk::named_id(&format!("{}.{}", self.name, one.name)));
         let ids: Vec<ParamId> = ids.collect();

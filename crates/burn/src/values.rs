@@ -9,7 +9,9 @@ use crate::walk::Parameter;
 
 /// The elements of a tensor, wherever it lives.
 pub(crate) fn read<const D: usize>(tensor: Tensor<D>) -> Result<TensorData> {
-    tensor.try_into_data().map_err(|error| Error::setup("reading a tensor", error))
+    let data = tensor.try_into_data().map_err(|error| Error::setup("reading a tensor", error))?;
+    // The one type whose elements are another's.
+    Ok(if data.dtype() == DType::Flex32 { data.convert_dtype(DType::F32) } else { data })
 }
 
 /// What ranks call a type of floating-point numbers; none for what is packed.

@@ -231,6 +231,14 @@ pub(crate) fn share<M: Module>(
     share.failed.map_or(Ok(module), Err)
 }
 
+/// The same elements, changed by what is said of their bytes.
+pub(crate) fn changed(data: TensorData, change: &mut dyn FnMut(&mut [u8]) -> Result<()>) -> Result<TensorData> {
+    let (bytes, shape, dtype) = data.into_parts();
+    let mut bytes = bytes.to_vec();
+    change(&mut bytes)?;
+    Ok(TensorData::from_bytes_vec(bytes, shape, dtype))
+}
+
 struct Share<'a> {
     parameters: &'a [Parameter],
     change: &'a mut dyn FnMut(&mut [u8]) -> Result<()>,
@@ -254,10 +262,7 @@ impl ModuleMapper for Share<'_> {
 
 impl Share<'_> {
     fn shared<const D: usize>(&mut self, param: &Param<Tensor<D>>) -> Result<TensorData> {
-        let (bytes, shape, dtype) = values::read(param.base().inner())?.into_parts();
-        let mut bytes = bytes.to_vec();
-        (self.change)(&mut bytes)?;
-        Ok(TensorData::from_bytes_vec(bytes, shape, dtype))
+        changed(values::read(param.base().inner())?, self.change)
     }
 }
 

@@ -90,14 +90,16 @@ fn training_beside_frozen_weights_comes_to_what_one_rank_comes_to() {
     }
 }
 
-/// A frozen weight keeps its type, is computed with in that of the policy, and is gathered in it.
+/// A frozen weight is the first rank's, keeps its type, is computed with in that of the policy, and is gathered in it.
 #[test]
 fn frozen_weights_of_another_type_are_held_in_it() {
     let ends = Threads::new(2).run(|group: Group| {
         let cast = |layer: Linear, kind: Kind| Linear { weight: layer.weight.map(|weight| weight.cast(kind)), ..layer };
         let wide = || LinearConfig::new(4, 4).with_bias(false).init(&device());
         let mut units = Units::new();
-        let frozen = units.add("frozen", cast(wide(), Kind::BF16).freeze());
+        let base = cast(wide(), Kind::BF16).freeze();
+        let own = base.weight.to_data();
+        let frozen = units.add("frozen", base);
         let trained = units.add("trained", wide());
         let mut model = FullyShard::new(group, Policy::default().compute(DType::BF16), units)?;
         assert_eq!(model.memory().of(Class::Sharded).current, (2 + 4) * 16 / 2);
@@ -107,10 +109,12 @@ fn frozen_weights_of_another_type_are_held_in_it() {
         model.backward(&y.cast(Kind::F32).mean())?;
         model.step(&mut AdamWConfig::new().init(), 0.1)?;
         let types = [frozen, trained].map(|unit| model.module(unit).expect("a module").weight.dtype());
-        Ok::<_, phalanx_core::Error>(types)
+        Ok::<_, phalanx_core::Error>((types, own, model.module(frozen)?.weight.to_data()))
     });
-    for types in ends.expect("a world") {
-        assert_eq!(types.expect("no error"), [Kind::BF16, Kind::F32]);
+    let ends: Vec<_> = ends.expect("a world").into_iter().map(|end| end.expect("no error")).collect();
+    assert_ne!(ends[0].1, ends[1].1, "each rank begins with weights of its own");
+    for (types, _, gathered) in &ends {
+        assert_eq!((types, gathered), (&[Kind::BF16, Kind::F32], &ends[0].1));
     }
 }
 
