@@ -46,10 +46,14 @@ class OnAnyStore(unittest.TestCase):
         for store in stores():
             with self.subTest(store().__class__.__name__), ThreadPoolExecutor() as others:
                 members = [0, 1, 2]
-                asked = others.submit(Rounds(store(), 1, members, SHORT).ask, "old")
+                asked = others.submit(Rounds(store(), 1, members, LONG).ask, "old")
                 with self.assertRaisesRegex(dist.DistStoreError, "rank 2 of 3 did not come"):
-                    Rounds(store(), 0, members, SHORT).gather("old")
-                self.assertIsInstance(asked.exception(), phalanx.StoreFailure)
+                    Rounds(store(), 0, members, timedelta(seconds=2)).gather("old")
+                # The first rank is the first to give up, and says so.
+                self.assertEqual((asked.exception().kind, asked.exception().ranks), ("timeout", [2]))
+                with self.assertRaises(phalanx.StoreFailure) as caught:
+                    Rounds(store(), 1, members, SHORT).ask("late")
+                self.assertEqual(caught.exception.ranks, [0])
 
                 asked = [others.submit(Rounds(store(), rank, members, LONG).ask, f"new {rank}") for rank in (1, 2)]
                 first = Rounds(store(), 0, members, LONG)

@@ -26,7 +26,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value = "1", alias = "nproc_per_node")]
     nproc_per_node: Ranks,
 
-    /// One node that needs no address; so it is without any of the three that follow, too
+    /// One node that needs no address; so it is without any of the three that follow, too; those beside it are passed over
     #[arg(long)]
     standalone: bool,
 
@@ -111,7 +111,8 @@ impl Options {
             return refuse(format!("--standalone is one node, --nnodes says {nodes}"));
         }
         if let Some((flag, value)) = self.place().filter(|_| self.standalone) {
-            return refuse(format!("--standalone needs no address, {flag} says {value}"));
+            // As torchrun has it.
+            log::warn!("--standalone chooses its own address: {flag} {value} is passed over");
         }
         if self.node() >= nodes {
             return refuse(format!("--node-rank is {}, must be below --nnodes, which is {nodes}", self.node()));
@@ -151,6 +152,9 @@ impl Options {
 
     /// Where nodes meet; several have to say, and one may.
     pub(super) fn endpoint(&self) -> Option<String> {
+        if self.standalone {
+            return None;
+        }
         let port = self.master_port.unwrap_or(MASTER_PORT);
         let from_master = || self.master_addr.as_ref().map(|host| format!("{}:{port}", bracketed(host)));
         self.rdzv_endpoint.clone().or_else(from_master)
@@ -326,10 +330,11 @@ mod tests {
     }
 
     #[test]
-    fn an_address_beside_standalone_is_refused_by_its_flag() {
-        for (flag, value) in [("--rdzv-endpoint", "a:1"), ("--master-addr", "a"), ("--master-port", "1")] {
-            let expected = format!("--standalone needs no address, {flag} says {value}");
-            assert_eq!(refused(&format!("--standalone {flag} {value} p")), expected);
+    fn an_address_beside_standalone_is_passed_over() {
+        for address in ["--rdzv-endpoint localhost:0", "--master-addr a", "--master-port 1"] {
+            let options = parsed(&format!("--standalone {address} p"));
+            assert!(options.check().is_ok());
+            assert_eq!((options.endpoint(), options.place().is_some()), (None, true), "{address}");
         }
         assert!(parsed("--standalone --rdzv-backend c10d --nnodes 1 p").check().is_ok());
         // One node that says no more than a port takes any, as ever.

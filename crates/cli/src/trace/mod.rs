@@ -110,7 +110,9 @@ impl Analyze {
         let report = analyse(&found.dumps);
         let mut out = io::stdout().lock();
         if self.json {
-            writeln!(out, "{}", report.to_json())?
+            let mut json = report.to_json();
+            json["unread"] = found.unread.iter().map(ToString::to_string).collect();
+            writeln!(out, "{json}")?
         } else {
             write!(out, "{report}")?
         }

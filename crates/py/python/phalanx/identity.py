@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from hashlib import sha256
 
 import torch
 import torch.distributed as dist
@@ -142,13 +143,14 @@ class Identity(dist.ProcessGroup):
             raise ValueError(f"phalanx: split_group: ranks are {ranks}, must be different ones")
         if self._group.rank not in ranks:
             return None
-        listed = "_".join(map(str, ranks))
-        name = group_name or f"{self._name}:split:{listed}"
+        # Stores bound the length of a key, and a group may have any number of ranks.
+        which = sha256(",".join(map(str, ranks)).encode()).hexdigest()[:16]
+        name = group_name or f"{self._name}:split:{which}"
         rank = ranks.index(self._group.rank)
         place = shown(rank, len(ranks), [self._members[each] for each in ranks])
         chosen = given_or(replace(self._options, world=None), opts)
         # Parts that have no rank in common may have one name, and are made at the same time.
-        store = dist.PrefixStore(f"split/{name}/{listed}/", self._store)
+        store = dist.PrefixStore(f"split/{name}/{which}/", self._store)
         try:
             group = meet(store, rank, len(ranks), name, timeout or dist.default_pg_timeout, chosen, place)
         except _native.Error as error:

@@ -32,36 +32,36 @@ class Rounds:
         former = self._store.get(_ROUND).decode() if self._store.check([_ROUND]) else None
         self._round = token_hex(8)
         self._say(said)
-        self._store.set(_ROUND, self._round)
         if former is not None:
-            # Who came before this rank waits there.
+            # Who came before this rank waits there, and looks for another round once it hears of none of its words.
             self._former = _answer(former)
-            self._store.set(self._former, json.dumps([None, []]))
+            self._store.set(self._former, json.dumps([None, [], []]))
+        self._store.set(_ROUND, self._round)
         try:
             self._store.wait(self._seats, self._timeout)
-            heard = [json.loads(self._store.get(seat)) for seat in self._seats]
         except RuntimeError as error:
-            raise self._failure(error) from error
+            failure = self._failure(error)
+            with suppress(RuntimeError):
+                self._words = [json.loads(said)[1] for seat in self._seats if (said := self._look(seat))]
+                self._tell(None, failure.ranks)
+            raise failure from error
+        heard = [json.loads(self._store.get(seat)) for seat in self._seats]
         self._words = [word for _, word in heard]
         return [told for told, _ in heard]
 
     def answer(self, told: Any) -> None:
         """Tells all who were heard."""
-        self._store.set(_answer(self._round), json.dumps([told, self._words]))
+        self._tell(told, [])
 
     def ask(self, said: Any) -> Any:
         """What the first rank answers to this rank's words."""
         try:
-            self._store.wait([_ROUND], self._timeout)
-            while True:
-                self._follow(said)
-                self._store.wait([_answer(self._round)], timedelta(seconds=max(0.001, self._left())))
-                told, words = json.loads(self._store.get(_answer(self._round)))
-                if self._word in words:
-                    return told
-                self._await_another()
+            told, missing = self._answered(said)
         except RuntimeError as error:
             raise self._failure(error) from error
+        if missing:
+            raise self._named(missing, "the first rank waited for them in vain")
+        return told
 
     def forget(self) -> None:
         """Takes away what this rank said, after a meeting to which all have come. What others said is left to them, and all of a meeting
@@ -71,6 +71,15 @@ class Rounds:
             self._delete(_answer(self._round))
             if self._former is not None:
                 self._delete(self._former)
+
+    def _answered(self, said: Any) -> tuple[Any, list[int]]:
+        self._store.wait([_ROUND], self._timeout)
+        while True:
+            self._follow(said)
+            told, words, missing = self._heard()
+            if self._word in words:
+                return told, missing
+            self._await_another()
 
     def _follow(self, said: Any) -> None:
         """Says it in the round that stands now."""
@@ -92,16 +101,35 @@ class Rounds:
     def _say(self, said: Any) -> None:
         self._store.set(self._seats[self._rank], json.dumps([said, self._word]))
 
+    def _tell(self, told: Any, missing: list[int]) -> None:
+        self._store.set(_answer(self._round), json.dumps([told, self._words, missing]))
+
+    def _heard(self) -> list[Any]:
+        """What was answered in the round. One of a former meeting may be taken away between two looks."""
+        while True:
+            self._store.wait([_answer(self._round)], timedelta(seconds=max(0.001, self._left())))
+            said = self._look(_answer(self._round))
+            if said is not None:
+                return json.loads(said)
+
+    def _look(self, key: str) -> bytes | None:
+        """What stands under a key, if there is one: ``get`` would wait for it by the store's time."""
+        nothing = f"no {self._word}"
+        said = self._store.compare_set(key, nothing, nothing)
+        return None if said == nothing.encode() else said
+
     def _failure(self, error: RuntimeError) -> StoreFailure:
         """Names the ranks that have said nothing, also where it is another one that waits for them."""
         missing: list[int] = []
         # A store that is gone has nothing to tell of the ranks.
         with suppress(RuntimeError):
             missing = self._missing()
+        return self._named(missing, error)
+
+    def _named(self, missing: list[int], why: object) -> StoreFailure:
         count, seconds = len(self._members), self._timeout.total_seconds()
         names = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {count} did not come: "
-        failure = f"phalanx: joining: {names if missing else ''}{error}"
-        return StoreFailure(failure, late("process", missing, seconds))
+        return StoreFailure(f"phalanx: joining: {names if missing else ''}{why}", late("process", missing, seconds))
 
     def _missing(self) -> list[int]:
         silent: list[int] = []

@@ -42,8 +42,9 @@ class World:
     def __enter__(self) -> World:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        # A program may end well by an exception, too.
+        if kind is None or (isinstance(error, SystemExit) and not error.code):
             self.leave()
             return
         # The others will not leave as agreed either: what went wrong is to be seen at once, and not what comes of it.

@@ -21,7 +21,8 @@ fn of(roster: &Roster<'_>, wait: &Wait<'_>, held_up: &BTreeSet<usize>) -> Option
         let last = || last_of(roster, peer);
         return (!held_up.contains(&peer)).then(|| Finding::Unanswered { group, place, peer, last: last() });
     }
-    if wait.is_for_others() || !wait.entry.is_pending() {
+    // A dump of PyTorch's has entries for several messages at once, which name no peer.
+    if wait.is_for_others() || !wait.entry.is_pending() || !matches!(&*wait.entry.kind, "send" | "recv") {
         return None;
     }
     let peer = wait.entry.peer.and_then(|peer| company.seats.get(&wait.rank)?.group.world_rank(peer));

@@ -118,9 +118,10 @@ impl Reader {
             created_ns: number("time_created_ns")?.unwrap_or_default(),
             started_ns: number("time_discovered_started_ns")?,
             ended_ns: number("time_discovered_completed_ns")?,
+            // Those of several messages that are sent at once stay so for good, whatever became of them.
+            is_ahead: said.is_message && state == State::Queued,
             state,
             timeout_ns: number("timeout_ms")?.map(|millis| millis.saturating_mul(1_000_000)),
-            is_ahead: false,
             site: said.site,
         };
         self.budget.take(|| format!("entries[{at}]"), weight(&entry))?;

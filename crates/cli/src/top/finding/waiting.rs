@@ -50,7 +50,7 @@ fn waited_for(circle: &Circle<'_>, ranks: &[RankView]) -> Option<Finding> {
 
 /// What a rank has waited in for long in a group. What it began ahead holds it up in nothing.
 fn waits(group: &GroupView) -> impl Iterator<Item = &Underway> {
-    let pending = group.account.pending.iter().chain(&group.account.pending_message);
+    let pending = group.account.awaited.iter().chain(&group.account.pending).chain(&group.account.pending_message);
     pending.filter(|pending| pending.called_ns >= LONG_NS && !pending.is_ahead)
 }
 
