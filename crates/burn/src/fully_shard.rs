@@ -313,8 +313,8 @@ impl FullyShard {
         Ok(())
     }
 
-    /// The module of a unit with its full parameters, in the types in which ranks hold them: to be saved, or used without ranks. All ranks call this. Running averages in it
-    /// are the unit's own, and go on with it.
+    /// The module of a unit with its full parameters, in the types in which ranks hold them: to be saved, or used without ranks. All ranks
+    /// call this. Running averages in it are the unit's own, and go on with it.
     ///
     /// # Errors
     ///

@@ -21,7 +21,7 @@ pub(crate) struct Shown {
 impl Presence {
     #[new]
     fn new(py: Python<'_>, job: &str, rank: usize, size: usize, local_rank: usize) -> PyResult<Presence> {
-        let job = JobName::new(job).unwrap_or_else(|_| plain(job));
+        let job = named(job);
         let opened = py.detach(|| phalanx::Presence::open(&job, (rank, size), local_rank));
         opened.map(Presence).map_err(|error| raised(py, &error, 0))
     }
@@ -48,9 +48,9 @@ impl Shown {
     }
 }
 
-/// A name for a job that torchrun names in a way that we do not: the one that the job has for ranks that join a world. Where they
-/// meet has to be said too, and does not matter.
-fn plain(job: &str) -> JobName {
+/// What a job of torchrun's is called here: as it is for ranks that join a world, whatever letters it has. Where they meet has to be said too,
+/// and does not matter.
+fn named(job: &str) -> JobName {
     let torchrun = [("RANK", "0"), ("WORLD_SIZE", "1"), ("PHALANX_STORE", "none"), ("TORCHELASTIC_RUN_ID", job)];
     let lookup = |name: &str| torchrun.iter().find(|(set, _)| *set == name).map(|(_, text)| (*text).to_owned());
     let placed = Placement::from_lookup(&lookup).ok();

@@ -80,7 +80,7 @@ impl Start {
         if let Some(former) = former.filter(|_| end.is_none()) {
             self.grace().delete(&answer(&former))?;
         }
-        end.map_or(Ok(round), |(culprits, why)| Err(Error::absent(WHAT, why, culprits)))
+        end.map_or(Ok(round), |verdict| Err(failed(verdict)))
     }
 
     /// What those have said who came, where not all did.
@@ -164,12 +164,12 @@ impl Start {
 
     /// The store, which is asked for what is left of the time.
     fn bounded(&self) -> Store {
-        self.store.with_timeout(self.until.saturating_duration_since(Instant::now()))
+        self.store.with_timeout(moment::left(self.until))
     }
 
     /// The store for what is to be said or asked once the time is over.
     fn grace(&self) -> Store {
-        self.store.with_timeout(self.until.saturating_duration_since(Instant::now()).max(GRACE))
+        self.store.with_timeout(moment::left(self.until).max(GRACE))
     }
 
     /// Names those who have said nothing in a round, where rank 0 has not told it before; rank 0, where all have.
@@ -181,13 +181,11 @@ impl Start {
         let others = (1..self.size).filter(|rank| *rank != self.rank);
         let is_missing = |rank: &usize| !self.grace().check(&[&seat(round, *rank)]).unwrap_or(true);
         let missing: Vec<usize> = others.filter(is_missing).collect();
-        let (culprits, why) = self.absent(if missing.is_empty() { vec![0] } else { missing }, error);
-        Error::absent(WHAT, why, culprits)
+        failed(self.absent(if missing.is_empty() { vec![0] } else { missing }, error))
     }
 
     fn unopened(&self, why: impl std::fmt::Display) -> Error {
-        let (culprits, why) = self.absent(vec![0], why);
-        Error::absent(WHAT, why, culprits)
+        failed(self.absent(vec![0], why))
     }
 
     fn absent(&self, missing: Vec<usize>, why: impl std::fmt::Display) -> Verdict {
@@ -200,10 +198,14 @@ impl Start {
 /// The ranks at fault, and why it came to nothing.
 type Verdict = (Vec<usize>, String);
 
+fn failed((culprits, why): Verdict) -> Error {
+    Error::absent(WHAT, why, culprits)
+}
+
 /// What rank 0 says a meeting came to nothing of.
 fn read_verdict(said: &str) -> Option<Error> {
     let (culprits, why) = said.split_once(';')?;
-    Some(Error::absent(WHAT, why, culprits.split(',').filter_map(|rank| rank.parse().ok()).collect()))
+    Some(failed((culprits.split(',').filter_map(|rank| rank.parse().ok()).collect(), why.to_owned())))
 }
 
 impl Word {
