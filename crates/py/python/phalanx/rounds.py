@@ -43,7 +43,9 @@ class Rounds:
             failure = self._failure(error)
             with suppress(RuntimeError):
                 self._words = [json.loads(said)[1] for seat in self._seats if (said := self._look(seat))]
-                self._tell(None, failure.ranks)
+                # Where all came in the last moment, there is nobody to name.
+                if failure.ranks:
+                    self._tell(None, failure.ranks)
             raise failure from error
         heard = [json.loads(self._store.get(seat)) for seat in self._seats]
         self._words = [word for _, word in heard]
