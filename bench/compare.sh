@@ -77,6 +77,11 @@ compile() {
   try "build $2" "$1" -O3 "$shared/mpi_bench.c" -o "$work/$2" || rm -f -- "$work/$2"
 }
 
+# compiles WRAPPER: whether it is there with its headers, which Debian has in a package of their own.
+compiles() {
+  "$1" -include mpi.h -E -x c /dev/null >/dev/null 2>&1
+}
+
 # from_pypi NAME PACKAGES...: a virtual environment of its own.
 from_pypi() {
   local venv=$work/v_$1
@@ -87,8 +92,8 @@ from_pypi() {
 prepare() {
   local missing=()
   mkdir -p -- "$work/logs"
-  command -v mpicc.openmpi >/dev/null && command -v mpirun.openmpi >/dev/null || missing+=(openmpi-bin libopenmpi-dev)
-  command -v mpicc.mpich >/dev/null && command -v mpirun.mpich >/dev/null || missing+=(mpich libmpich-dev)
+  compiles mpicc.openmpi && command -v mpirun.openmpi >/dev/null || missing+=(openmpi-bin libopenmpi-dev)
+  compiles mpicc.mpich && command -v mpirun.mpich >/dev/null || missing+=(mpich libmpich-dev)
   if ((${#missing[@]})); then
     if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
       try "install ${missing[*]} with apt" env DEBIAN_FRONTEND=noninteractive apt-get install -y "${missing[@]}" || true
