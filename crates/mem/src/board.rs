@@ -189,11 +189,11 @@ impl Seat {
     /// [`Closed`](BoardError::Closed) when a member left before it was done with what this one has lent it.
     pub fn try_settle(&mut self) -> Result<bool, BoardError> {
         self.region.word(self.shape.done(self.member)).store(self.phase, Ordering::Release);
-        if let Some((phase, _)) = self.lent {
-            let quit = |&member: &usize| self.has_left(member) && !self.is_done_with(member, phase);
-            if let Some(member) = (0..self.shape.members).find(quit) {
-                return Err(BoardError::Closed { member });
-            }
+        let quit = |&member: &usize| self.has_left(member) && self.owes(member);
+        if self.lent.is_some()
+            && let Some(member) = (0..self.shape.members).find(quit)
+        {
+            return Err(BoardError::Closed { member });
         }
         let settled = !(0..self.shape.members).any(|member| self.is_read_by(member));
         if settled {
@@ -231,8 +231,15 @@ impl Seat {
     }
 
     fn is_read_by(&self, member: usize) -> bool {
-        let is_reading = |(_, last)| !self.is_done_with(member, last) && !self.has_left(member);
-        member != self.member && self.referred.is_some_and(is_reading)
+        let Some((_, last)) = self.referred.filter(|_| member != self.member) else { return false };
+        // Whoever has left was done before, if it ever was.
+        let left = self.has_left(member);
+        is_reading(self.is_done_with(member, last), left, self.owes(member))
+    }
+
+    /// Whether a member is not done with what was lent.
+    fn owes(&self, member: usize) -> bool {
+        self.lent.as_ref().is_some_and(|(phase, _)| !self.is_done_with(member, *phase))
     }
 
     /// Whether a member has said that it is done with the phases up to this one.
@@ -252,9 +259,13 @@ impl Seat {
     /// [`Closed`](BoardError::Closed) when the member left before, and [`Corrupt`](BoardError::Corrupt) when its number
     /// or length is nonsense.
     pub fn view(&self, member: usize, phase: u64) -> Result<Option<View<'_>>, BoardError> {
-        if phase == 0 || phase > self.phase || phase + (LOOKBACK as u64) <= self.phase {
-            return Err(BoardError::OutOfTurn { phase, own: self.phase });
-        }
+        self.made(member, phase)?.map(|made| self.view_of(made)).transpose()
+    }
+
+    /// A member's offer, if it may be viewed now and is made.
+    #[inline]
+    fn made(&self, member: usize, phase: u64) -> Result<Option<Made>, BoardError> {
+        self.check_turn(phase)?;
         if member >= self.shape.members {
             return Err(BoardError::NoSuchMember { member, members: self.shape.members });
         }
@@ -262,6 +273,14 @@ impl Seat {
             return Ok(None);
         }
         let length = self.region.word(self.shape.length(member, phase)).load(Ordering::Relaxed);
+        Ok(Some(Made { member, phase, length }))
+    }
+
+    /// The view of an offer, while it may be viewed.
+    #[inline]
+    fn view_of(&self, made: Made) -> Result<View<'_>, BoardError> {
+        let Made { member, phase, length } = made;
+        self.check_turn(phase)?;
         let kind = self.kind(member, length & KINDS).ok_or(BoardError::Corrupt { member })?;
         let byte_len = usize::try_from(length & !KINDS).unwrap_or(usize::MAX);
         if byte_len > self.shape.slot_byte_len {
@@ -277,7 +296,14 @@ impl Seat {
         let head = unsafe { self.region.lend(head..head + head_len) };
         // SAFETY: as above.
         let rest = unsafe { self.region.lend(rest..rest + rest_len) };
-        Ok(Some(View { head, rest, kind }))
+        Ok(View { head, rest, kind })
+    }
+
+    /// That a phase is among those that may be viewed.
+    #[inline]
+    fn check_turn(&self, phase: u64) -> Result<(), BoardError> {
+        let is_in_turn = phase > 0 && phase <= self.phase && phase + LOOKBACK as u64 > self.phase;
+        if is_in_turn { Ok(()) } else { Err(BoardError::OutOfTurn { phase, own: self.phase }) }
     }
 
     /// Where the parts of a member's offer of this kind are; none if they cannot be there.
@@ -342,6 +368,20 @@ impl Seat {
         let number = self.region.word(self.shape.number(member, phase)).load(Ordering::Acquire);
         if number > self.phase + RUN_AHEAD { Err(BoardError::Corrupt { member }) } else { Ok(number >= phase) }
     }
+}
+
+/// An offer that was seen to be made. What its member says of its length and kind is read once, whatever it writes there later.
+#[derive(Clone, Copy, Debug)]
+struct Made {
+    member: usize,
+    phase: u64,
+    length: u64,
+}
+
+/// Whether a member counts as one that may still read what is referred to, or write what is lent. One that left does neither, but if it was not
+/// done before with what was lent, that is not whole: it counts until that is told.
+fn is_reading(done: bool, left: bool, owes: bool) -> bool {
+    !done && (!left || owes)
 }
 
 /// An offer and a view in one piece, whatever of it is the head.

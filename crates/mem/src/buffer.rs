@@ -123,6 +123,10 @@ impl Buffer {
     ///
     /// When the bytes are not aligned for `T`, or not a whole number of them.
     pub fn as_slice<T: Pod>(&self) -> Result<&[T], CastError> {
+        // Wherever it begins: no element has to lie there.
+        if self.is_empty() {
+            return Ok(&[]);
+        }
         bytemuck::try_cast_slice(self.as_bytes()).map_err(|reason| CastError::of::<T>(self.byte_len, reason))
     }
 
@@ -132,6 +136,9 @@ impl Buffer {
     ///
     /// When the bytes are not aligned for `T`, or not a whole number of them.
     pub fn as_mut_slice<T: Pod>(&mut self) -> Result<&mut [T], CastError> {
+        if self.is_empty() {
+            return Ok(&mut []);
+        }
         let byte_len = self.byte_len;
         bytemuck::try_cast_slice_mut(self.as_bytes_mut()).map_err(|reason| CastError::of::<T>(byte_len, reason))
     }

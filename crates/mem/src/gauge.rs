@@ -1,9 +1,9 @@
-//! How far the reader of shared memory is from its writer, found out while they work.
+//! In which way shared memory is best written for whoever reads it, found out while they work.
 //!
 //! Cores of one cluster hand each other lines many times faster than those of different clusters or sockets do, where a way through the
-//! memory is shorter. Which it is depends on the machine, on where the two run, and under a virtual machine on what its host just does. So
-//! it is measured between the two, over and over: the writer fills two rooms, one for either distance, and the reader reads
-//! both; each says how long it took.
+//! memory is shorter, and some processors copy faster by an instruction of their own. Which it is depends on the machine, on where the two
+//! run, and under a virtual machine on what its host just does. So it is measured between the two, over and over: the writer fills two
+//! rooms, one line by line and one in another way, each of these in turn, and the reader reads both; each says how long it took.
 //!
 //! # Why a room stays
 //!
@@ -20,21 +20,24 @@ use std::time::Instant;
 use crate::region::{LINE, Region};
 use crate::sync::Ordering;
 
-/// How far whoever reads memory is from whoever writes it.
+/// How memory is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Distance {
-    /// Lines are handed over from cache to cache.
-    Near,
-    /// That takes longer than through the memory: what is written goes past the caches.
-    Far,
+pub(crate) enum Way {
+    /// Line by line, which are handed over from cache to cache.
+    Lines,
+    /// By the processor's instruction for copies.
+    Whole,
+    /// Past the caches, where all else takes longer than through the memory.
+    Past,
 }
 
 /// The writer's side.
 pub(crate) struct Gauge {
     start: usize,
-    reach: Reach,
-    /// Whether the last measurement spoke against that.
-    is_doubted: bool,
+    past: Found<Reach>,
+    whole: Found<bool>,
+    /// How many times as long as each of them it last took line by line.
+    gains: Gains,
     /// How many questions were asked. The first of two brings the lines to where they are in steady use; the second counts.
     asked: u64,
     /// What filling the rooms took, while a question is open.
@@ -44,7 +47,19 @@ pub(crate) struct Gauge {
     pause: usize,
 }
 
-/// What was found.
+/// What was found of a way, which changes when two measurements in a row speak against it: one may have been interrupted.
+struct Found<T> {
+    now: T,
+    is_doubted: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Gains {
+    past: f64,
+    whole: f64,
+}
+
+/// What was found of the way past the caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reach {
     /// Nothing gains on the way past the caches.
@@ -61,11 +76,11 @@ pub(crate) struct Echo {
     answered: u64,
 }
 
-/// What something took in nanoseconds, with lines handed over and past the caches.
+/// What something took in nanoseconds, line by line and in the other way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Times {
-    near: u64,
-    far: u64,
+    lines: u64,
+    other: u64,
 }
 
 impl Gauge {
@@ -73,23 +88,31 @@ impl Gauge {
     pub(crate) const BYTE_LEN: usize = ROOMS + 2 * ROOM;
 
     pub(crate) fn new(start: usize) -> Gauge {
-        Gauge { start, reach: Reach::Near, is_doubted: false, asked: 0, open: None, until_next: 0, pause: FIRST_PAUSE }
+        let (past, whole) = (Found::of(Reach::Near), Found::of(false));
+        let gains = Gains::default();
+        Gauge { start, past, whole, gains, asked: 0, open: None, until_next: 0, pause: FIRST_PAUSE }
     }
 
-    /// How far so many bytes go.
+    /// In which way so many bytes are written.
     #[inline]
-    pub(crate) fn distance(&self, byte_len: usize) -> Distance {
-        match self.reach {
-            Reach::Far if byte_len >= WORTH => Distance::Far,
-            Reach::Middle if MIDDLE.contains(&byte_len) => Distance::Far,
-            _ => Distance::Near,
+    pub(crate) fn way(&self, byte_len: usize) -> Way {
+        let is_past = match self.past.now {
+            Reach::Far => byte_len >= WORTH,
+            Reach::Middle => MIDDLE.contains(&byte_len),
+            Reach::Near => false,
+        };
+        match (is_past, self.whole.now && byte_len >= WORTH_WHOLE) {
+            (true, true) if self.gains.past > self.gains.whole => Way::Past,
+            (_, true) => Way::Whole,
+            (true, false) => Way::Past,
+            (false, false) => Way::Lines,
         }
     }
 
     /// Whether nothing gains on the way past the caches.
     #[inline]
     pub(crate) fn is_near(&self) -> bool {
-        self.reach == Reach::Near
+        self.past.now == Reach::Near
     }
 
     /// Takes note that so many bytes were copied, and measures from time to time.
@@ -106,7 +129,7 @@ impl Gauge {
     /// As if that had been found.
     #[cfg(test)]
     pub(crate) fn find(&mut self, reach: Reach) {
-        self.reach = reach;
+        self.past.now = reach;
     }
 
     #[cold]
@@ -117,38 +140,76 @@ impl Gauge {
             let Some(reading) = Times::unpack(answer, self.asked) else { return };
             self.open = None;
             if self.asked.is_multiple_of(2) {
-                self.judge(Times { near: filling.near + reading.near, far: filling.far + reading.far });
+                self.judge(Times { lines: filling.lines + reading.lines, other: filling.other + reading.other });
                 self.until_next = self.pause;
                 return;
             }
         }
         self.asked += 1;
-        let fill = |room: usize, distance| {
+        let fill = |room: usize, way| {
             // SAFETY: the reader has answered the last question, so it reads no room before the next, and nobody else has them.
-            timed(|| unsafe { region.write(self.start + room, &[0; ROOM], distance) })
+            timed(|| unsafe { region.write(self.start + room, &[0; ROOM], way) })
         };
-        let took = Times { near: fill(NEAR, Distance::Near), far: fill(FAR, Distance::Far) };
+        let took = Times { lines: fill(LINES, Way::Lines), other: fill(OTHER, rival(self.asked)) };
         self.open = Some(took);
         region.word(self.start + ASKED).store(self.asked, Ordering::Release);
     }
 
-    /// Changes what was found when two measurements in a row speak against it: one may have been interrupted.
     fn judge(&mut self, took: Times) {
-        let ratio = took.near as f64 / took.far.max(1) as f64;
-        let [middle, far] = [Reach::Middle, Reach::Far].map(|reach| if self.reach < reach { ENTER } else { LEAVE });
-        let found = match ratio {
-            _ if ratio > far[1] => Reach::Far,
-            _ if ratio > middle[0] => Reach::Middle,
-            _ => Reach::Near,
+        let gain = took.lines as f64 / took.other.max(1) as f64;
+        let is_confirmed = match rival(self.asked) {
+            Way::Whole => {
+                self.gains.whole = gain;
+                self.whole.judge(gain > if self.whole.now { LEAVE[0] } else { ENTER_WHOLE })
+            }
+            _ => {
+                self.gains.past = gain;
+                self.past.judge(self.past.now.next(gain))
+            }
         };
-        if found == self.reach {
-            (self.is_doubted, self.pause) = (false, (2 * self.pause).min(LONGEST_PAUSE));
-        } else if self.is_doubted {
-            (self.reach, self.is_doubted) = (found, false);
-        } else {
-            (self.is_doubted, self.pause) = (true, FIRST_PAUSE);
+        match is_confirmed {
+            Some(true) => self.pause = (2 * self.pause).min(LONGEST_PAUSE),
+            Some(false) => self.pause = FIRST_PAUSE,
+            None => {}
         }
     }
+}
+
+impl<T: PartialEq> Found<T> {
+    fn of(now: T) -> Found<T> {
+        Found { now, is_doubted: false }
+    }
+
+    /// Whether this confirms what was found, or speaks against it; neither where it changes that.
+    fn judge(&mut self, found: T) -> Option<bool> {
+        if found == self.now {
+            self.is_doubted = false;
+            return Some(true);
+        }
+        if self.is_doubted {
+            *self = Found::of(found);
+            return None;
+        }
+        self.is_doubted = true;
+        Some(false)
+    }
+}
+
+impl Reach {
+    /// What is found where the way past the caches gains so much, and this was found before.
+    fn next(self, gain: f64) -> Reach {
+        let [middle, far] = [Reach::Middle, Reach::Far].map(|reach| if self < reach { ENTER } else { LEAVE });
+        match gain {
+            _ if gain > far[1] => Reach::Far,
+            _ if gain > middle[0] => Reach::Middle,
+            _ => Reach::Near,
+        }
+    }
+}
+
+/// Which way the question with this number compares. Two questions in a row compare the same.
+fn rival(asked: u64) -> Way {
+    if asked.div_ceil(2).is_multiple_of(2) { Way::Whole } else { Way::Past }
 }
 
 impl Echo {
@@ -176,7 +237,7 @@ impl Echo {
                 }
             })
         };
-        let took = Times { near: read(NEAR), far: read(FAR) };
+        let took = Times { lines: read(LINES), other: read(OTHER) };
         self.answered = asked;
         region.word(self.start + ANSWER).store(took.pack(asked), Ordering::Release);
     }
@@ -185,13 +246,13 @@ impl Echo {
 impl Times {
     /// The answer to a question, as a word.
     fn pack(self, asked: u64) -> u64 {
-        asked << (2 * TIME_BITS) | self.near.min(MOST_TIME) << TIME_BITS | self.far.min(MOST_TIME)
+        asked << (2 * TIME_BITS) | self.lines.min(MOST_TIME) << TIME_BITS | self.other.min(MOST_TIME)
     }
 
     /// What an answer says, if it is one to this question.
     fn unpack(answer: u64, asked: u64) -> Option<Times> {
         let is_ours = answer >> (2 * TIME_BITS) == asked << (2 * TIME_BITS) >> (2 * TIME_BITS);
-        is_ours.then_some(Times { near: answer >> TIME_BITS & MOST_TIME, far: answer & MOST_TIME })
+        is_ours.then_some(Times { lines: answer >> TIME_BITS & MOST_TIME, other: answer & MOST_TIME })
     }
 }
 
@@ -203,12 +264,16 @@ fn timed(work: impl FnOnce()) -> u64 {
 
 /// The fewest bytes that are worth to be copied otherwise than from cache to cache. By measurement: see docs/performance.md.
 pub(crate) const WORTH: usize = 2 << 10;
+/// The fewest that are worth the start of the processor's instruction.
+pub(crate) const WORTH_WHOLE: usize = 8 << 10;
 /// What gains where the distance is neither short nor long. By measurement: see docs/performance.md.
 const MIDDLE: RangeInclusive<usize> = 16 << 10..=64 << 10;
 /// How many times as long as the way past the caches the other must take for the middle and the long distance to be found, and to
 /// be left.
 const ENTER: [f64; 2] = [1.25, 3.0];
 const LEAVE: [f64; 2] = [1.0, 2.0];
+/// The same for the processor's own instruction, which has nothing to lose but what is mistaken for a gain.
+const ENTER_WHOLE: f64 = 1.1;
 /// Bytes between the first measurements. Twice as many come between the next as long as nothing changes, up to the longest pause, whose
 /// copies take so long that what is measured costs a hundredth of them at most.
 const FIRST_PAUSE: usize = 64 << 10;
@@ -218,8 +283,8 @@ const LONGEST_PAUSE: usize = 64 << 20;
 const ASKED: usize = 0;
 const ANSWER: usize = LINE;
 const ROOMS: usize = 2 * LINE;
-const NEAR: usize = ROOMS;
-const FAR: usize = ROOMS + ROOM;
+const LINES: usize = ROOMS;
+const OTHER: usize = ROOMS + ROOM;
 /// Enough that the distance tells, and little enough to be read at once.
 const ROOM: usize = 32 << 10;
 
@@ -257,10 +322,10 @@ mod tests {
     #[test]
     fn what_was_found_changes_when_two_measurements_in_a_row_say_so() {
         let (mut gauge, ..) = both();
-        let times = |near, far| Times { near, far };
-        let mut after = |near, far| {
-            gauge.judge(times(near, far));
-            gauge.reach
+        gauge.asked = 2;
+        let mut after = |lines, other| {
+            gauge.judge(Times { lines, other });
+            gauge.past.now
         };
         assert_eq!([after(125, 100), after(1000, 100)], [Reach::Near; 2], "once");
         assert_eq!([after(100, 100), after(126, 100)], [Reach::Near; 2], "not in a row");
@@ -278,7 +343,7 @@ mod tests {
         let mut far = |reach| {
             gauge.find(reach);
             let lengths = [0, WORTH - 1, WORTH, 16 << 10, 64 << 10, 128 << 10];
-            lengths.map(|byte_len| gauge.distance(byte_len) == Distance::Far)
+            lengths.map(|byte_len| gauge.way(byte_len) == Way::Past)
         };
         assert_eq!(far(Reach::Near), [false; 6]);
         assert_eq!(far(Reach::Middle), [false, false, false, true, true, false]);
@@ -286,10 +351,34 @@ mod tests {
     }
 
     #[test]
+    fn the_processors_own_way_is_taken_where_it_gains_and_the_one_past_the_caches_does_not_gain_more() {
+        let (mut gauge, ..) = both();
+        let mut after = |asked, lines| {
+            gauge.asked = asked;
+            (0..2).for_each(|_| gauge.judge(Times { lines, other: 100 }));
+            [WORTH_WHOLE - 1, WORTH_WHOLE, 32 << 10, 1 << 20].map(|byte_len| gauge.way(byte_len))
+        };
+        assert_eq!(
+            [1, 2, 3, 4, 5, 6, 7, 8].map(|asked| rival(asked) == Way::Whole),
+            [false, false, true, true, false, false, true, true]
+        );
+        let (lines, whole, past) = (Way::Lines, Way::Whole, Way::Past);
+        assert_eq!(after(4, 109), [lines; 4]);
+        assert_eq!(after(4, 130), [lines, whole, whole, whole]);
+        assert_eq!(after(2, 129), [lines, whole, whole, whole], "the other gains more");
+        assert_eq!(after(2, 150), [lines, whole, past, whole], "only in the middle");
+        assert_eq!(after(2, 400), [past; 4]);
+        assert_eq!(after(4, 500), [past, whole, whole, whole]);
+        assert_eq!(after(2, 100), [lines, whole, whole, whole]);
+        assert_eq!(after(4, 99), [lines; 4]);
+    }
+
+    #[test]
     fn pauses_grow_while_nothing_changes() {
         let (mut gauge, ..) = both();
-        let mut pause_after = |near, far| {
-            gauge.judge(Times { near, far });
+        gauge.asked = 2;
+        let mut pause_after = |lines, other| {
+            gauge.judge(Times { lines, other });
             gauge.pause
         };
         assert_eq!([pause_after(1, 1), pause_after(1, 1)], [2 * FIRST_PAUSE, 4 * FIRST_PAUSE]);
@@ -299,9 +388,9 @@ mod tests {
 
     #[test]
     fn an_answer_to_something_else_is_none() {
-        let times = Times { near: 7, far: u64::MAX };
+        let times = Times { lines: 7, other: u64::MAX };
         let asked = u64::MAX / 3;
-        assert_eq!(Times::unpack(times.pack(asked), asked), Some(Times { near: 7, far: MOST_TIME }));
+        assert_eq!(Times::unpack(times.pack(asked), asked), Some(Times { lines: 7, other: MOST_TIME }));
         assert_eq!(Times::unpack(times.pack(asked), asked + 1), None);
         assert_eq!(Times::unpack(0, 1), None);
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::claims::Purpose;
 use crate::region::{PlaceError, Region};
-use crate::{Buffer, OutOfMemory, Segment};
+use crate::{Buffer, OutOfMemory, Segment, SegmentError};
 
 /// One member's part of a segment, from which it takes its buffers. Its pages are had when they are first taken, and kept.
 pub struct Heap {
@@ -36,6 +36,9 @@ impl Heap {
     ///
     /// When the part is not inside the segment or in use, or does not begin with a page.
     pub fn in_segment(segment: Arc<Segment>, offset: usize, byte_len: usize) -> Result<Arc<Heap>, PlaceError> {
+        if !offset.is_multiple_of(PAGE) {
+            return Err(SegmentError::Misaligned { offset, align: PAGE }.into());
+        }
         let range = offset..offset.checked_add(byte_len).ok_or(PlaceError::TooLong)?;
         let region = Region::in_segment(Arc::clone(&segment), range, Purpose::Heap, OWNER)?;
         let state = Mutex::new(State { free: BTreeMap::from([(0, byte_len)]), reserved: 0 });
@@ -137,6 +140,17 @@ mod tests {
         assert!(again.as_bytes().iter().all(|byte| *byte == 0));
         drop((buffers, again));
         assert_eq!(heap.allocate(4 * PAGE).map(|all| all.byte_len()), Ok(4 * PAGE));
+    }
+
+    #[test]
+    fn a_heap_begins_with_a_page() {
+        let segment = Arc::new(Segment::create(3 * PAGE).expect("memfd"));
+        for offset in [1, 128, PAGE - 128, PAGE + 2048] {
+            let error = Heap::in_segment(Arc::clone(&segment), offset, PAGE).expect_err("within a page");
+            let PlaceError::Segment(SegmentError::Misaligned { align, .. }) = error else { panic!("{error}") };
+            assert_eq!(align, PAGE);
+        }
+        assert!(Heap::in_segment(segment, PAGE, PAGE).is_ok());
     }
 
     #[test]

@@ -37,6 +37,7 @@ mod secret;
 mod segment;
 mod stream;
 mod sync;
+mod whole;
 #[cfg(not(loom))]
 mod words;
 

@@ -1,6 +1,7 @@
 //! The system calls behind a segment on Linux: an anonymous file, its seals, its mapping. It knows nothing of content.
 
 use std::io;
+use std::mem;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 use rustix::process::{Resource, getrlimit};
 
 use crate::SegmentError;
@@ -53,9 +54,14 @@ pub(crate) struct Mapping {
 impl Mapping {
     /// Maps the whole of a sealed file of `byte_len` bytes, which is not zero, to read and write.
     pub(crate) fn new(fd: BorrowedFd<'_>, byte_len: usize) -> Result<Mapping, SegmentError> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
+        Mapping::of(fd, 0..byte_len, MapFlags::SHARED)
+    }
+
+    /// Maps a range of a file that begins with a page, where there is room.
+    fn of(fd: BorrowedFd<'_>, range: Range<usize>, flags: MapFlags) -> Result<Mapping, SegmentError> {
+        let (access, byte_len, offset) = (ProtFlags::READ | ProtFlags::WRITE, range.len(), range.start as u64);
         // SAFETY: a null hint lets the kernel choose addresses that are in nobody's use.
-        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), byte_len, access, MapFlags::SHARED, fd, 0) };
+        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), byte_len, access, flags, fd, offset) };
         let start = start.map_err(failed("mmap"))?;
         let start = NonNull::new(start.cast()).ok_or_else(|| failed("mmap")(Errno::FAULT))?;
         let mapping = Mapping { start, byte_len };
@@ -84,21 +90,36 @@ impl Mapping {
     }
 
     /// Gives this process pages of its own for a range of the file, with what is in them: what is written to the file from then on
-    /// does not come here, and what is written here stays here.
+    /// does not come here, and what is written here stays here. After an error everything is still mapped, and may be shared still.
     pub(crate) fn part_with(&self, fd: BorrowedFd<'_>, range: Range<usize>) -> Result<(), SegmentError> {
+        self.part_with_by(range, |pages| Mapping::of(fd, pages, MapFlags::PRIVATE))
+    }
+
+    /// The same with pages that are mapped elsewhere before they take the place of these: a call to map them here could fail after it has
+    /// unmapped what is here. They are filled here only, so that nothing is lost that other threads write to these pages meanwhile.
+    fn part_with_by(
+        &self,
+        range: Range<usize>,
+        map: impl FnOnce(Range<usize>) -> Result<Mapping, SegmentError>,
+    ) -> Result<(), SegmentError> {
         let page = rustix::param::page_size();
-        let (start, end) = (range.start / page * page, range.end.next_multiple_of(page));
+        let pages = range.start / page * page..range.end.next_multiple_of(page);
         assert!(range.start <= range.end && range.end <= self.byte_len);
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
+        let (own, byte_len) = (map(pages.clone())?, pages.len());
+        assert_eq!(own.byte_len, byte_len);
         // SAFETY: the range is of this mapping.
-        let first = unsafe { self.start.add(start) };
-        // SAFETY: whole pages of this mapping are replaced at once by pages of the same content, which stay for as long.
-        unsafe { rustix::mm::mmap(first.as_ptr().cast(), end - start, access, flags, fd, start as u64) }
-            .map_err(failed("mmap"))?;
+        let first = unsafe { self.start.add(pages.start) }.as_ptr();
+        let (from, into) = (own.start.as_ptr().cast(), first.cast());
+        // SAFETY: nobody has a reference to the pages that move. They are of the same part of the file, none of them written, and take the
+        // place of whole pages of this mapping at once: a reference to these finds the same bytes there, mapped for as long.
+        unsafe { rustix::mm::mremap_fixed(from, byte_len, byte_len, MremapFlags::MAYMOVE, into) }
+            .map_err(failed("mremap"))?;
+        // They are this mapping's now, and nothing is left where they were.
+        mem::forget(own);
         // Until a page is written it is still that of the file.
-        // SAFETY: as above, and what is in the pages stays.
-        match unsafe { rustix::mm::madvise(first.as_ptr().cast(), end - start, Advice::LinuxPopulateWrite) } {
-            Err(Errno::INVAL) => (start..end).step_by(page).for_each(|at| self.write_again(at)),
+        // SAFETY: the range is of this mapping, and what is in the pages stays.
+        match unsafe { rustix::mm::madvise(first.cast(), byte_len, Advice::LinuxPopulateWrite) } {
+            Err(Errno::INVAL) => pages.step_by(page).for_each(|at| self.write_again(at)),
             populated => populated.map_err(failed("madvise"))?,
         }
         Ok(())
@@ -173,6 +194,30 @@ const PIECE: usize = 1 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_stays_shared_where_the_system_has_no_pages_for_its_own() {
+        let byte_len = 2 * rustix::param::page_size();
+        let fd = create(byte_len).expect("memfd");
+        let [ours, theirs] = [(); 2].map(|()| Mapping::new(fd.as_fd(), byte_len).expect("room"));
+        byte_of(&theirs, 5).store(1, Ordering::Relaxed);
+        let refused = ours.part_with_by(5..6, |pages| {
+            assert_eq!((pages.start, pages.len()), (0, byte_len / 2), "whole pages");
+            // Whatever the system does to a call that it refuses, it does not do it to these addresses.
+            Err(failed("mmap")(Errno::NOMEM))
+        });
+        assert!(matches!(refused, Err(SegmentError::Os { call: "mmap", .. })), "{refused:?}");
+        assert_eq!(byte_of(&ours, 5).swap(2, Ordering::Relaxed), 1);
+        assert_eq!(byte_of(&theirs, 5).load(Ordering::Relaxed), 2);
+    }
+
+    fn byte_of(mapping: &Mapping, at: usize) -> &AtomicU8 {
+        assert!(at < mapping.byte_len);
+        // SAFETY: inside the mapping.
+        let byte = unsafe { mapping.start.add(at) }.cast::<AtomicU8>();
+        // SAFETY: as above; here nothing else has a reference to it.
+        unsafe { byte.as_ref() }
+    }
 
     #[test]
     fn pages_are_had_though_signals_undo_long_calls() {

@@ -1,12 +1,13 @@
-//! Model checkers know no distance.
+//! Model checkers know one way to write.
 
 use crate::region::Region;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Distance {
-    Near,
-    #[expect(dead_code, reason = "known where there is a gauge")]
-    Far,
+#[expect(dead_code, reason = "the others are known where there is a gauge")]
+pub(crate) enum Way {
+    Lines,
+    Whole,
+    Past,
 }
 
 pub(crate) struct Gauge;
@@ -20,8 +21,8 @@ impl Gauge {
         Gauge
     }
 
-    pub(crate) fn distance(&self, _: usize) -> Distance {
-        Distance::Near
+    pub(crate) fn way(&self, _: usize) -> Way {
+        Way::Lines
     }
 
     pub(crate) fn is_near(&self) -> bool {

@@ -7,9 +7,10 @@ use std::slice;
 
 use crate::allocation::{Allocation, OutOfMemory};
 use crate::expect::{copy_expecting, expect_lines};
-use crate::gauge::Distance;
+use crate::gauge::Way;
 use crate::stream::copy_past_caches;
 use crate::sync::{Arc, AtomicU64, Shadow};
+use crate::whole::copy_whole;
 #[cfg(not(loom))]
 use crate::{
     SegmentError,
@@ -115,18 +116,19 @@ impl Region {
         }
     }
 
-    /// Writes payload for a reader that is so far.
+    /// Writes payload in this way.
     ///
     /// # Safety
     ///
     /// No thread of this process touches the range meanwhile, and no word is in it.
     #[inline]
-    pub(crate) unsafe fn write(&self, offset: usize, bytes: &[u8], distance: Distance) {
+    pub(crate) unsafe fn write(&self, offset: usize, bytes: &[u8], way: Way) {
         // SAFETY: as the caller promises.
         let target = unsafe { self.lend_mut(offset..offset + bytes.len()) };
-        match distance {
-            Distance::Near => copy_expecting(target, bytes),
-            Distance::Far => copy_past_caches(target, bytes),
+        match way {
+            Way::Lines => copy_expecting(target, bytes),
+            Way::Whole => copy_whole(target, bytes),
+            Way::Past => copy_past_caches(target, bytes),
         }
     }
 

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::shape::HEAD;
 use super::view::{Place, View, place};
 use super::{AWAY, BoardError, LOOKBACK, REFERS, SLOTS, Seat};
-use crate::gauge::Distance;
+use crate::gauge::Way;
 use crate::region::Region;
 use crate::sync::Ordering;
 
@@ -65,19 +65,19 @@ impl Seat {
         fill: &mut dyn FnMut(&mut [u8], View<'_>) -> bool,
     ) -> bool {
         let (byte_len, next) = (part.len(), self.phase + 1);
-        if self.gauge.distance(byte_len) == Distance::Far
+        if self.gauge.way(byte_len) == Way::Past
             || self.reference(&[part], lease).is_some()
             || self.has_room(span(head, byte_len)) != Ok(true)
         {
             return false;
         }
-        let Ok(Some(view)) = self.view(member, phase) else { return false };
+        let Ok(Some(made)) = self.made(member, phase) else { return false };
+        let Ok(view) = self.view_of(made) else { return false };
         if order == Order::After {
-            // The offer must not make the view too old. What was there to be viewed still is, unless the member writes nonsense: then
-            // nothing is read, and the caller's own view tells.
+            // The offer must not make the view too old: then it still is what it was, whatever the member writes meanwhile.
             return next < phase + LOOKBACK as u64
                 && self.publish(head, &[part], 0) == Ok(true)
-                && self.view(member, phase).is_ok_and(|view| view.map(|view| fill(&mut [], view)).is_some());
+                && self.view_of(made).map(|view| fill(&mut [], view)).is_ok();
         }
         let start = self.shape.rest(self.member, next, byte_len);
         // SAFETY: no seat may view the offer in this slot any more, and none has a view of the next one before it is made; only this
@@ -87,7 +87,7 @@ impl Seat {
             return false;
         }
         // SAFETY: as above, and the head is not in the room.
-        unsafe { self.region.write(self.shape.offer(self.member, next), head, Distance::Near) };
+        unsafe { self.region.write(self.shape.offer(self.member, next), head, Way::Lines) };
         self.show(head.len() + byte_len, 0);
         true
     }
@@ -107,11 +107,11 @@ impl Seat {
         }
         let next = self.phase + 1;
         // SAFETY: no seat may view the offer in this slot any more, and only this seat writes it: *Why a view stays*.
-        unsafe { self.region.write(self.shape.offer(self.member, next), head, Distance::Near) };
+        unsafe { self.region.write(self.shape.offer(self.member, next), head, Way::Lines) };
         let mut at = self.shape.rest(self.member, next, rest);
         for part in parts {
             // SAFETY: as above.
-            unsafe { self.region.write(at, part, self.gauge.distance(part.len())) };
+            unsafe { self.region.write(at, part, self.gauge.way(part.len())) };
             at += part.len();
         }
         self.show(byte_len, kind);
@@ -137,7 +137,7 @@ impl Seat {
     /// offer; what goes past the caches needs none.
     fn expect_another(&self, byte_len: usize) {
         let next = self.phase + 1;
-        let is_short = byte_len <= SHORT_OFFER && self.gauge.distance(byte_len) == Distance::Near;
+        let is_short = byte_len <= SHORT_OFFER && self.gauge.way(byte_len) == Way::Lines;
         let byte_len = if is_short { byte_len } else { HEAD };
         let (start, offer) = (self.shape.rest(self.member, next, 0), self.shape.offer(self.member, next));
         self.region.expect_writes(start..offer + byte_len);

@@ -115,6 +115,21 @@ fn an_offer_before_a_view_is_made_where_nothing_is_missing() {
 }
 
 #[test]
+fn whoever_left_reads_no_more_unless_it_owes_what_was_lent() {
+    for (done, left, owes, reads) in [
+        (false, false, false, true),
+        (false, false, true, true),
+        (false, true, false, false),
+        // It left between two looks, and the next one tells.
+        (false, true, true, true),
+        (true, false, false, false),
+        (true, true, false, false),
+    ] {
+        assert_eq!(is_reading(done, left, owes), reads, "done {done}, left {left}, owes {owes}");
+    }
+}
+
+#[test]
 fn whatever_the_distance_offers_are_seen_whole() {
     let seats = seats(2, HEAD + 9000).expect("memory");
     thread::scope(|scope| {
@@ -277,6 +292,26 @@ mod in_segment {
         // Our own words are checked like anybody's.
         theirs.atomic_u64(OFFSET + shape.length(0, 1)).expect("raw").store(99, Ordering::Release);
         assert_eq!(seat.whole(0, 1), Err(BoardError::Corrupt { member: 0 }));
+    }
+
+    #[test]
+    fn an_offer_is_viewed_as_it_was_seen_to_be_made_whatever_is_written_then() {
+        let (mut seat, theirs, shape) = seat_and_raw();
+        let word = |at| theirs.atomic_u64(OFFSET + at).expect("they may write anything");
+        let (number, length) = (word(shape.number(1, 1)), word(shape.length(1, 1)));
+        assert_eq!(seat.offer(&[1]), Ok(true));
+        length.store(8, Ordering::Relaxed);
+        number.store(1, Ordering::Release);
+        let made = seat.made(1, 1).expect("no error").expect("made");
+        for nonsense in [0, u64::MAX] {
+            length.store(u64::MAX, Ordering::Relaxed);
+            number.store(nonsense, Ordering::Release);
+            assert_ne!(seat.whole(1, 1).map(|view| view.is_some()), Ok(true), "another look is none at this offer");
+            assert_eq!(seat.offer(&[1]), Ok(true));
+            let view = seat.view_of(made).expect("of the latest phases");
+            assert_eq!((view.head, view.rest), (&[0; 8][..], &[][..]));
+        }
+        assert_eq!(seat.phase(), LOOKBACK as u64);
     }
 
     fn settled(seat: &mut Seat) -> bool {
@@ -479,6 +514,7 @@ mod in_segment {
                 assert!(settled(&mut taker));
             }
             drop(taker);
+            assert_eq!(giver.readers(), if settles { vec![] } else { vec![1] });
             let end = if settles { Ok(true) } else { Err(BoardError::Closed { member: 1 }) };
             assert_eq!(giver.try_settle(), end);
         }

@@ -69,6 +69,17 @@ fn casts_check_alignment_and_length() {
 }
 
 #[test]
+fn nothing_is_aligned_for_every_type() {
+    let mut empty = Buffer::from_vec(Vec::<u8>::new());
+    assert_eq!(empty.as_slice::<f32>(), Ok(&[][..]));
+    assert!(empty.as_mut_slice::<f32>().is_ok_and(|slice| slice.is_empty()));
+    let mut pieces = Buffer::copied_from(&[1, 2, 3]).split_into(&[3, 0]).expect("adds up");
+    assert_eq!(pieces[1].as_slice::<u64>(), Ok(&[][..]));
+    assert!(pieces[1].as_mut_slice::<u64>().is_ok_and(|slice| slice.is_empty()));
+    assert_eq!(pieces[0].as_slice::<u64>(), Err(CastError::Uneven { byte_len: 3, element_byte_len: 8 }));
+}
+
+#[test]
 fn a_split_out_of_range_gives_the_buffer_back() {
     let error = Buffer::zeroed(5).split_at(6).expect_err("past the end");
     assert!(error.to_string().contains('6'));

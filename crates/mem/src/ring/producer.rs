@@ -3,7 +3,7 @@
 use super::{
     CONSUMER_CLOSED, HEAD, PAYLOAD, PRODUCER_CLOSED, RingError, TAIL, between, gauge, is_set, position, set, unused,
 };
-use crate::gauge::{Distance, Gauge};
+use crate::gauge::{Gauge, Way};
 use crate::region::{LINE, PlaceError, Region};
 use crate::sync::Ordering;
 
@@ -61,19 +61,19 @@ impl Producer {
         // Not the line that the consumer reads now.
         let start = self.position().next_multiple_of(LINE);
         let end = self.capacity.min(start + byte_len);
-        if start < end && self.distance(byte_len) == Distance::Near {
+        if start < end && self.way(byte_len) == Way::Lines {
             self.region.expect_writes(PAYLOAD + start..PAYLOAD + end);
         }
     }
 
     /// Writes bytes that there is room for, without showing them.
     fn put(&mut self, bytes: &[u8]) {
-        let distance = self.distance(bytes.len());
+        let way = self.way(bytes.len());
         let (first, second) = bytes.split_at(bytes.len().min(self.capacity - self.position()));
         // SAFETY: these bytes lie from the tail up to the head plus the capacity, where the consumer does not read.
-        unsafe { self.region.write(PAYLOAD + self.position(), first, distance) };
+        unsafe { self.region.write(PAYLOAD + self.position(), first, way) };
         // SAFETY: as above; the rest wraps around to the start.
-        unsafe { self.region.write(PAYLOAD, second, distance) };
+        unsafe { self.region.write(PAYLOAD, second, way) };
         self.tail = self.tail.wrapping_add(bytes.len() as u64);
     }
 
@@ -113,9 +113,9 @@ impl Producer {
         Ok(self.capacity - between(head, self.tail))
     }
 
-    /// How far so many bytes go.
-    fn distance(&self, byte_len: usize) -> Distance {
-        self.gauge.as_ref().map_or(Distance::Near, |gauge| gauge.distance(byte_len))
+    /// In which way so many bytes are written.
+    fn way(&self, byte_len: usize) -> Way {
+        self.gauge.as_ref().map_or(Way::Lines, |gauge| gauge.way(byte_len))
     }
 
     fn position(&self) -> usize {

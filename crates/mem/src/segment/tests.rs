@@ -25,7 +25,35 @@ fn a_second_mapping_sees_writes() {
 #[test]
 fn a_segment_is_left_out_of_core_files() {
     let segment = Segment::create_sparse(1 << 30, 1).expect("memfd");
-    let address = format!("{:x}-", segment.mapping.start().as_ptr().addr());
+    assert_left_out_of_core_files(&segment, 0);
+}
+
+#[test]
+fn pages_of_its_own_have_what_was_there_and_are_left_out_of_core_files() {
+    let page = rustix::param::page_size();
+    let ours = Segment::create(3 * page).expect("memfd");
+    let theirs = Segment::open(copy_of(&ours)).expect("sealed");
+    theirs.copy_in(page, b"before").expect("in range");
+    ours.mapping.part_with(ours.fd(), page + 3..page + 4).expect("memory");
+    for offset in [0, page, 2 * page] {
+        theirs.copy_in(offset, b"behind").expect("in range");
+    }
+    let seen = |segment: &Segment, offset| {
+        let mut bytes = [0; 6];
+        segment.copy_out(offset, &mut bytes).expect("in range");
+        bytes
+    };
+    assert_eq!([0, page, 2 * page].map(|offset| seen(&ours, offset)), [*b"behind", *b"before", *b"behind"]);
+    ours.copy_in(page, b"inside").expect("in range");
+    assert_eq!((seen(&ours, page), seen(&theirs, page)), (*b"inside", *b"behind"));
+    for offset in [0, page, 2 * page] {
+        assert_left_out_of_core_files(&ours, offset);
+    }
+}
+
+/// Of the pages that are mapped together from this offset on.
+fn assert_left_out_of_core_files(segment: &Segment, offset: usize) {
+    let address = format!("{:x}-", segment.mapping.start().as_ptr().addr() + offset);
     let maps = std::fs::read_to_string("/proc/self/smaps").expect("the mappings of this process");
     let mut lines = maps.lines().skip_while(|line| !line.starts_with(&address));
     let flags = lines.find(|line| line.starts_with("VmFlags:")).expect("this mapping");
