@@ -402,7 +402,7 @@ pub(crate) mod tests {
     /// What a rank says that disagrees with a peer.
     pub(crate) fn desync(rank: usize, peer: usize) -> Error {
         let (field, ours, theirs) = ("op", "barrier".to_owned(), "reduce".to_owned());
-        Error::Desync(Box::new(Desync { sequence: 3, rank, peer, field, ours, theirs, moved: true }))
+        Error::Desync(Box::new(Desync { sequence: 3, rank, peer, field, ours, theirs, moved: true, site: None }))
     }
 
     /// Two ranks may find it at once, and agree on which of the two is told. That may take its time.

@@ -86,7 +86,8 @@ impl Stage {
     }
 }
 
-/// Steps are made for each before the first is played. Of the shortest pieces these are 256 GiB.
+/// Steps are made for each before the first is played. Of the shortest pieces these are 256 GiB through windows; over links they are 2 TiB,
+/// and 16 GiB by the profile with the shortest.
 const MOST_SEGMENTS: usize = 1 << 22;
 /// A training loop repeats the same few operations; a program that never does must not fill the memory.
 const REMEMBERED: usize = 256;

@@ -81,7 +81,12 @@ impl Pen {
         self.text(last.map_or("", |last| &last.site), SITE);
         match &timeout.chain {
             Chain::Through(words) => self.byte(THROUGH).text(words, CHAIN),
-            Chain::Beyond(words) => self.byte(BEYOND).text(words, CHAIN),
+            Chain::Beyond { path, ranks } => {
+                let ranks = &ranks[..ranks.len().min(STUCK)];
+                self.byte(BEYOND).text(path, CHAIN).byte(ranks.len() as u8);
+                ranks.iter().for_each(|rank| self.0.extend((*rank as u32).to_le_bytes()));
+                self
+            }
             Chain::Circle(words) => self.byte(CIRCLE).text(words, CHAIN),
             _ => self.byte(DIRECT),
         }
@@ -178,7 +183,7 @@ impl Eye<'_> {
         let field = Fingerprint::FIELDS.get(usize::from(self.byte()?))?;
         let moved = self.byte()? != 0;
         let (ours, theirs) = (self.text()?, self.text()?);
-        Some(Error::Desync(Box::new(Desync { sequence, rank, peer, field, ours, theirs, moved })))
+        Some(Error::Desync(Box::new(Desync { sequence, rank, peer, field, ours, theirs, moved, site: None })))
     }
 
     fn timeout(&mut self) -> Option<Error> {
@@ -196,7 +201,11 @@ impl Eye<'_> {
         let chain = match self.byte()? {
             DIRECT => Chain::Direct,
             THROUGH => Chain::Through(self.text()?),
-            BEYOND => Chain::Beyond(self.text()?),
+            BEYOND => {
+                let (path, count) = (self.text()?, usize::from(self.byte()?));
+                let ranks: Option<Vec<usize>> = (0..count.min(STUCK)).map(|_| Some(self.short()? as usize)).collect();
+                Chain::Beyond { path, ranks: ranks? }
+            }
             CIRCLE => Chain::Circle(self.text()?),
             _ => return None,
         };
@@ -256,7 +265,7 @@ fn runs(ranks: &[usize]) -> Vec<[u32; 2]> {
     let mut runs: Vec<[u32; 2]> = vec![];
     for rank in ranks.iter().map(|&rank| rank as u32) {
         match runs.last_mut() {
-            Some([first, len]) if *first + *len == rank => *len += 1,
+            Some([first, len]) if first.checked_add(*len) == Some(rank) => *len += 1,
             _ => runs.push([rank, 1]),
         }
     }
@@ -318,7 +327,16 @@ mod tests {
         let arriving = Stuck { peer: 3, on: Waiting::Arriving };
         let desync = |field| {
             let (ours, theirs) = ("x".repeat(SHORT), "2".to_owned());
-            Error::Desync(Box::new(Desync { sequence: u32::MAX, rank: 3, peer: 1, field, ours, theirs, moved: true }))
+            Error::Desync(Box::new(Desync {
+                sequence: u32::MAX,
+                rank: 3,
+                peer: 1,
+                field,
+                ours,
+                theirs,
+                moved: true,
+                site: None,
+            }))
         };
         let mut samples: Vec<Error> = Fingerprint::FIELDS.iter().map(|field| desync(field)).collect();
         samples.extend([
@@ -342,7 +360,7 @@ mod tests {
                 sequence: 7,
                 after,
                 stuck: vec![],
-                chain: Chain::Beyond("rank 1".to_owned()),
+                chain: Chain::Beyond { path: "x".repeat(CHAIN), ranks: (0..STUCK).collect() },
             })),
             Error::Timeout(Box::new(Timeout {
                 op,

@@ -57,7 +57,8 @@ impl Wiring {
     /// whole's numbers errors name ranks then.
     #[must_use]
     pub fn options(mut self, options: GroupOptions) -> Wiring {
-        self.options = options;
+        let name = self.options.chosen_name().filter(|_| options.chosen_name().is_none()).map(str::to_owned);
+        self.options = name.into_iter().fold(options, GroupOptions::name);
         self
     }
 
@@ -106,7 +107,8 @@ impl Wiring {
         self
     }
 
-    /// How long to wait for the other ranks.
+    /// How long to wait for the other ranks when the group is formed. How long its operations may take is
+    /// [`GroupOptions::timeout`], among the [options](Wiring::options).
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Wiring {
         self.timeout = timeout;

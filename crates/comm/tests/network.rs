@@ -93,7 +93,7 @@ fn ranks_of_one_host_share_memory_unless_they_are_not_to() {
 
 #[test]
 fn profiles_and_wishes_that_differ_are_named() {
-    let profile = |rank: usize| Profile::default().segment(100 + rank);
+    let profile = |rank: usize| Profile::default().segment((100 + rank) << 10);
     let ends = join(&[0, 1], 2, LONG, |rank, network| network.options(GroupOptions::default().profile(profile(rank))));
     let said = ends[0].as_ref().unwrap_err().to_string();
     assert!(said.starts_with("ranks over TCP: rank 1 has a profile with hash "), "{said}");

@@ -1,7 +1,9 @@
 //! The Rust types that may be elements. Each is plain old data, so slices of it are bytes without a copy.
 
 use bytemuck::{Pod, Zeroable};
-use num_complex::Complex;
+pub use float8::{F8E4M3, F8E5M2};
+pub use half::{bf16, f16};
+pub use num_complex::Complex;
 
 use crate::DType;
 
@@ -60,10 +62,10 @@ macro_rules! elements {
 elements! {
     f64 => F64,
     f32 => F32,
-    half::f16 => F16,
-    half::bf16 => BF16,
-    float8::F8E4M3 => F8E4M3FN,
-    float8::F8E5M2 => F8E5M2,
+    f16 => F16,
+    bf16 => BF16,
+    F8E4M3 => F8E4M3FN,
+    F8E5M2 => F8E5M2,
     F8E4M3Fnuz => F8E4M3FNUZ,
     F8E5M2Fnuz => F8E5M2FNUZ,
     i8 => I8,
@@ -95,9 +97,9 @@ mod tests {
     #[test]
     fn sizes_agree_with_the_wire() {
         size_agrees::<f64>();
-        size_agrees::<half::bf16>();
-        size_agrees::<float8::F8E4M3>();
-        size_agrees::<float8::F8E5M2>();
+        size_agrees::<bf16>();
+        size_agrees::<F8E4M3>();
+        size_agrees::<F8E5M2>();
         size_agrees::<F8E4M3Fnuz>();
         size_agrees::<Bool>();
         size_agrees::<Complex<f32>>();

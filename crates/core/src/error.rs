@@ -1,12 +1,17 @@
 //! One error type for the whole stack: seven kinds, each saying who is at fault and what is still usable.
 
 mod numbers;
+mod sources;
+mod words;
 
 use std::fmt;
 use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
+use words::{awaited, here, lost};
+
+use crate::Site;
 use crate::op::OpKind;
 
 /// What every fallible call of the stack returns.
@@ -73,6 +78,19 @@ impl ErrorKind {
         use ErrorKind::{Aborted, Desync, Device, Peer, Setup, Timeout, Usage};
         [Usage, Desync, Peer, Timeout, Aborted, Device, Setup]
     };
+
+    /// Its name in dumps, metrics and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            ErrorKind::Usage => "usage",
+            ErrorKind::Desync => "desync",
+            ErrorKind::Peer => "peer",
+            ErrorKind::Timeout => "timeout",
+            ErrorKind::Aborted => "aborted",
+            ErrorKind::Device => "device",
+            ErrorKind::Setup => "setup",
+        }
+    }
 }
 
 /// What an error leaves usable.
@@ -102,7 +120,7 @@ pub struct Usage {
 
 /// A difference between what two ranks called at the same place in their program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("operation {sequence}: rank {rank} called with {field} {ours}, rank {peer} with {field} {theirs}")]
+#[error("operation {sequence}: rank {rank} called with {field} {ours}, rank {peer} with {field} {theirs}{}", here(*site))]
 pub struct Desync {
     /// Sequence number of the operation on this rank.
     pub sequence: u32,
@@ -119,6 +137,8 @@ pub struct Desync {
     /// Whether data may have moved before the difference was seen. Where it may have, every rank is told, and output has no
     /// meaning; the ranks come together again at their next calls.
     pub moved: bool,
+    /// Where the rank that gets this error called the operation, if it did and remembers it.
+    pub site: Option<Site>,
 }
 
 /// A rank that can no longer be worked with, or several that were lost at once and in the same way.
@@ -174,9 +194,14 @@ pub enum Chain {
     Direct,
     /// Through others, each of which waits for the next.
     Through(String),
-    /// Through others, for a rank that is not in this group.
-    Beyond(String),
-    /// Those whom it waits for wait for each other or for it: a deadlock.
+    /// Through others, for ranks of which some are not in this group.
+    Beyond {
+        /// How to the first of them.
+        path: String,
+        /// Those at the end, by their numbers in the world.
+        ranks: Vec<usize>,
+    },
+    /// Those whom it waits for wait for each other or for it: a deadlock, in which no rank is at fault more than another.
     Circle(String),
 }
 
@@ -335,7 +360,8 @@ impl Error {
         }
     }
 
-    /// The ranks that this error, or what it was caused by, makes out as lost: those to go on without. By their numbers in the world, as all
+    /// The ranks that this error, or what it was caused by, makes out as lost: those to go on without. None of a deadlock, where each waits
+    /// for the next: there the order of their calls is to be mended. By their numbers in the world, as all
     /// ranks that an error names; [`rank_of`](crate::Group::rank_of) tells which they are in the group.
     pub fn culprits(&self) -> Vec<usize> {
         match self {
@@ -343,6 +369,9 @@ impl Error {
             Error::Timeout(timeout) => {
                 let others = timeout.stuck.iter().filter(|stuck| stuck.on != Waiting::Working);
                 let mut ranks: Vec<usize> = others.map(|stuck| stuck.peer).collect();
+                if let Chain::Beyond { ranks: beyond, .. } = &timeout.chain {
+                    ranks.extend(beyond);
+                }
                 ranks.sort_unstable();
                 ranks.dedup();
                 ranks
@@ -359,6 +388,7 @@ impl Error {
             Error::Usage(_) | Error::Desync(_) => Scope::Call,
             Error::Peer(_) | Error::Timeout(_) | Error::Aborted(_) => Scope::Group,
             Error::Device(device) if !device.sticky => Scope::Group,
+            Error::Setup(setup) if !setup.missing.is_empty() => Scope::Group,
             Error::Device(_) | Error::Setup(_) => Scope::Process,
         }
     }
@@ -386,97 +416,6 @@ impl Peer {
         self.others = all.split_off(1);
         self.rank = all[0];
         self
-    }
-}
-
-impl From<Desync> for Error {
-    fn from(desync: Desync) -> Error {
-        Error::Desync(Box::new(desync))
-    }
-}
-
-impl From<Peer> for Error {
-    fn from(peer: Peer) -> Error {
-        Error::Peer(Box::new(peer))
-    }
-}
-
-impl fmt::Display for PeerReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            PeerReason::Dead => "is dead",
-            PeerReason::Left => "has left",
-            PeerReason::Corrupt => "sent corrupt data",
-            PeerReason::Unresponsive => "is unresponsive",
-        })
-    }
-}
-
-impl fmt::Display for Stuck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.on {
-            Waiting::Taking => write!(f, "rank {} to take data", self.peer),
-            Waiting::Giving => write!(f, "rank {} to give data", self.peer),
-            Waiting::Arriving => write!(f, "rank {} to come", self.peer),
-            Waiting::Unknown => write!(f, "rank {}", self.peer),
-            Waiting::Working => write!(f, "rank {}, which was still at work", self.peer),
-            Waiting::Coming { last: None } => write!(f, "rank {}, which has called nothing yet", self.peer),
-            Waiting::Coming { last: Some(last) } => write!(f, "rank {}, whose last was {last}", self.peer),
-        }
-    }
-}
-
-impl fmt::Display for Last {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Last { op, sequence, site } = self;
-        match &**site {
-            "" => write!(f, "{op} (operation {sequence})"),
-            site => write!(f, "{op} (operation {sequence}, called at {site})"),
-        }
-    }
-}
-
-/// Who was lost, and how: "rank 3 is dead", "ranks 1, 4-7 and 9 are dead".
-fn lost(rank: usize, others: &[usize], reason: PeerReason) -> String {
-    let many = match reason {
-        PeerReason::Dead => "are dead",
-        PeerReason::Left => "have left",
-        PeerReason::Corrupt => "sent corrupt data",
-        PeerReason::Unresponsive => "are unresponsive",
-    };
-    match &*runs(rank, others) {
-        [one] if others.is_empty() => format!("rank {one} {reason}"),
-        [before @ .., last] if !before.is_empty() => format!("ranks {} and {last} {many}", before.join(", ")),
-        all => format!("ranks {} {many}", all.join(", ")),
-    }
-}
-
-/// These ranks in words, three or more that follow each other as one.
-fn runs(rank: usize, others: &[usize]) -> Vec<String> {
-    let mut all: &[usize] = &[&[rank], others].concat();
-    let mut words = vec![];
-    while let [first, ..] = all {
-        let len = all.iter().zip(*first..).take_while(|(rank, next)| **rank == *next).count();
-        let (run, rest) = if len > 2 { all.split_at(len) } else { all.split_at(1) };
-        words.push(if len > 2 { format!("{first}-{}", run[len - 1]) } else { first.to_string() });
-        all = rest;
-    }
-    words
-}
-
-fn awaited(stuck: &[Stuck], chain: &Chain) -> String {
-    match chain {
-        Chain::Direct => list_stuck(stuck),
-        Chain::Through(words) => format!("{words} {}", list_stuck(stuck)),
-        Chain::Beyond(words) => words.clone(),
-        Chain::Circle(words) => format!("{words}: a deadlock"),
-    }
-}
-
-fn list_stuck(stuck: &[Stuck]) -> String {
-    match stuck {
-        [] => "its turn in the group's queue".to_owned(),
-        some => some.iter().map(Stuck::to_string).collect::<Vec<_>>().join(", "),
     }
 }
 
@@ -508,8 +447,19 @@ mod tests {
         assert_eq!(Error::aborted_by(aborted.clone()), aborted);
         assert_eq!(Error::setup("store", "no route").scope(), Scope::Process);
 
+        let beyond = Chain::Beyond { path: "rank 1, which waits in group \"rows\" for".to_owned(), ranks: vec![6, 4] };
+        let waits = |chain| {
+            let (op, after, stuck) = (OpKind::Recv, Duration::from_secs(3), vec![]);
+            Error::Timeout(Box::new(Timeout { op, sequence: 2, after, stuck, chain }))
+        };
+        assert_eq!(waits(beyond.clone()).culprits(), [4, 6]);
+        let told = "recv (operation 2) not finished after 3s; waiting for rank 1, which waits in group \"rows\" for rank 6, rank 4";
+        assert_eq!(waits(beyond).to_string(), told);
+        assert_eq!(waits(Chain::Circle("rank 1, which waits for rank 0".to_owned())).culprits(), []);
+
         let absent = Error::absent("world", "rank 2 did not come", vec![2]);
         assert_eq!(absent.to_string(), "world: rank 2 did not come");
+        assert_eq!(absent.scope(), Scope::Group);
         assert!(matches!(absent, Error::Setup(setup) if setup.missing == [2]));
     }
 

@@ -194,7 +194,7 @@ impl Fingerprint {
     pub fn disagreement(&self, theirs: &Fingerprint, rank: usize, peer: usize, moved: bool) -> Option<Error> {
         let Difference { field, ours, theirs } = self.difference(theirs)?;
         let sequence = self.sequence;
-        Some(Error::Desync(Box::new(Desync { sequence, rank, peer, field, ours, theirs, moved })))
+        Some(Error::Desync(Box::new(Desync { sequence, rank, peer, field, ours, theirs, moved, site: None })))
     }
 }
 

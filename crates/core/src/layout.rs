@@ -58,6 +58,10 @@ impl Layout {
     }
 
     /// The ranks that share a host with `rank`, in order, `rank` included.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such rank.
     pub fn host_mates(&self, rank: usize) -> &[usize] {
         &self.places.mates[self.places.numbers[rank]]
     }
@@ -73,8 +77,12 @@ impl Layout {
     }
 
     /// The same group seen from another rank.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such rank.
     pub fn seen_from(&self, rank: usize) -> Layout {
-        debug_assert!(rank < self.size());
+        assert!(rank < self.size(), "rank {rank} of {}", self.size());
         Layout { rank, places: Arc::clone(&self.places) }
     }
 }

@@ -31,7 +31,7 @@ mod work;
 
 pub use call::{Call, Reduction};
 pub use dtype::{Class, DType};
-pub use element::{Bool, Element, F8E4M3Fnuz, F8E5M2Fnuz};
+pub use element::{Bool, Complex, Element, F8E4M3, F8E4M3Fnuz, F8E5M2, F8E5M2Fnuz, bf16, f16};
 pub use error::{
     Aborted, Chain, Desync, Device, Error, ErrorKind, Last, Peer, PeerReason, Result, Scope, Setup, Stuck, Timeout,
     Usage, Waiting,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::op::{Need, OpKind};
 use crate::reduce::ReduceOp;
-use crate::{DType, ErrorKind, Op, Site};
+use crate::{DType, Desync, ErrorKind, Op, Site};
 
 /// The last operations of one group.
 #[derive(Debug)]
@@ -109,6 +109,12 @@ impl Recorder {
         records
     }
 
+    /// Where this rank called the collective with this number, if it is remembered.
+    pub(crate) fn site_of(&self, sequence: u32) -> Option<Site> {
+        let is_it = |record: &&Record| record.sequence == sequence && !record.op.is_message();
+        self.ring().records.iter().filter(is_it).max_by_key(|record| record.number).map(|record| record.site)
+    }
+
     fn ring(&self) -> MutexGuard<'_, Ring> {
         self.ring.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -195,9 +201,15 @@ impl Flight {
 
     /// Where this rank called the collective with this number, if it is remembered.
     pub fn site_of(&self, sequence: u32) -> Option<Site> {
-        let ring = self.ring()?;
-        let is_it = |record: &&Record| record.sequence == sequence && !matches!(record.op, OpKind::Send | OpKind::Recv);
-        ring.records.iter().filter(is_it).max_by_key(|record| record.number).map(|record| record.site)
+        self.recorder.as_ref()?.site_of(sequence)
+    }
+
+    /// Where this rank called what ranks disagree about, as this operation was told: two of them about a message, or all about a collective.
+    pub(crate) fn site_in(&self, desync: &Desync) -> Option<Site> {
+        match self.entry.get() {
+            Some(entry) if entry.op.is_message() && !desync.moved => self.record().map(|record| record.site),
+            _ => self.site_of(desync.sequence),
+        }
     }
 
     /// Changes the entry, unless newer ones have taken its place.

@@ -90,7 +90,7 @@ pub(crate) fn compare(group: &Group, said: &[String]) -> Result<()> {
     let rank = group.rank();
     let peer = lines.iter().position(|line| line != own.as_bytes()).unwrap_or(rank);
     let (field, ours, theirs) = difference(own, &String::from_utf8_lossy(&lines[peer]));
-    let differs = Error::from(Desync { sequence, rank, peer, field, ours, theirs, moved: false });
+    let differs = Error::from(Desync { sequence, rank, peer, field, ours, theirs, moved: false, site: None });
     Err(differs.in_world(group.members()))
 }
 

@@ -1,4 +1,5 @@
-//! What is asked of all gradients at once: their norm, whether they are numbers at all. Each is one small reduction over the shards.
+//! What is asked of all gradients at once: their norm, whether they are numbers at all. Each is one small reduction over the shards. How far
+//! gradients are scaled down is for adapters to use, whose gradients may lie elsewhere.
 
 use phalanx_core::{DType, Error, ReduceOp, Result};
 
@@ -73,18 +74,28 @@ impl Sharded {
     }
 }
 
-/// That there is a norm of this kind.
-pub(crate) fn check_p(p: f64) -> Result<()> {
-    if p.is_nan() || p < 1.0 {
-        return Err(Error::usage("gradient_norm", "p", p, "must be at least 1, or infinite"));
+/// That a norm may be bounded by this.
+///
+/// # Errors
+///
+/// [`Usage`](phalanx_core::ErrorKind::Usage) for what is not above zero.
+pub fn check_most(max_norm: f64) -> Result<()> {
+    if max_norm.is_nan() || max_norm <= 0.0 {
+        return Err(Error::usage("clip_gradients", "max_norm", max_norm, "must be above zero"));
     }
     Ok(())
 }
 
-/// That a norm may be bounded by this.
-pub(crate) fn check_most(max_norm: f64) -> Result<()> {
-    if max_norm.is_nan() || max_norm <= 0.0 {
-        return Err(Error::usage("clip_gradients", "max_norm", max_norm, "must be above zero"));
+/// What gradients of this norm are multiplied by so that it is at most `most`; nothing where it is already, and where it is no number.
+pub fn factor(norm: f64, most: f64) -> Option<f64> {
+    let factor = most / (norm + LEAST);
+    (factor < 1.0).then_some(factor)
+}
+
+/// That there is a norm of this kind.
+pub(crate) fn check_p(p: f64) -> Result<()> {
+    if p.is_nan() || p < 1.0 {
+        return Err(Error::usage("gradient_norm", "p", p, "must be at least 1, or infinite"));
     }
     Ok(())
 }
@@ -104,12 +115,6 @@ pub(crate) fn root(joined: f64, p: f64) -> f64 {
         2.0 => joined.sqrt(),
         _ => joined.powf(p.recip()),
     }
-}
-
-/// What gradients of this norm are multiplied by so that it is at most `most`, unless it is already.
-pub(crate) fn factor(norm: f64, most: f64) -> Option<f64> {
-    let factor = most / (norm + LEAST);
-    (factor < 1.0).then_some(factor)
 }
 
 /// Multiplies every element.

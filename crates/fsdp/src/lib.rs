@@ -43,7 +43,7 @@
 mod agreement;
 mod arena;
 mod cast;
-mod clip;
+pub mod clip;
 mod ddp;
 #[cfg(feature = "devices")]
 pub mod device;

@@ -148,6 +148,12 @@ impl Machine {
         is_last_backward && (in_full || (as_part && all_reduces))
     }
 
+    /// Whether more gradients of a unit are to come than those that were just reduced: backward has not come to all that forward has used it
+    /// for, or has brought others meanwhile.
+    pub(crate) fn is_awaited(&self, unit: usize) -> bool {
+        !self.units[unit].positions.is_empty() || self.scattering.is_some_and(|reducing| reducing.unit == unit)
+    }
+
     /// What an event asks for, in this order.
     ///
     /// # Errors

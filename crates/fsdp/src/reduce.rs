@@ -134,6 +134,7 @@ pub(crate) fn forget(unit: &mut Unit, arena: &mut Arena) {
         arena.give(Class::Accumulated, waiting);
     }
     unit.is_given_up = !matches!(unit.reducing, Reducing::Nothing);
+    unit.is_behind = false;
 }
 
 /// Begins to reduce these gradients and those that waited.
@@ -256,6 +257,16 @@ pub(crate) fn finish(unit: &mut Unit, means: &mut Means<'_>) -> Result<()> {
     }
     means.arena.give(Class::Reducing, buffer);
     Ok(())
+}
+
+/// Does what waited for more gradients of a unit than have come.
+pub(crate) fn catch_up(unit: &mut Unit, arena: &mut Arena) {
+    unit.is_behind = false;
+    for index in 0..unit.spec.params.len() {
+        if let Some(gradient) = unit.accumulated(index) {
+            arena.give(Class::Gradients, gradient);
+        }
+    }
 }
 
 /// What was reduced, and where this rank's row begins in it; nothing where that was given up meanwhile.

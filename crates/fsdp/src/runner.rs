@@ -1,6 +1,8 @@
 //! A sharded model over time: what its owner says goes to the machine, and what the machine asks for is done over the groups.
 
-use phalanx_core::{DType, Element, Error, Result};
+use std::iter;
+
+use phalanx_core::{DType, Element, Error, ReduceOp, Result};
 
 use crate::cast::slice_mut;
 use crate::event::{Action, Event};
@@ -11,7 +13,7 @@ use crate::reduce::{self, Given, Gradient, Means};
 use crate::sharded::Sharded;
 use crate::spec::Param;
 use crate::trace::Step;
-use crate::unit::{Then, Unit};
+use crate::unit::{Reducing, Then, Unit};
 
 impl Sharded {
     /// A unit is about to be used in forward: lends its full parameters, which stay until [`after_forward`](Sharded::after_forward).
@@ -85,8 +87,25 @@ impl Sharded {
             if *syncs && self.machine.is_due(accumulated.is_some(), partial.is_some()) {
                 self.happen(Event::Skipped(unit), &[])?;
             }
+            self.catch_up(unit)?;
         }
         Ok(())
+    }
+
+    /// The largest of the numbers that all ranks say, those of the replicas as well: for what one of them alone has come to know. All ranks call
+    /// this.
+    ///
+    /// # Errors
+    ///
+    /// Those of the exchange.
+    pub fn largest(&mut self, own: u64) -> Result<u64> {
+        self.check_failed()?;
+        let mut number = [own];
+        let Sharded { groups, trace, .. } = self;
+        let mut along = iter::once(&groups.shard).chain(&groups.replicate);
+        let joined = trace.wait(|| along.try_for_each(|group| group.all_reduce(&mut number, ReduceOp::Max)));
+        joined.inspect_err(|error| self.failed = Some(error.clone()))?;
+        Ok(number[0])
     }
 
     /// Everything of a unit that is used was copied out: its buffer is free for the next at once, where it would be after its use anyway.
@@ -107,7 +126,8 @@ impl Sharded {
     }
 
     /// Has `done` run for each reduced gradient of a parameter, with its shard and its gradient, both to write: a step of an optimizer
-    /// that needs no other gradient, say, after which this one may be freed.
+    /// that needs no other gradient, say, after which this one may be freed. Where forward has used the unit several times it runs once, with
+    /// the sum of what backward brings for all of them: until then backward needs the shards as forward had them.
     ///
     /// # Errors
     ///
@@ -186,7 +206,8 @@ impl Sharded {
         self.machine.settings_mut().is_last_backward = is_last;
     }
 
-    /// What the sum of all ranks' gradients is divided by, in place of the number of ranks that bring them.
+    /// What the sum of all ranks' gradients is divided by, in place of the number of ranks: unless it is set, a rank that brings none counts as
+    /// one that brings zeros, and one with fewer samples as much as the others.
     ///
     /// # Errors
     ///
@@ -248,10 +269,23 @@ impl Sharded {
         self.happen(Event::Changed(unit), &[])
     }
 
-    fn happen(&mut self, event: Event, gradients: &[Gradient<'_>]) -> Result<()> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone().in_its_wake());
+    /// Does what is to be done with reduced gradients of a unit and waited for others, where this backward has brought none and none are on
+    /// their way.
+    fn catch_up(&mut self, unit: usize) -> Result<()> {
+        let held = &mut self.units[unit];
+        if !held.is_behind || !matches!(held.reducing, Reducing::Nothing) {
+            return Ok(());
         }
+        reduce::catch_up(held, &mut self.arena);
+        self.note_changed(unit)
+    }
+
+    fn check_failed(&self) -> Result<()> {
+        self.failed.as_ref().map_or(Ok(()), |error| Err(error.clone().in_its_wake()))
+    }
+
+    fn happen(&mut self, event: Event, gradients: &[Gradient<'_>]) -> Result<()> {
+        self.check_failed()?;
         let actions = self.machine.on(event)?;
         if !matches!(event, Event::Changed(_)) || !actions.is_empty() {
             self.trace.note(Step::Came(event));
@@ -269,7 +303,7 @@ impl Sharded {
     }
 
     fn perform(&mut self, action: Action, gradients: &[Gradient<'_>]) -> Result<()> {
-        let Sharded { groups, units, arena, trace, divisor, hook, .. } = self;
+        let Sharded { groups, units, machine, arena, trace, divisor, hook, .. } = self;
         let hook = hook.as_deref_mut().map(|hook| hook as &mut dyn GradientHook);
         let mut means = Means { groups, arena, trace, divisor: *divisor, hook };
         match action {
@@ -286,7 +320,10 @@ impl Sharded {
             Action::KeepPartial(unit) => reduce::keep_partial(&mut units[unit], &mut means),
             Action::AllReduce(unit) => reduce::begin_all_reduce(&mut units[unit], unit, &mut means),
             Action::AwaitAllReduce(unit) => reduce::end_all_reduce(&mut units[unit], &mut means),
-            Action::Accumulate(unit) => reduce::finish(&mut units[unit], &mut means),
+            Action::Accumulate(unit) => {
+                units[unit].is_behind = machine.is_awaited(unit) && !units[unit].is_given_up;
+                reduce::finish(&mut units[unit], &mut means)
+            }
         }
     }
 

@@ -25,6 +25,8 @@ pub(crate) struct Unit {
     pub(crate) reducing: Reducing,
     /// Whether those that are being reduced are dropped once they are.
     pub(crate) is_given_up: bool,
+    /// Whether what is done with reduced gradients waits for more of them.
+    pub(crate) is_behind: bool,
     /// The reduced row that replicas have not joined.
     pub(crate) partial: Option<Buffer>,
     /// Rows of gradients that were not reduced.
@@ -109,6 +111,7 @@ impl Unit {
             narrow: None,
             reducing: Reducing::Nothing,
             is_given_up: false,
+            is_behind: false,
             partial: None,
             accumulated: None,
             syncs: true,
@@ -182,13 +185,16 @@ impl Unit {
         self.params[owner].after_accumulate.push(done);
     }
 
-    /// Whether anything is done with gradients as they come, which may write shards.
+    /// Whether anything was done with gradients that have just come, which may have written shards.
     pub(crate) fn writes_shards(&self) -> bool {
-        self.params.iter().any(|param| !param.after_accumulate.is_empty())
+        !self.is_behind && self.params.iter().any(|param| !param.after_accumulate.is_empty())
     }
 
-    /// Runs what is to be done with a new gradient; gives it back where it is not needed any more.
+    /// Runs what is to be done with a new gradient, unless that waits; gives it back where it is not needed any more.
     pub(crate) fn accumulated(&mut self, owner: usize) -> Option<Buffer> {
+        if self.is_behind {
+            return None;
+        }
         let Stored { shard: Some(shard), gradient, after_accumulate, .. } = &mut self.params[owner] else {
             return None;
         };

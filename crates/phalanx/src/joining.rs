@@ -1,7 +1,7 @@
 //! From a place and a name for oneself to a world: the store is reached, or served to the others, and the ranks meet.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -71,6 +71,8 @@ enum Way {
     Lobby,
     /// In a file that all ranks can open.
     File(PathBuf),
+    /// The program has it.
+    Given(Store),
 }
 
 impl Joining {
@@ -106,6 +108,21 @@ impl Joining {
         Joining::asked(query, way, (rank, size))
     }
 
+    /// Meets on a store that the program has: as rank `rank` of `size`, as epoch 0 of a job without a name unless
+    /// [`job`](Joining::job) and [`epoch`](Joining::epoch) say otherwise. The world takes keys below `phalanx` of it.
+    ///
+    /// ```
+    /// # use phalanx::store::{Limits, LocalStore};
+    /// # use phalanx::{Joining, Store};
+    /// let store = Store::new(LocalStore::new(Limits::default()));
+    /// let world = Joining::store(store, 0, 1).join()?;
+    /// assert_eq!((world.rank(), world.size()), (0, 1));
+    /// # Ok::<(), phalanx::Error>(())
+    /// ```
+    pub fn store(store: Store, rank: usize, size: usize) -> Joining {
+        Joining::by(Way::Given(store), (rank, size))
+    }
+
     /// What `url` says of a world that works already and takes this process in with its next [change](World::reconfigure): `tcp://`,
     /// `unix://` or `file://` as in [`url`](Joining::url), without a rank.
     ///
@@ -131,25 +148,39 @@ impl Joining {
     /// What a query says besides the place.
     fn asked(query: Query, way: Way, (rank, size): (usize, usize)) -> Result<Joining> {
         Ok(Joining {
-            launcher: None,
-            key: query.key_file.as_deref().map(key_file).transpose()?,
-            rank,
-            size,
+            key: query.key_file.map(JobKey::read_file).transpose()?,
             local_rank: query.local_rank,
-            local_size: None,
             epoch: query.epoch.unwrap_or(0),
             // Nobody removes the file, so that it may have served an earlier start.
             agrees_on_start: query.epoch.is_none() && matches!(way, Way::File(_)),
             timeout: query.timeout.unwrap_or(DEFAULT_TIMEOUT),
             insecure: query.insecure.unwrap_or(false),
-            way,
             job: query.job,
+            ..Joining::by(way, (rank, size))
+        })
+    }
+
+    /// By this way as this rank, and nothing else said.
+    fn by(way: Way, (rank, size): (usize, usize)) -> Joining {
+        Joining {
+            launcher: None,
+            way,
+            rank,
+            size,
+            local_rank: None,
+            local_size: None,
+            epoch: 0,
+            agrees_on_start: false,
+            job: None,
+            key: None,
+            insecure: false,
+            timeout: DEFAULT_TIMEOUT,
             profile: None,
             black_box: None,
             metrics: None,
             backends: Backends::default(),
             is_newcomer: false,
-        })
+        }
     }
 
     /// What `placement` says, which was read before.
@@ -166,25 +197,20 @@ impl Joining {
         };
         let key = key.as_ref().map(load).transpose()?;
         let (launcher, timeout) = (Some(launcher), timeout.unwrap_or(DEFAULT_TIMEOUT));
-        Ok(Joining {
-            launcher,
-            way,
-            rank,
-            size,
-            local_rank,
-            local_size,
-            epoch,
-            agrees_on_start,
-            job,
-            key,
-            insecure,
-            timeout,
-            profile: None,
-            black_box: None,
-            metrics: None,
-            backends: Backends::default(),
-            is_newcomer: false,
-        })
+        let said = Joining::by(way, (rank, size));
+        Ok(Joining { launcher, local_rank, local_size, epoch, agrees_on_start, job, key, insecure, timeout, ..said })
+    }
+
+    /// What the job is called: worlds of several names share a store.
+    pub fn job(mut self, job: JobName) -> Joining {
+        self.job = Some(job);
+        self
+    }
+
+    /// Which start of the job this is. Ranks of another one are not met.
+    pub fn epoch(mut self, epoch: u32) -> Joining {
+        (self.epoch, self.agrees_on_start) = (epoch, false);
+        self
     }
 
     /// The job key, which all ranks need to have. Everything that the store is told is then encrypted.
@@ -286,6 +312,7 @@ impl Joining {
                 let store = Store::new(FileStore::open(path, FileStoreOptions::new())?);
                 self.come(store, began)
             }
+            Way::Given(store) => self.come(store.clone(), began),
             Way::Lobby if self.rank == 0 => self.receive(began),
             Way::Lobby => {
                 let notice = self.lobby()?.find(self.timeout)?;
@@ -311,7 +338,7 @@ impl Joining {
 
     /// How often the job was started before, as the ranks agree on a store that may have served earlier starts.
     fn start(&self, store: &Store, began: Instant) -> Result<u32> {
-        let keys = store.scope("phalanx").scope(self.job().as_str()).scope("starts");
+        let keys = store.scope("phalanx").scope(self.job_name().as_str()).scope("starts");
         match self.is_newcomer {
             true => latest_start(&keys.with_timeout(self.left(began))),
             false => agree_on_start(&keys, self.rank, self.size, self.left(began)),
@@ -336,7 +363,8 @@ impl Joining {
     }
 
     fn serve(&self, address: &StoreAddress, key: Option<&JobKey>, began: Instant) -> Result<(StoreServer, Store)> {
-        let options = ServerOptions::new(address.clone()).job(self.job()).epoch(self.epoch).insecure(self.insecure);
+        let options =
+            ServerOptions::new(address.clone()).job(self.job_name()).epoch(self.epoch).insecure(self.insecure);
         let options = options.world(number(self.size)?);
         lookup::await_own(address, || self.left(began));
         let server = StoreServer::start(key.cloned().into_iter().fold(options, ServerOptions::key))?;
@@ -347,12 +375,10 @@ impl Joining {
     /// The store at `address`; `served` says that rank 0 is to blame where there is none.
     fn reach(&self, address: &StoreAddress, key: Option<&JobKey>, began: Instant, served: bool) -> Result<Store> {
         let session = Session::mint().map_err(|error| Error::setup("session", error))?;
-        let claim = Claim::new(self.job(), self.epoch, session);
+        let claim = Claim::new(self.job_name(), self.epoch, session);
         let claim = match self.is_newcomer {
             true => claim,
-            false => claim
-                .member(number(self.rank)?, number(self.size)?)
-                .map_err(|error| Error::setup("joining the world", error))?,
+            false => claim.member(number(self.rank)?, number(self.size)?)?,
         };
         let options =
             ClientOptions::new(address.clone()).claim(claim).insecure(self.insecure).timeout(self.left(began));
@@ -366,7 +392,7 @@ impl Joining {
     }
 
     fn options(&self, began: Instant, key: Option<&JobKey>) -> WorldOptions {
-        let options = WorldOptions::new(self.rank, self.size).epoch(self.epoch).job(self.job());
+        let options = WorldOptions::new(self.rank, self.size).epoch(self.epoch).job(self.job_name());
         let options = options.timeout(self.timeout).began(began).insecure(self.insecure);
         let options = key.cloned().into_iter().fold(options, WorldOptions::key);
         let options = self.profile.into_iter().fold(options, WorldOptions::profile);
@@ -379,7 +405,7 @@ impl Joining {
         self.local_size.into_iter().fold(options, WorldOptions::local_size)
     }
 
-    fn job(&self) -> JobName {
+    fn job_name(&self) -> JobName {
         self.job.clone().unwrap_or_default()
     }
 
@@ -411,10 +437,6 @@ fn load(source: &KeySource) -> Result<JobKey> {
         }
     };
     key.map_err(|error| Error::setup(variable, error))
-}
-
-fn key_file(path: &Path) -> Result<JobKey> {
-    JobKey::read_file(path).map_err(|error| Error::setup("job key", error))
 }
 
 /// Ranks and sizes travel as 32-bit numbers.

@@ -1,13 +1,13 @@
 //! The account of a rank for the `metrics` crate: the same series as Prometheus gets, told to whichever recorder the program has.
 
 use std::fmt;
-use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 use metrics::{Key, Label, Level, Metadata, Recorder, Unit, with_recorder};
 use phalanx_comm::rendezvous::World;
+use phalanx_core::{Error, Result};
 
 use crate::account::{Accountant, Family, Sample, Shape, Value, families};
 use crate::companion::Companion;
@@ -22,7 +22,7 @@ use crate::presence::Seat;
 /// ```no_run
 /// # use std::time::Duration;
 /// let world = phalanx::init()?;
-/// let _publishing = phalanx::Publisher::of(&world).every(Duration::from_secs(10));
+/// let _publishing = phalanx::Publisher::of(&world).every(Duration::from_secs(10))?;
 /// # Ok::<(), phalanx::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -55,12 +55,13 @@ impl Publisher {
     ///
     /// # Errors
     ///
-    /// When the system has no thread for it.
-    pub fn every(self, period: Duration) -> io::Result<Publishing> {
+    /// [`Setup`](phalanx_core::ErrorKind::Setup), when the system has no thread for it.
+    pub fn every(self, period: Duration) -> Result<Publishing> {
         let (end, ended) = channel::<()>();
         let publish = move || repeat(&ended, period, || self.publish());
         let thread = thread::Builder::new().name("phalanx-metrics".to_owned());
-        Ok(Publishing { _end: end, _thread: Companion::start(thread, publish)? })
+        let started = Companion::start(thread, publish).map_err(|error| Error::setup("publisher of metrics", error))?;
+        Ok(Publishing { _end: end, _thread: started })
     }
 }
 

@@ -32,7 +32,7 @@ pub struct Spans {
 
 impl Spans {
     /// Spans of one group, which are told apart by its name and this rank. Each group has to have a value of its own, because operations are
-    /// known by their numbers.
+    /// known by their numbers: so it is not for the wiring of a mesh or of several groups.
     pub fn new(group: impl Into<String>, rank: usize) -> Spans {
         Spans { group: group.into(), rank, open: Mutex::default() }
     }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use phalanx::store::{ServerOptions, StoreServer};
-use phalanx::{Error, JobKey, Joining, Launcher, Placement, ReduceOp, Result, Wiring, World};
+use phalanx::store::{Limits, LocalStore, ServerOptions, StoreServer};
+use phalanx::{Error, JobKey, JobName, Joining, Launcher, Placement, ReduceOp, Result, Store, Wiring, World};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -281,6 +281,23 @@ fn a_process_whose_group_fails_leaves_because_of_whom() {
     let failure = report["failure"].as_str().unwrap();
     assert!(failure.contains("rank 1 is dead: its thread panicked"), "{failure}");
     assert!(!fs::exists(&reports[1]).unwrap(), "nobody else is to blame for its own end");
+}
+
+/// A world on a store of the program's own is seen as any other is.
+#[test]
+fn a_store_that_the_program_has_is_where_ranks_meet() {
+    let (store, job) = (Store::new(LocalStore::new(Limits::default())), unique("given"));
+    let met = Barrier::new(2);
+    ranks(2, |rank| {
+        let joining = Joining::store(store.clone(), rank, 2).job(JobName::new(&job).unwrap()).epoch(3);
+        let world = joining.timeout(LONG).join().unwrap();
+        assert_eq!((world.rank(), world.size(), world.epoch()), (rank, 2, 3));
+        let neighbours = phalanx::neighbours(LONG).unwrap();
+        assert!(neighbours.iter().any(|one| one.job == job && one.rank == rank), "{neighbours:?}");
+        met.wait();
+    });
+    let refused = Joining::store(store, 2, 2).join().unwrap_err();
+    assert_eq!(refused.to_string(), "rank: 2 is not below the world size 2");
 }
 
 /// As the example `survivors` goes on where its group cannot be formed.

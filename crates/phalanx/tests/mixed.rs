@@ -7,8 +7,7 @@ use std::env;
 use std::path::Path;
 use std::process::{Child, Command};
 
-use half::{bf16, f16};
-use phalanx::{Class, Counts, DType, Group, Op, ReduceOp};
+use phalanx::{Class, Counts, DType, Group, Op, ReduceOp, bf16, f16};
 
 #[test]
 #[ignore = "needs PyTorch and the package: interop/python"]

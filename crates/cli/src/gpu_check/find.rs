@@ -96,16 +96,12 @@ fn known(version: Option<Version>) -> String {
 }
 
 fn cards(driver: &CudaDriver) -> Vec<Card> {
-    let card = |number| {
-        let (info, memory) = (driver.device_info(Device(number)), driver.memory_info(Device(number)));
-        let bytes = memory.map(|memory| memory.total).unwrap_or_default();
-        match info {
-            Ok(info) => {
-                let capability = format!("{}.{}", info.capability.0, info.capability.1);
-                Card { name: info.name, capability, bus: info.bus, bytes }
-            }
-            Err(code) => Card { name: driver.error_text(code), capability: String::new(), bus: String::new(), bytes },
+    let card = |number| match driver.device_info(Device(number)) {
+        Ok(info) => {
+            let capability = format!("{}.{}", info.capability.0, info.capability.1);
+            Card { name: info.name, capability, bus: info.bus, bytes: info.memory }
         }
+        Err(code) => Card { name: driver.error_text(code), capability: String::new(), bus: String::new(), bytes: 0 },
     };
     (0..driver.device_count().unwrap_or_default()).map(card).collect()
 }

@@ -73,5 +73,6 @@ fn go_through<N: Nccl>(role: &Role, stack: Stack<N, CudaDriver, Machine>, store:
         let line = json!({ "name": trial.name(), "state": state, "why": why, "seconds": took });
         writeln!(io::stdout().lock(), "{line}")?;
     }
-    Ok(())
+    // The end of the process would take threads out of the middle of the libraries.
+    Ok(candidate.leave()?)
 }

@@ -64,8 +64,13 @@ impl World {
             let is_supported = version >= SEVERAL_A_CARD;
             let together = |rank: usize| match is_supported {
                 true => vec![("NCCL_MULTI_RANK_GPU_ENABLE", "1".to_owned()), ("NCCL_NVLS_ENABLE", "0".to_owned())],
-                // Ranks of other hosts may have cards of the same number.
-                false => vec![("NCCL_HOSTID", format!("phalanx-{rank}")), ("NCCL_SOCKET_IFNAME", "lo".to_owned())],
+                // Ranks of other hosts may have cards of the same number. They meet by sockets: a network that has its own plugin may not lead
+                // back to this host.
+                false => vec![
+                    ("NCCL_HOSTID", format!("phalanx-{rank}")),
+                    ("NCCL_NET", "Socket".to_owned()),
+                    ("NCCL_SOCKET_IFNAME", "lo".to_owned()),
+                ],
             };
             let by = if is_supported { "NCCL_MULTI_RANK_GPU_ENABLE" } else { "a host id each" };
             let pair = world(&format!("two ranks on one card, by {by}"), vec![device; 2]);
@@ -192,5 +197,15 @@ mod tests {
         let by = "two ranks on one card, by NCCL_MULTI_RANK_GPU_ENABLE";
         assert_eq!(new[1..], [by, "one rank on each of 4 cards", own]);
         assert_eq!(how(None, 2), [own]);
+    }
+
+    #[test]
+    fn ranks_that_pass_for_hosts_meet_on_this_one() {
+        let pair = &World::all(Some(Version::new(2, 28, 9)), 1, 0)[1];
+        for (rank, variables) in pair.variables.iter().enumerate() {
+            let value = |of: &str| variables.iter().find(|(name, _)| *name == of).map(|(_, value)| value.as_str());
+            assert_eq!(value("NCCL_HOSTID"), Some(&*format!("phalanx-{rank}")));
+            assert_eq!((value("NCCL_NET"), value("NCCL_SOCKET_IFNAME")), (Some("Socket"), Some("lo")));
+        }
     }
 }

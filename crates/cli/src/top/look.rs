@@ -59,7 +59,7 @@ impl Look {
     /// Asks the ranks of a job, or all.
     pub(super) fn take(job: Option<&str>) -> Result<Look, Failure> {
         let ranks = phalanx::neighbours(PATIENCE);
-        let mut ranks = ranks.map_err(|error| Failure::Stopped(format!("the ranks of this host: {error}")))?;
+        let mut ranks = ranks.map_err(|error| Failure::Stopped(error.to_string()))?;
         let nobody = nobody(job, &ranks);
         ranks.retain(|rank| job.is_none_or(|job| rank.is_of(job)));
         Ok(Look { at: Instant::now(), ranks, nobody })

@@ -168,7 +168,7 @@ impl World {
             Some(peer) => {
                 let (ours, theirs) = (asks[seat].what.clone(), asks[peer].what.clone());
                 let (rank, peer, field) = (self.rank(), among[peer], "groups");
-                Err(Desync { sequence: number, rank, peer, field, ours, theirs, moved: false }.into())
+                Err(Desync { sequence: number, rank, peer, field, ours, theirs, moved: false, site: None }.into())
             }
             None => Ok(Agreed { asks, scope, turn, began }),
         }

@@ -25,7 +25,8 @@ pub(super) struct Part {
 }
 
 impl World {
-    /// The group of all ranks of this world, which exchange data in it. Every rank calls this, and as often as the others.
+    /// Forms a new group of all ranks of this world, which exchange data in it. Every rank calls this, and as often as the others: call it once, and
+    /// clone the handle.
     ///
     /// # Errors
     ///

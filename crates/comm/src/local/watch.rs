@@ -300,7 +300,7 @@ mod tests {
 
     fn desync() -> Error {
         let (field, ours, theirs) = ("count", "1".to_owned(), "2".to_owned());
-        Desync { sequence: 3, rank: 0, peer: 1, field, ours, theirs, moved: false }.into()
+        Desync { sequence: 3, rank: 0, peer: 1, field, ours, theirs, moved: false, site: None }.into()
     }
 
     #[test]

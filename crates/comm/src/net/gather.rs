@@ -273,10 +273,16 @@ fn let_in<'scope>(
 }
 
 fn greet(socket: Arc<Socket>, guest: u64, places: &Places, guard: &Guard, until: Instant) -> Result<(), String> {
+    if wait_any(&[(socket.as_fd(), PollFlags::IN)], until).is_ok_and(|came| came.is_some()) {
+        places.guests.heard(guest, Instant::now());
+    }
     let mut promised = None;
     let answered = answer(socket, guard, until, |hello| {
+        // From here on it makes room for nobody: a place that was promised to one who is gone would be the end of the group.
+        if !places.guests.leave(guest) {
+            return Err("it had to make room for another".to_owned());
+        }
         places.promise(hello)?;
-        places.guests.leave(guest);
         promised = Some((hello.from, hello.traffic));
         Ok(())
     });

@@ -28,6 +28,8 @@ struct Guest {
     number: u64,
     socket: Arc<Socket>,
     since: Instant,
+    /// When it began to speak, if it has.
+    spoke: Option<Instant>,
 }
 
 impl Guests {
@@ -42,7 +44,7 @@ impl Guests {
         if inside.waiting.len() < MOST {
             return None;
         }
-        let until = inside.silent().map_or(now + GRACE, |silent| inside.waiting[silent].since + GRACE);
+        let until = inside.silent().map_or(now + SILENCE, |silent| inside.waiting[silent].yields());
         Some(until).filter(|until| *until > now)
     }
 
@@ -56,13 +58,23 @@ impl Guests {
         }
         inside.next += 1;
         let number = inside.next;
-        inside.waiting.push(Guest { number, socket, since: now });
+        inside.waiting.push(Guest { number, socket, since: now, spoke: None });
         number
     }
 
-    /// One is gone, or has said who it is. It may have made room already.
-    pub(super) fn leave(&self, number: u64) {
-        self.inside().waiting.retain(|guest| guest.number != number);
+    /// One begins to speak.
+    pub(super) fn heard(&self, number: u64, now: Instant) {
+        if let Some(guest) = self.inside().waiting.iter_mut().find(|guest| guest.number == number) {
+            guest.spoke = Some(now);
+        }
+    }
+
+    /// One is gone, or has said who it is. Says whether it was still here: it may have been sent away already.
+    pub(super) fn leave(&self, number: u64) -> bool {
+        let mut inside = self.inside();
+        let before = inside.waiting.len();
+        inside.waiting.retain(|guest| guest.number != number);
+        inside.waiting.len() < before
     }
 
     /// Sends all away: nobody else is awaited.
@@ -87,9 +99,18 @@ impl Guests {
 }
 
 impl Inside {
-    /// Who is here longest of those that are waited for, not we for them.
+    /// Who is the first to make room of those that are waited for, not they for us.
     fn silent(&self) -> Option<usize> {
-        self.waiting.iter().position(|guest| !guest.socket.has_input())
+        let mut order: Vec<usize> = (0..self.waiting.len()).collect();
+        order.sort_by_key(|&guest| self.waiting[guest].yields());
+        order.into_iter().find(|&guest| !self.waiting[guest].socket.has_input())
+    }
+}
+
+impl Guest {
+    /// From when on it makes room for another.
+    fn yields(&self) -> Instant {
+        self.spoke.map_or(self.since + SILENCE, |spoke| spoke + GRACE)
     }
 }
 
@@ -102,5 +123,71 @@ fn sum_up(withheld: Option<u64>) {
 
 /// The most that may be in the doorway at once.
 pub(super) const MOST: usize = 128;
-/// How long one is left in peace, however many come behind it. A rank says who it is at once, if its host is not too busy.
+/// How long one is left in peace that has said nothing, however many come behind it. The first words of a rank come right behind
+/// its connection, so that it is strangers who are that silent, and they may be many: it costs them nothing.
+const SILENCE: Duration = Duration::from_millis(20);
+/// The same from its first words on. The others that a rank has to say take as long as the way is, and its host is busy.
 const GRACE: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// A caller, and our end of its connection.
+    fn pair() -> (TcpStream, Arc<Socket>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let caller = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let (stream, _) = listener.accept().expect("it came");
+        stream.set_nonblocking(true).expect("a socket");
+        (caller, Arc::new(Socket::prepared(stream.into()).expect("a socket")))
+    }
+
+    /// A full doorway: behind these two there is somebody else again and again, who says nothing.
+    fn crowd(first: [&Arc<Socket>; 2], others: &Arc<Socket>, now: Instant) -> (Guests, [u64; 2]) {
+        let guests = Guests::new();
+        let numbers = first.map(|socket| guests.enter(Arc::clone(socket), now));
+        for _ in numbers.len()..MOST {
+            assert_eq!(guests.full_until(now), None);
+            guests.enter(Arc::clone(others), now);
+        }
+        (guests, numbers)
+    }
+
+    #[test]
+    fn who_says_nothing_makes_room_soon_but_not_at_once() {
+        let ((mut first, one), (_second, two), (_others, rest)) = (pair(), pair(), pair());
+        let start = Instant::now();
+        let (guests, numbers) = crowd([&one, &two], &rest, start);
+        let later = start + Duration::from_millis(20);
+        assert_eq!(guests.full_until(start), Some(later));
+        assert_eq!(guests.full_until(later), None);
+        guests.enter(Arc::clone(&rest), later);
+        assert_eq!(first.read(&mut [0]).expect("an end"), 0);
+        assert_eq!(numbers.map(|number| guests.leave(number)), [false, true]);
+    }
+
+    #[test]
+    fn who_has_begun_to_speak_is_left_in_peace_for_longer() {
+        let ((_first, one), (mut second, two), (_others, rest)) = (pair(), pair(), pair());
+        let start = Instant::now();
+        let (guests, numbers) = crowd([&one, &two], &rest, start);
+        guests.heard(numbers[0], start);
+        guests.enter(Arc::clone(&rest), start + SILENCE);
+        assert_eq!(second.read(&mut [0]).expect("an end"), 0);
+        assert_eq!(numbers.map(|number| guests.leave(number)), [true, false]);
+    }
+
+    #[test]
+    fn where_all_speak_nobody_makes_room_before_its_time() {
+        let ((_first, one), (_second, two), (_others, rest)) = (pair(), pair(), pair());
+        let start = Instant::now();
+        let (guests, numbers) = crowd([&one, &two], &rest, start);
+        // The others are numbered behind them.
+        (numbers[0]..numbers[0] + MOST as u64).for_each(|number| guests.heard(number, start + SILENCE));
+        assert_eq!(guests.full_until(start + SILENCE), Some(start + SILENCE + GRACE));
+        assert_eq!(guests.full_until(start + SILENCE + GRACE), None);
+    }
+}

@@ -43,6 +43,12 @@ pub enum ClaimError {
     },
 }
 
+impl From<ClaimError> for phalanx_core::Error {
+    fn from(error: ClaimError) -> phalanx_core::Error {
+        phalanx_core::Error::setup("joining the world", error)
+    }
+}
+
 impl JobName {
     /// The name, if it is one.
     ///

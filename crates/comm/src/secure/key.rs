@@ -71,7 +71,21 @@ impl JobKey {
         }
     }
 
-    /// Another key, for one purpose only, from which this one cannot be found.
+    /// Another job key, for one purpose only: the same for all who have this one and say the same, and from it this one cannot be found.
+    ///
+    /// # Errors
+    ///
+    /// In a process forked from the one that has the key, and when the system has no memory.
+    pub fn subkey(&self, label: &str, context: &[u8]) -> Result<JobKey, HandshakeError> {
+        let derived = self.derive(label, context)?;
+        let no_memory =
+            |error: io::Error| HandshakeError::System { what: "memory for a key", detail: error.to_string() };
+        let mut secret = Secret::zeroed().map_err(no_memory)?;
+        secret.bytes_mut().copy_from_slice(&*derived);
+        Ok(JobKey { secret: Arc::new(secret) })
+    }
+
+    /// Bytes for one purpose only, from which the key cannot be found.
     pub(crate) fn derive(&self, label: &str, context: &[u8]) -> Result<Zeroizing<[u8; BYTES]>, HandshakeError> {
         if is_wiped(&self.secret) {
             return Err(HandshakeError::Wiped);
@@ -165,8 +179,20 @@ mod tests {
     }
 
     #[test]
+    fn a_subkey_is_the_same_for_all_who_have_the_key() {
+        let [one, two] = ["11", "12"].map(|byte| JobKey::from_hex(&byte.repeat(32)).expect("64 digits"));
+        let subkey = |key: &JobKey, label, context: &[u8]| key.subkey(label, context).expect("a key").to_hex();
+        assert_eq!(subkey(&one, "door", b"1"), subkey(&one.clone(), "door", b"1"));
+        for other in [subkey(&two, "door", b"1"), subkey(&one, "gate", b"1"), subkey(&one, "door", b"2"), one.to_hex()]
+        {
+            assert_ne!(subkey(&one, "door", b"1"), other);
+        }
+    }
+
+    #[test]
     fn a_wiped_key_proves_nothing() {
         let wiped = JobKey { secret: Arc::new(Secret::zeroed().expect("a page")) };
         assert!(matches!(wiped.derive("a", b""), Err(HandshakeError::Wiped)));
+        assert!(matches!(wiped.subkey("a", b""), Err(HandshakeError::Wiped)));
     }
 }

@@ -15,6 +15,12 @@ use zeroize::Zeroizing;
 
 use super::JobKey;
 
+impl From<KeyError> for phalanx_core::Error {
+    fn from(error: KeyError) -> phalanx_core::Error {
+        phalanx_core::Error::setup("job key", error)
+    }
+}
+
 /// Why a key could not be read or written. No message holds any of it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

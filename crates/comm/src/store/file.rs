@@ -27,7 +27,8 @@ use waiting::Looks;
 
 /// A store in a file, for processes that share a file system and have no server.
 ///
-/// The file is made when it is not there, for this user alone, and stays when the store is dropped. It only grows: past its
+/// The file is made when it is not there, for this user alone, and stays when the store is dropped. One that belongs to neither this user nor
+/// root, or that others may write, is refused, as is a symbolic link. It only grows: past its
 /// limit, changes are refused with [`StoreFull`](phalanx_core::store::Refusal::StoreFull). A process may be killed at any moment: what it had not written to
 /// the end was not done. The store does not survive a crash of the host that holds the file, and a file system that does not
 /// answer is not given up at a deadline.

@@ -168,13 +168,13 @@ impl Kinship {
                     ..timeout
                 }
             }
-            End::Circle(words) => Timeout { chain: Chain::Circle(words), ..timeout },
+            End::Circle(words) => Timeout { stuck: vec![], chain: Chain::Circle(words), ..timeout },
             End::Through(ends, words) => match ends.iter().map(in_group).collect::<Option<Vec<usize>>>() {
                 Some(peers) => {
                     let stuck = peers.into_iter().map(Stuck::unknown).collect();
                     Timeout { stuck, chain: Chain::Through(words), ..timeout }
                 }
-                None => Timeout { chain: Chain::Beyond(format!("{words} rank {}", ends[0])), ..timeout },
+                None => Timeout { stuck: vec![], chain: Chain::Beyond { path: words, ranks: ends }, ..timeout },
             },
         }
     }

@@ -91,6 +91,37 @@ pub(crate) fn to_one_alone(setting: &Setting) {
     }
 }
 
+/// Gathers and scatters in one buffer, in which each rank has its part.
+pub(crate) fn in_place(setting: &Setting) {
+    for size in WORLDS {
+        setting.run(size, |group| {
+            for len in [0, 1, 7, 3000] {
+                let (me, case) = (group.rank(), Case::new(len as u64, size, len));
+                let mut data: Vec<i64> = case.stale(size * len);
+                data[me * len..][..len].copy_from_slice(&case.given::<i64>(me, 0, len));
+                let all: Vec<i64> = (0..size).flat_map(|rank| case.given::<i64>(rank, 0, len)).collect();
+                let gathered = group.all_gather_in_place_async(data.clone()).expect("it begins").wait();
+                assert!(gathered == Ok(all.clone()), "{case:?}");
+                group.all_gather_in_place(&mut data).expect("all come");
+                assert!(data == all, "{case:?}");
+
+                let mut data: Vec<i64> = (0..size).flat_map(|part| case.given::<i64>(me, part, len)).collect();
+                let reduced =
+                    group.reduce_scatter_in_place_async(data.clone(), ReduceOp::Sum).expect("it begins").wait();
+                assert!(reduced.expect("all come")[me * len..][..len] == case.sum::<i64>(me, len), "{case:?}");
+                group.reduce_scatter_in_place(&mut data, ReduceOp::Sum).expect("all come");
+                assert!(data[me * len..][..len] == case.sum::<i64>(me, len), "{case:?}");
+            }
+            let mut odd = vec![0_i64; size + 1];
+            let refused = [group.all_gather_in_place(&mut odd), group.reduce_scatter_in_place(&mut odd, ReduceOp::Sum)];
+            for end in refused.into_iter().filter(|_| size > 1) {
+                let told = end.expect_err("parts of different lengths").to_string();
+                assert!(told.contains(&format!("data is {} elements long", size + 1)), "{told}");
+            }
+        });
+    }
+}
+
 /// All worlds, lengths and operations; the longest in a few worlds.
 fn on_the_grid(setting: &Setting, play: impl Fn(Kind, &Group, &Case) + Sync) {
     for size in WORLDS {

@@ -40,7 +40,7 @@ macro_rules! conformance {
 
             const SETTING: Setting = Setting { make: $make };
 
-            conformance!(@tests collectives: blocking, asynchronous, roots, elements, to_one_alone);
+            conformance!(@tests collectives: blocking, asynchronous, roots, elements, in_place, to_one_alone);
             conformance!(@tests messages: by_tag, any_source, out_of_order, long, around_the_circle, before_a_collective, batches, batches_with_an_error, futures, failed, from_several_threads);
             conformance!(@tests asynchronous: several_in_flight, dropped_early, leaked, wait_timeout, late_in_the_queue, awaited, taken_twice);
             conformance!(@tests reductions: every_operation_and_type, scaled);

@@ -151,6 +151,20 @@ pub(crate) fn batches(setting: &Setting) {
                 assert!(came.peer == from && came.data == case.given::<u32>(from, me, len(from, me)));
             }
             assert_eq!(group.batch::<u8>(vec![]), Ok(vec![]));
+            // Begun, and waited for from the last to the first with a collective between.
+            let data = |from, to| case.given::<u32>(from, to, len(from, to));
+            let messages = peers.iter().flat_map(|&peer| {
+                let taken = Message::Recv { data: vec![0; len(peer, me)], from: Some(peer), tag: 5 };
+                [taken, Message::Send { data: data(me, peer), to: peer, tag: 5 }]
+            });
+            let mut begun = group.batch_async(messages.collect()).unwrap();
+            group.barrier().unwrap();
+            for &peer in peers.iter().rev() {
+                for expected in [data(me, peer), data(peer, me)] {
+                    let delivered = begun.pop().expect("two for each peer").wait();
+                    assert!(delivered == Ok(Delivered { data: expected, peer }));
+                }
+            }
         });
     }
 }

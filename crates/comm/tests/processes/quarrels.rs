@@ -33,7 +33,14 @@ fn all_are_told_and_go_on(ground: Ground) {
     for _ in 0..times::slow_runs(1) {
         let world = World::start_on(ground, "quarrel", SIZE);
         for planted in mistakes::of(SIZE) {
-            let what: Vec<String> = (0..SIZE).map(|rank| world.hear(rank, "disagreed").1).collect();
+            let told_by = |rank| {
+                let told = world.hear(rank, "disagreed").1;
+                // Which of the lines it was is each rank's own.
+                let (what, line) = told.split_once("; called here at ").expect("its own line");
+                assert!(line.contains("planted/mistakes.rs:"), "{}: {told}", planted.what);
+                what.to_owned()
+            };
+            let what: Vec<String> = (0..SIZE).map(told_by).collect();
             assert!(what.iter().all(|told| *told == what[0]), "{}: {what:?}", planted.what);
             planted.check(&what[0]);
             told.add((0..SIZE).map(|rank| over(&world.hear(rank, "told").1)));

@@ -50,7 +50,7 @@ mod tests {
         );
 
         let (field, ours, theirs) = ("count", "3".to_owned(), "4".to_owned());
-        let differs = Desync { sequence: 1, rank: 0, peer: 2, field, ours, theirs, moved: true };
+        let differs = Desync { sequence: 1, rank: 0, peer: 2, field, ours, theirs, moved: true, site: None };
         let told = "operation 1: rank 7 called with count 3, rank 5 with count 4";
         assert_eq!(in_world(differs.into()).to_string(), told);
 

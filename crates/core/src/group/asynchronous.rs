@@ -1,4 +1,4 @@
-//! The asynchronous collectives: they take their buffers by value and give them back when they end.
+//! The asynchronous collectives: they take their buffers by value and give them back when they end well.
 
 use phalanx_mem::Buffer;
 
@@ -67,6 +67,13 @@ impl Group {
         self.apart(Op::AllGather { counts: Counts::Even(input.len()) }, None, input, output)
     }
 
+    /// As [`all_gather_in_place`](Group::all_gather_in_place).
+    #[track_caller]
+    pub fn all_gather_in_place_async<T: Element>(&self, data: Vec<T>) -> Result<Work<Vec<T>>> {
+        let count = equal_parts(OpKind::AllGather, "data", data.len(), self.size())?;
+        self.in_place(Op::AllGather { counts: Counts::Even(count) }, None, data)
+    }
+
     /// As [`all_gather_uneven`](Group::all_gather_uneven); gives the input and the output back.
     #[track_caller]
     pub fn all_gather_uneven_async<T: Element>(
@@ -88,6 +95,18 @@ impl Group {
     ) -> Result<Work<(Vec<T>, Vec<T>)>> {
         let Reduction { op: reduce, factor } = op.into();
         self.apart(Op::ReduceScatter { counts: Counts::Even(output.len()), reduce }, factor, input, output)
+    }
+
+    /// As [`reduce_scatter_in_place`](Group::reduce_scatter_in_place).
+    #[track_caller]
+    pub fn reduce_scatter_in_place_async<T: Element>(
+        &self,
+        data: Vec<T>,
+        op: impl Into<Reduction>,
+    ) -> Result<Work<Vec<T>>> {
+        let count = equal_parts(OpKind::ReduceScatter, "data", data.len(), self.size())?;
+        let Reduction { op: reduce, factor } = op.into();
+        self.in_place(Op::ReduceScatter { counts: Counts::Even(count), reduce }, factor, data)
     }
 
     /// As [`reduce_scatter_uneven`](Group::reduce_scatter_uneven); gives the input and the output back.

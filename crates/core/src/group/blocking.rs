@@ -52,7 +52,7 @@ impl Group {
         self.lent(op, None, None, data)
     }
 
-    /// Every rank's `output` becomes all ranks' `input`, in rank order; all inputs have one length.
+    /// Every rank's `output` becomes all ranks' `input`, in rank order; all inputs have one length, and `output` that of all together.
     #[track_caller]
     pub fn all_gather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
         let op = Op::AllGather { counts: Counts::Even(input.len()) };
@@ -66,12 +66,28 @@ impl Group {
         self.lent(op, None, Some(input), output)
     }
 
-    /// Rank `i`'s `output` becomes the `i`-th part of the reduction of all ranks' `input`; all parts have one length.
+    /// The same in one buffer: rank `i` gives the `i`-th of the equal parts of its `data`, which becomes what all give.
+    #[track_caller]
+    pub fn all_gather_in_place<T: Element>(&self, data: &mut [T]) -> Result<()> {
+        let count = equal_parts(OpKind::AllGather, "data", data.len(), self.size())?;
+        self.lent(Op::AllGather { counts: Counts::Even(count) }, None, None, data)
+    }
+
+    /// Rank `i`'s `output` becomes the `i`-th part of the reduction of all ranks' `input`; all parts have the length of `output`.
     #[track_caller]
     pub fn reduce_scatter<T: Element>(&self, input: &[T], output: &mut [T], op: impl Into<Reduction>) -> Result<()> {
         let Reduction { op: reduce, factor } = op.into();
         let op = Op::ReduceScatter { counts: Counts::Even(output.len()), reduce };
         self.lent(op, factor, Some(input), output)
+    }
+
+    /// The same in one buffer: the `i`-th of the equal parts of rank `i`'s `data` becomes that part of the reduction of all ranks' `data`; the
+    /// other parts have no meaning any more.
+    #[track_caller]
+    pub fn reduce_scatter_in_place<T: Element>(&self, data: &mut [T], op: impl Into<Reduction>) -> Result<()> {
+        let count = equal_parts(OpKind::ReduceScatter, "data", data.len(), self.size())?;
+        let Reduction { op: reduce, factor } = op.into();
+        self.lent(Op::ReduceScatter { counts: Counts::Even(count), reduce }, factor, None, data)
     }
 
     /// Rank `i`'s `output` becomes the `i`-th part of the reduction of all ranks' `input`, `counts[i]` elements long.
@@ -109,7 +125,8 @@ impl Group {
         self.lent(op, None, Some(input), output)
     }
 
-    /// `root`'s `output` becomes all ranks' `input`, in rank order; the others' is empty.
+    /// `root`'s `output` becomes all ranks' `input`, in rank order; all inputs have one length, `output` that of all together, and the others'
+    /// is empty.
     #[track_caller]
     pub fn gather<T: Element>(&self, input: &[T], output: &mut [T], root: usize) -> Result<()> {
         let op = Op::Gather { counts: Counts::Even(input.len()), root };
@@ -129,7 +146,7 @@ impl Group {
         self.lent(op, None, Some(input), output)
     }
 
-    /// Rank `i`'s `output` becomes the `i`-th part of `root`'s `input`; the others' input is empty.
+    /// Rank `i`'s `output` becomes the `i`-th part of `root`'s `input`; all parts have the length of `output`, and the others' input is empty.
     #[track_caller]
     pub fn scatter<T: Element>(&self, input: &[T], output: &mut [T], root: usize) -> Result<()> {
         let op = Op::Scatter { counts: Counts::Even(output.len()), root };

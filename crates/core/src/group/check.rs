@@ -146,7 +146,7 @@ fn check_own_part(op: &Op, rank: usize) -> Result<()> {
         return Ok(());
     }
     let expected = format!("must be the {given} of give");
-    Err(Error::usage(op.kind(), "take", format!("{taken} for rank {rank} itself"), expected))
+    Err(Error::usage(op.kind(), "take", format!("{taken} for this rank itself"), expected))
 }
 
 fn check_reduction(kind: OpKind, reduction: Reduction, dtype: DType) -> Result<()> {

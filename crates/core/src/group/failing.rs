@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::{Group, Shared};
 use crate::backend::{Finished, Pending};
+use crate::call::Call;
 use crate::recorder::Flight;
-use crate::{Error, Result, Site};
+use crate::{Desync, Error, Result, Site};
 
 /// A group that is not kept by this: it may have been left.
 #[derive(Clone, Debug)]
@@ -29,6 +30,11 @@ impl Group {
         result.map_err(|error| self.failed(error))
     }
 
+    /// The same of a call that was played.
+    pub(super) fn told_of<T>(&self, call: &Call, result: Result<T>) -> Result<T> {
+        result.map_err(|error| self.failed(placed(error, |desync| call.flight.site_in(desync))))
+    }
+
     /// The same operation under way, whose failure whoever waits for it gets.
     pub(super) fn alarmed(&self, pending: Box<dyn Pending>, flight: Flight) -> Box<dyn Pending> {
         flight.set_ahead(true);
@@ -38,6 +44,7 @@ impl Group {
     /// A failure as the caller gets it, of which alarms are told.
     #[cold]
     pub(super) fn failed(&self, error: Error) -> Error {
+        let error = placed(error, |desync| self.shared.recorder.site_of(desync.sequence));
         let error = error.in_world(&self.shared.members);
         self.sound(&error);
         error
@@ -58,6 +65,16 @@ impl WeakGroup {
     }
 }
 
+/// The same error, with the place of what ranks disagree about.
+fn placed(mut error: Error, site: impl FnOnce(&Desync) -> Option<Site>) -> Error {
+    if let Error::Desync(desync) = &mut error
+        && desync.site.is_none()
+    {
+        desync.site = site(desync);
+    }
+    error
+}
+
 /// An operation under way.
 struct Alarmed {
     pending: Box<dyn Pending>,
@@ -70,7 +87,7 @@ impl Alarmed {
     fn told(&self, end: Option<Result<Finished>>) -> Option<Result<Finished>> {
         end.map(|end| {
             end.map_err(|error| {
-                let error = error.in_world(&self.members);
+                let error = placed(error, |desync| self.flight.site_in(desync)).in_world(&self.members);
                 if let Some(group) = self.group.upgrade() {
                     group.sound(&error);
                 }

@@ -82,7 +82,21 @@ impl Group {
     /// once all have ended.
     #[track_caller]
     pub fn batch<T: Element>(&self, messages: Vec<Message<T>>) -> Result<Vec<Delivered<T>>> {
-        let site = Site::caller();
+        let posted = self.post_all(messages, Site::caller())?;
+        // One that nobody waits for any more would take a later message in the place of whoever asks for that.
+        let ended: Vec<_> = posted.into_iter().map(Work::wait).collect();
+        ended.into_iter().collect()
+    }
+
+    /// Begins all messages of a batch at once, so that their order does not matter. Each has a work of its own, in the order given: wait for
+    /// all, because a receive that is left takes a later message in the place of whoever asks for that. When one of them cannot be
+    /// accepted, none is sent.
+    #[track_caller]
+    pub fn batch_async<T: Element>(&self, messages: Vec<Message<T>>) -> Result<Vec<Work<Delivered<T>>>> {
+        self.post_all(messages, Site::caller())
+    }
+
+    fn post_all<T: Element>(&self, messages: Vec<Message<T>>, site: Site) -> Result<Vec<Work<Delivered<T>>>> {
         for message in &messages {
             check_peer(&message.op(), &self.shared.layout)?;
         }
@@ -91,7 +105,12 @@ impl Group {
             match self.prepare(message, site) {
                 Ok(prepared) => batch.push(prepared),
                 Err(error) => {
-                    batch.iter().for_each(|(call, ..): &Prepared| call.end(|| self.now(), Some(&error)));
+                    // Ranks in it have the world's numbers already, which is what ends of calls are yet to get.
+                    let end = match &error {
+                        Error::Usage(_) => error.clone(),
+                        other => Error::aborted(other.to_string()),
+                    };
+                    batch.iter().for_each(|(call, ..): &Prepared| call.end(|| self.now(), Some(&end)));
                     return Err(error);
                 }
             }
@@ -108,10 +127,7 @@ impl Group {
                 let pending = Underway { pending: self.alarmed(pending, flight.clone()), flight };
                 Work::new(kind, pending, move |finished| delivered(kind, finished, peer))
             });
-        let posted: Vec<_> = posted.collect();
-        // One that nobody waits for any more would take a later message in the place of whoever asks for that.
-        let ended: Vec<_> = posted.into_iter().map(Work::wait).collect();
-        ended.into_iter().collect()
+        Ok(posted.collect())
     }
 
     fn post<T: Element>(&self, message: Message<T>, site: Site) -> Result<Work<Delivered<T>>> {

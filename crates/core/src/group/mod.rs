@@ -36,7 +36,7 @@ use crate::recorder::{Flight, Recorder};
 use crate::reduce::Factor;
 use crate::schedule::Profile;
 use crate::work::Underway;
-use crate::{DType, Element, Error, Layout, Op, Result, Site};
+use crate::{DType, Element, Error, Layout, Op, Result, Scope, Site};
 
 /// A group of ranks and this process's place in it.
 ///
@@ -64,7 +64,7 @@ struct Shared {
     parcels: Parcels,
 }
 
-/// How a group behaves. Ranks must agree on all but the timeout.
+/// How a group behaves. Ranks have to say the same epoch, profile, name and members, and whether lines are compared; the rest is each rank's own.
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
     name: Option<String>,
@@ -334,7 +334,12 @@ impl Group {
 
     /// Plays a call on this thread. Returns the sender of a message that was received.
     fn play(&self, call: &Call, input: Option<&[u8]>, output: &mut [u8]) -> Result<Option<usize>> {
-        self.told(self.shared.backend.run(call, &mut Data { input: input.unwrap_or_default(), output }))
+        let end = self.shared.backend.run(call, &mut Data { input: input.unwrap_or_default(), output: &mut *output });
+        if cfg!(debug_assertions) && matches!(&end, Err(error) if error.scope() == Scope::Group) {
+            // What has no meaning is not to be taken for something that has.
+            output.fill(POISON);
+        }
+        self.told_of(call, end)
     }
 
     /// That an operation may be called with these buffers.
@@ -437,3 +442,5 @@ fn bytes_mut<T: Element>(elements: &mut [T]) -> &mut [u8] {
 
 /// Up to so many bytes an operation is through with what it can do alone in less than a microsecond, and is written down after that.
 const WRITTEN_LATER: usize = 4096;
+/// In every byte of a floating number: not a number.
+const POISON: u8 = 0xff;

@@ -173,7 +173,7 @@ const REFUSED: &[(&str, BadCall)] = &[
     ("all_to_all: take is a table of 0, must have one for each of the 4 ranks", |g| {
         g.all_to_all_uneven(&[0_u8; 4], &[1; 4], &mut [0; 4], &[])
     }),
-    ("all_to_all: take is 2 for rank 1 itself, must be the 1 of give", |g| {
+    ("all_to_all: take is 2 for this rank itself, must be the 1 of give", |g| {
         g.all_to_all_uneven(&[0_u8; 4], &[1; 4], &mut [0; 4], &[0, 2, 1, 1])
     }),
     ("all_to_all: take is 27670116110564327421 elements in all, must be at most 9223372036854775807 of u8", |g| {

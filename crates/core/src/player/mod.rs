@@ -149,18 +149,24 @@ impl Player {
     fn awaited(&self, mesh: &mut Mesh) -> Vec<Stuck> {
         let giving = |peer| Stuck { peer, on: Waiting::Giving };
         let taking = |peer| Stuck { peer, on: Waiting::Taking };
-        if let Standing::Waits { .. } = self.standing {
-            let peers = (0..self.hands.size).filter(|&peer| peer != self.hands.task.rank);
-            let windows = mesh.windows();
-            return windows.map_or(vec![], |windows| {
-                peers.filter(|&peer| self.standing.awaits(peer, windows)).map(giving).collect()
-            });
+        let behind = |mesh: &mut Mesh| -> Vec<Stuck> {
+            mesh.windows().map(|windows| windows.behind()).unwrap_or_default().into_iter().map(giving).collect()
+        };
+        match self.standing {
+            // To lend is an offer like any other.
+            Standing::Away => return behind(mesh),
+            Standing::Waits { .. } => {
+                let peers = (0..self.hands.size).filter(|&peer| peer != self.hands.task.rank);
+                let windows = mesh.windows();
+                return windows.map_or(vec![], |windows| {
+                    peers.filter(|&peer| self.standing.awaits(peer, windows)).map(giving).collect()
+                });
+            }
+            Standing::Finished { .. } | Standing::Declined => {}
         }
         match self.schedule.steps.get(self.at) {
             Some(Step::Move { send, recv }) => self.hands.moving.stuck(*send, *recv),
-            Some(Step::Offer { .. }) => {
-                mesh.windows().map(|windows| windows.behind()).unwrap_or_default().into_iter().map(giving).collect()
-            }
+            Some(Step::Offer { .. }) => behind(mesh),
             Some(Step::Pull { from, .. }) => vec![giving(*from)],
             Some(Step::PullAll { from, offer, .. }) => from
                 .iter()
@@ -226,24 +232,19 @@ impl Hands {
                 let offer = Number { first: self.first_offer.unwrap_or_default(), place: *offer as u64 };
                 viewing::pull(task, (*from, offer, *start), *into, &mut memory, mesh)
             }
-            Step::PullAll { from, offer, own, place, into, whole } => {
-                let offer = Number { first: self.first_offer.unwrap_or_default(), place: *offer as u64 };
-                let join = Join { from: (from, offer), own: (*own, *place), into: *into, whole: *whole };
-                viewing::pull_all(task, &join, &mut memory, mesh)
-            }
-            step => local::take(task, self.size, step, &mut memory).map(|()| Progress::Done),
+            step => match Join::of(step, self.first_offer.unwrap_or_default()) {
+                Some(join) => viewing::pull_all(task, &join, &mut memory, mesh),
+                None => local::take(task, self.size, step, &mut memory).map(|()| Progress::Done),
+            },
         }
     }
 
     /// Takes an offer and the join that follows it at once, where nothing is missing for either; else neither.
     fn take_both(&mut self, step: &Step, next: Option<&Step>, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<bool> {
-        let (Step::Offer { spans, lease }, Some(Step::PullAll { from, offer, own, place, into, whole })) = (step, next)
-        else {
+        let (Step::Offer { spans, lease }, Some(next), Some(first)) = (step, next, self.first_offer) else {
             return Ok(false);
         };
-        let Some(first) = self.first_offer else { return Ok(false) };
-        let from = (from.as_slice(), Number { first, place: *offer as u64 });
-        let join = Join { from, own: (*own, *place), into: *into, whole: *whole };
+        let Some(join) = Join::of(next, first) else { return Ok(false) };
         let (task, scratch) = (&self.task, &mut self.scratch[self.staged..]);
         let mut memory = Memory::of(task, data, scratch);
         beside::offer_and_pull_all(task, (spans, *lease), &join, &mut memory, mesh)

@@ -1,7 +1,11 @@
 //! What a player asks of the machine before it plays.
 
+use std::ops::Range;
+
 use super::*;
-use crate::schedule::{Algorithm, Place, Span};
+use crate::Counts;
+use crate::link::{Borrowed, Lease, View, Wanted, Windows};
+use crate::schedule::{Algorithm, Place, Source, Span};
 
 fn task() -> Task {
     let op = Op::AllReduce { count: 8, reduce: ReduceOp::Sum };
@@ -29,6 +33,88 @@ fn who_waits_for_nobody_is_told_to_be_at_work() {
     assert_eq!(player.poll(&mut data, &mut mesh), Ok(Progress::Moved));
     assert_eq!(player.stuck(&mut mesh), [Stuck { peer: 0, on: Waiting::Working }]);
     assert_eq!(player.poll(&mut data, &mut mesh), Ok(Progress::Done));
+}
+
+/// Windows of a rank whose next offer needs a slot that rank 1 may still be reading.
+struct Full;
+
+impl Windows for Full {
+    fn try_offer(&mut self, _head: &[u8], _parts: &[&[u8]], _lease: Lease) -> Result<bool, LinkError> {
+        Ok(false)
+    }
+
+    fn try_offer_beside(
+        &mut self,
+        _head: &[u8],
+        _part: &[u8],
+        _lease: Lease,
+        _wanted: Wanted,
+        _fill: &mut dyn FnMut(&mut [u8], View<'_>) -> bool,
+    ) -> bool {
+        false
+    }
+
+    fn offers(&self) -> u64 {
+        0
+    }
+
+    fn behind(&self) -> Vec<usize> {
+        vec![1]
+    }
+
+    fn view(&self, _rank: usize, _offer: u64, _part: Range<usize>) -> Result<Option<View<'_>>, LinkError> {
+        Ok(None)
+    }
+
+    fn fetch(&mut self, _rank: usize, _address: usize, _into: &mut [u8]) -> Result<(), LinkError> {
+        Ok(())
+    }
+
+    fn try_settle(&mut self) -> Result<bool, LinkError> {
+        Ok(true)
+    }
+
+    fn take_borrowed(&mut self) -> Borrowed {
+        Borrowed::Nothing
+    }
+
+    fn readers(&self) -> Vec<usize> {
+        vec![]
+    }
+
+    fn slot_byte_len(&self) -> usize {
+        1 << 10
+    }
+}
+
+#[test]
+fn who_cannot_lend_yet_waits_for_whoever_holds_its_offer_up() {
+    let [given, data] = [Place::Input, Place::Output].map(|place| place.span(0, 8));
+    // At the root of a broadcast: its first step needs nobody.
+    let steps = vec![Step::Copy { from: given, into: data }];
+    let lending = Lending { room: None, slice: data.piece(0, 2), source: Source::Rank(0) };
+    let schedule = Schedule { algorithm: Algorithm::Direct, steps, scratch: 0, lending: Some(lending) };
+    let mut player = Player::new(Arc::new(schedule), task(), 2, vec![]).expect("memory");
+    let mut mesh = Mesh::new(vec![None, None]).with_windows(Box::new(Full));
+    let mut output = [0; 32];
+    let mut data = Data { input: &[1; 32], output: &mut output };
+    assert_eq!(player.poll(&mut data, &mut mesh), Ok(Progress::Idle));
+    assert_eq!(player.stuck(&mut mesh), [Stuck { peer: 1, on: Waiting::Giving }]);
+}
+
+/// What the page of the wire says of such offers.
+#[test]
+fn an_offer_of_an_all_to_all_says_how_much_each_rank_gives_each() {
+    let all_to_all = |counts: Counts| Op::AllToAll { give: counts.clone(), take: counts };
+    let op = all_to_all(Counts::Even(3));
+    let fingerprint = Fingerprint::of(&op, DType::F32, 2, 0, 0);
+    let ours = Task { op, fingerprint, ..task() };
+    let theirs = Task { rank: 1, ..ours.clone() };
+    let head = Fingerprint::decode(&ours.head(1)).expect("a fingerprint");
+    assert_eq!((head.count, head.splits, head.offer), (3, 0, 1));
+    assert_eq!(theirs.compare_head(0, &ours.head(1), 1), Ok(()));
+    let tables = Fingerprint::of(&all_to_all(Counts::uneven(&[1, 2])), DType::F32, 2, 0, 0);
+    assert_eq!((tables.count, tables.splits), (0, 0x811C_9DC5));
 }
 
 /// One that noticed nothing of a disagreement before this operation may count its peers' offers from another one on.

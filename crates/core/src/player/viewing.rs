@@ -6,7 +6,7 @@ use super::memory::{Memory, Parts};
 use super::{Progress, Task, corrupt, lost};
 use crate::link::{Lease, Mesh, Seen, View, Windows};
 use crate::reduce::{combine, combine_in_place};
-use crate::schedule::{Part, Span};
+use crate::schedule::{Part, Span, Step};
 use crate::{Error, Result};
 
 /// Which offer: the number of its operation's first, and how many come between.
@@ -73,6 +73,15 @@ pub(super) struct Join<'a> {
     pub(super) into: Span,
     /// Whether these are all inputs.
     pub(super) whole: bool,
+}
+
+impl Join<'_> {
+    /// What a step joins of an operation whose first offer has this number; none where it is another kind of step.
+    pub(super) fn of(step: &Step, first: u64) -> Option<Join<'_>> {
+        let Step::PullAll { from, offer, own, place, into, whole } = step else { return None };
+        let offer = Number { first, place: *offer as u64 };
+        Some(Join { from: (from, offer), own: (*own, *place), into: *into, whole: *whole })
+    }
 }
 
 /// Joins, once everything for it is offered.

@@ -31,6 +31,12 @@ impl Factor {
     }
 }
 
+impl From<f32> for Factor {
+    fn from(factor: f32) -> Factor {
+        Factor::Real(factor.into())
+    }
+}
+
 impl From<f64> for Factor {
     fn from(factor: f64) -> Factor {
         Factor::Real(factor)

@@ -152,7 +152,7 @@ impl Algorithm {
         let byte_len = shared_byte_len(op, dtype, layout);
         let (piece, limit) = match self {
             Algorithm::Direct if matches!(op.kind(), OpKind::AllGather | OpKind::Gather) => {
-                (longest_byte_len(op, dtype, byte_len, layout.size()), ground.slot_room(layout.size()))
+                (longest_byte_len(op, dtype, layout.size()), ground.slot_room(layout.size()))
             }
             // What a rank keeps for itself is not published.
             Algorithm::Direct if keeps_a_share(op) => {
@@ -164,7 +164,9 @@ impl Algorithm {
             Algorithm::TwoLevel if ground.has_windows(layout.size()) => {
                 (byte_len, ground.slot_room(layout.size()).min(ground.segment_byte_len))
             }
-            Algorithm::Ring | Algorithm::Exchange => (byte_len.div_ceil(layout.size()), ground.segment_byte_len),
+            Algorithm::Ring | Algorithm::Exchange => {
+                (longest_byte_len(op, dtype, layout.size()), ground.segment_byte_len)
+            }
             Algorithm::Tree | Algorithm::Chain | Algorithm::TwoLevel => (byte_len, ground.segment_byte_len),
             Algorithm::Halving | Algorithm::Doubling | Algorithm::Dissemination => (0, 1),
         };
@@ -244,12 +246,19 @@ fn over_links(op: &Op, dtype: DType, layout: &Layout, byte_len: usize, ground: &
     }
 }
 
-/// The bytes of the longest slice, given the bytes of all.
-fn longest_byte_len(op: &Op, dtype: DType, byte_len: usize, size: usize) -> usize {
-    let (Op::AllGather { counts } | Op::Gather { counts, .. }) = op else {
-        return byte_len;
+/// The bytes of the longest slice, as far as all ranks know it.
+fn longest_byte_len(op: &Op, dtype: DType, size: usize) -> usize {
+    let len = match op {
+        Op::AllGather { counts } | Op::ReduceScatter { counts, .. } => longest(counts, size),
+        Op::Gather { counts, .. } | Op::Scatter { counts, .. } => longest(counts, size),
+        _ => shared_len(op, size).div_ceil(size),
     };
-    (0..size).map(|rank| counts.of(rank)).max().unwrap_or(0).saturating_mul(dtype.byte_len())
+    len.saturating_mul(dtype.byte_len())
+}
+
+/// Elements of the longest slice.
+fn longest(counts: &Counts, size: usize) -> usize {
+    (0..size).map(|rank| counts.of(rank)).max().unwrap_or(0)
 }
 
 /// Whether each rank publishes all slices but one, or one, and all are of one length.

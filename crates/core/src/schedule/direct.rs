@@ -12,7 +12,7 @@ use super::team::Team;
 /// the others' results.
 pub(super) fn all_reduce(draft: &mut Draft, team: &Team, (data, into): (Span, Span), segments: usize, whole: bool) {
     let slices = |span: Span, segment| Slices::even(span.piece(segment, segments), team.len());
-    let parts = |segment| pieces(&slices(data, segment), team.len(), 0, 1);
+    let parts = |segment| slices(data, segment).spans();
     let offer = |draft: &mut Draft, segment| draft.offer(without(team.me(), parts(segment)));
     ahead(draft, segments, offer, |draft, segment, offer| {
         let results = slices(into, segment);
@@ -49,7 +49,7 @@ pub(super) fn reduce(draft: &mut Draft, team: &Team, data: Span, segments: usize
         let slices = Slices::even(data.piece(segment, segments), team.len());
         let mine = slices.of(team.me());
         let result = if at_root { mine } else { Span { len: mine.len, ..room } };
-        let parts = pieces(&slices, team.len(), 0, 1);
+        let parts = slices.spans();
         let given = draft.offer(without(team.me(), parts.clone()));
         fold(draft, team, (&parts, given), result, whole);
         let offer = draft.offer_copy(vec![result]);
@@ -87,7 +87,7 @@ pub(super) fn all_gather(draft: &mut Draft, team: &Team, given: Span, data: &Sli
 
 /// Member `i` ends with slice `i` of the reduction in `into`, which may be slice `i` of `data` itself.
 pub(super) fn reduce_scatter(draft: &mut Draft, team: &Team, data: &Slices, into: Span, segments: usize, whole: bool) {
-    let parts = |segment| pieces(data, team.len(), segment, segments);
+    let parts = |segment| data.pieces(segment, segments);
     let offer = |draft: &mut Draft, segment| draft.offer(without(team.me(), parts(segment)));
     ahead(draft, segments, offer, |draft, segment, offer| {
         fold(draft, team, (&parts(segment), offer), into.piece(segment, segments), whole);
@@ -96,7 +96,7 @@ pub(super) fn reduce_scatter(draft: &mut Draft, team: &Team, data: &Slices, into
 
 /// Slice `j` of member `i`'s `give` becomes slice `i` of member `j`'s `take`; all slices are of one length.
 pub(super) fn all_to_all(draft: &mut Draft, team: &Team, give: &Slices, take: &Slices, segments: usize) {
-    let parts = |segment| pieces(give, team.len(), segment, segments);
+    let parts = |segment| give.pieces(segment, segments);
     let offer = |draft: &mut Draft, segment| draft.offer_to_copy(without(team.me(), parts(segment)));
     ahead(draft, segments, offer, |draft, segment, offer| {
         draft.copy(parts(segment)[team.me()], take.of(team.me()).piece(segment, segments));
@@ -127,7 +127,7 @@ pub(super) fn gather(draft: &mut Draft, team: &Team, mine: Span, all: &Slices, s
 /// Member `i` ends with its slice of member 0's `all`, which is cut by rank, in `mine`.
 pub(super) fn scatter(draft: &mut Draft, team: &Team, all: &Slices, mine: Span, segments: usize) {
     let my_rank = team.rank(team.me());
-    let parts = |segment| pieces(all, team.len(), segment, segments);
+    let parts = |segment| all.pieces(segment, segments);
     let offer = |draft: &mut Draft, segment| {
         draft.offer(if team.me() == 0 { without(my_rank, parts(segment)) } else { vec![] })
     };
@@ -220,11 +220,6 @@ fn start_of(piece: usize, owner: usize, pieces: &[Span]) -> usize {
 /// The other members, the next one first, so that not everybody reads the same window at once.
 fn others(team: &Team) -> impl Iterator<Item = usize> {
     (1..team.len()).map(|distance| team.after(distance))
-}
-
-/// The same piece of every slice.
-fn pieces(slices: &Slices, parts: usize, segment: usize, segments: usize) -> Vec<Span> {
-    (0..parts).map(|part| slices.of(part).piece(segment, segments)).collect()
 }
 
 /// The team's ranks in rank order, so that a rotated team folds as the others do, and this rank.

@@ -16,7 +16,7 @@ use super::{Ground, Pieces};
 /// let profile: Profile = "# measured\nsmall_over_links = 32768\n".parse()?;
 /// assert_eq!(profile, Profile::default().small_over_links(32768));
 /// let error = "segment = big".parse::<Profile>().unwrap_err();
-/// assert_eq!(error.to_string(), "line 1: segment is \"big\", must be a number of bytes from 1 to 1073741824");
+/// assert_eq!(error.to_string(), "line 1: segment is \"big\", must be a number of bytes from 4096 to 1073741824");
 /// # Ok::<(), phalanx_core::schedule::ProfileError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,7 +53,7 @@ impl Profile {
         self.with(SMALL_OVER_LINKS, bytes)
     }
 
-    /// The most bytes that travel over links in one piece.
+    /// The most bytes that travel over links in one piece, which are 4096 at least.
     #[must_use]
     pub fn segment(self, bytes: usize) -> Profile {
         self.with(SEGMENT, bytes)
@@ -133,8 +133,9 @@ const NAMES: [&str; 3] = ["small_in_windows", "small_over_links", "segment"];
 const SMALL_IN_WINDOWS: usize = 0;
 const SMALL_OVER_LINKS: usize = 1;
 const SEGMENT: usize = 2;
-/// Nothing needs to be small, but a piece has a byte.
-const LEAST: [usize; NAMES.len()] = [0, 0, 1];
+/// Nothing needs to be small. But steps are made for every piece before the first is played: those of much shorter ones would take more memory
+/// than the data.
+const LEAST: [usize; NAMES.len()] = [0, 0, 4096];
 const MOST: usize = 1 << 30;
 
 #[cfg(test)]
@@ -146,8 +147,16 @@ mod tests {
         let profile = Profile::default().small_in_windows(0).small_over_links(77).segment(1 << 20);
         assert_eq!(profile.to_string().parse(), Ok(profile));
         assert_eq!("".parse(), Ok(Profile::default()));
-        assert_eq!(Profile::default().segment(0).segment_byte_len(), 1);
         assert_eq!((profile.small_byte_len(true), profile.small_byte_len(false)), (0, 77));
+    }
+
+    #[test]
+    fn no_profile_cuts_pieces_shorter_than_a_page() {
+        for bytes in [0, 1, 4095, 4096] {
+            assert_eq!(Profile::default().segment(bytes).segment_byte_len(), 4096);
+        }
+        assert_eq!("segment = 4096".parse(), Ok(Profile::default().segment(4096)));
+        assert!("segment = 4095".parse::<Profile>().is_err());
     }
 
     #[test]
@@ -155,9 +164,13 @@ mod tests {
         for (text, told) in [
             ("\n# x\nhello", "line 3: \"hello\" is no limit, must be name = bytes"),
             ("small = 3", "line 1: \"small\" is unknown, must be one of small_in_windows, small_over_links, segment"),
-            ("segment = 0", "line 1: segment is \"0\", must be a number of bytes from 1 to 1073741824"),
-            ("segment = -1", "line 1: segment is \"-1\", must be a number of bytes from 1 to 1073741824"),
-            ("segment = 8\nsegment = 8", "line 2: segment is there twice"),
+            ("segment = 1", "line 1: segment is \"1\", must be a number of bytes from 4096 to 1073741824"),
+            ("segment = -1", "line 1: segment is \"-1\", must be a number of bytes from 4096 to 1073741824"),
+            (
+                "small_in_windows = -1",
+                "line 1: small_in_windows is \"-1\", must be a number of bytes from 0 to 1073741824",
+            ),
+            ("segment = 8192\nsegment = 8192", "line 2: segment is there twice"),
         ] {
             assert_eq!(text.parse::<Profile>().unwrap_err().to_string(), told);
         }

@@ -49,6 +49,16 @@ impl Slices {
         self.run(slice, slice + 1)
     }
 
+    /// Every slice.
+    pub(super) fn spans(&self) -> Vec<Span> {
+        self.pieces(0, 1)
+    }
+
+    /// The same piece of every slice.
+    pub(super) fn pieces(&self, index: usize, pieces: usize) -> Vec<Span> {
+        (0..self.starts.len() - 1).map(|slice| self.of(slice).piece(index, pieces)).collect()
+    }
+
     /// The slices `first..end` as one span.
     pub(super) fn run(&self, first: usize, end: usize) -> Span {
         self.place.span(self.starts[first], self.starts[end] - self.starts[first])

@@ -74,6 +74,26 @@ fn the_rules_are_those_of_the_page() {
 }
 
 #[test]
+fn no_piece_over_links_is_longer_than_a_segment_however_uneven_the_slices() {
+    let (ground, layout) = (Ground::default(), Layout::one_host(0, 4).unwrap());
+    let sum = ReduceOp::Sum;
+    for longest in [4 << 20, (4 << 20) + 1] {
+        let counts = Counts::uneven(&[longest, 0, 0, 0]);
+        for (op, dtype, expected) in [
+            (Op::ReduceScatter { counts: counts.clone(), reduce: sum }, DType::U8, Algorithm::Ring),
+            (Op::ReduceScatter { counts: counts.clone(), reduce: sum }, DType::BF16, Algorithm::Exchange),
+            (Op::AllGather { counts: counts.clone() }, DType::U8, Algorithm::Ring),
+            (Op::AllReduce { count: 4 * longest - 3, reduce: sum }, DType::F32, Algorithm::Ring),
+        ] {
+            let (algorithm, segments) = choose(&op, dtype, &layout, &ground);
+            assert_eq!(algorithm, expected, "{op:?}");
+            let piece = longest.div_ceil(segments) * dtype.byte_len();
+            assert!(piece <= ground.segment_byte_len, "{op:?} {dtype}: a piece of {piece} bytes");
+        }
+    }
+}
+
+#[test]
 fn what_two_ranks_fold_whole_is_cut_into_short_pieces_if_not_into_too_many() {
     let ground = Ground { slot_byte_len: 129 << 10, ..Ground::default() };
     let layout = Layout::one_host(0, 2).unwrap();

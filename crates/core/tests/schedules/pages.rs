@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use phalanx_core::{
-    Chain, DType, Desync, Device, Error, ErrorKind, Fingerprint, Last, Layout, Op, OpKind, PeerReason, ReduceOp, Scope,
-    Stuck, Timeout, Waiting,
+    Chain, DType, Desync, Device, Error, ErrorKind, Fingerprint, Last, Layout, Op, OpKind, PeerReason, Place, ReduceOp,
+    Scope, Site, Stuck, Timeout, Waiting,
 };
 
 const WIRE: &str = include_str!("../../../../docs/wire.md");
@@ -80,6 +80,8 @@ fn a_head_without_a_reduction_is_told_by_zero() {
 
 #[test]
 fn the_messages_of_the_page_are_those_that_errors_print() {
+    let place = Place { file: "train.py".into(), line: 12, function: "step".into() };
+    let site = Site::Foreign(Box::leak(Box::new(place)));
     let desync = |sequence, (rank, ours): (usize, &str), (peer, theirs): (usize, &str), field| {
         Error::Desync(Box::new(Desync {
             sequence,
@@ -89,6 +91,7 @@ fn the_messages_of_the_page_are_those_that_errors_print() {
             ours: ours.into(),
             theirs: theirs.into(),
             moved: true,
+            site: (field == "count").then_some(site),
         }))
     };
     let dead = Error::peer(3, PeerReason::Dead, "connection closed");

@@ -23,10 +23,13 @@ pub(crate) struct Case<'a> {
 }
 
 /// All ranks' memory. It is kept from case to case: new pages for each would cost more than the schedules themselves.
-#[derive(Default)]
 pub(crate) struct Stage {
     own: Vec<Own>,
     windows: Vec<Window>,
+    /// What every byte of an output is before it is written.
+    blank: u8,
+    /// The same of scratch.
+    nonsense: u8,
 }
 
 /// What one rank alone reads and writes.
@@ -135,8 +138,8 @@ impl Case<'_> {
                 continue;
             }
             let output = &stage.own[rank].output;
-            let untouched =
-                if self.in_place { *output == inputs[rank] } else { output.iter().all(|&byte| byte == BLANK) };
+            let is_blank = || output.iter().all(|&byte| byte == stage.blank);
+            let untouched = if self.in_place { *output == inputs[rank] } else { is_blank() };
             assert!(untouched, "{self:?}: rank {rank}'s buffer was touched");
         }
     }
@@ -154,7 +157,18 @@ impl std::fmt::Debug for Case<'_> {
     }
 }
 
+impl Default for Stage {
+    fn default() -> Stage {
+        Stage::filled_with(0xFF, 0xA5)
+    }
+}
+
 impl Stage {
+    /// One on which outputs and scratch hold these bytes before a case is played.
+    pub(crate) fn filled_with(blank: u8, nonsense: u8) -> Stage {
+        Stage { own: vec![], windows: vec![], blank, nonsense }
+    }
+
     /// Lays out a case: whatever is in scratch or output must not matter, so both are filled with nonsense.
     fn set(&mut self, case: &Case<'_>, schedules: &[Schedule], inputs: &[Vec<u8>]) {
         let (size, unit) = (case.size(), case.dtype.byte_len());
@@ -163,14 +177,14 @@ impl Stage {
         for (rank, schedule) in schedules.iter().enumerate() {
             let op = (case.op_of)(rank);
             let own = &mut self.own[rank];
-            refill(&mut own.scratch, schedule.scratch * unit, NONSENSE);
+            refill(&mut own.scratch, schedule.scratch * unit, self.nonsense);
             self.windows[rank].made = 0;
             if !case.in_place {
-                refill(&mut own.output, op.need(rank, size).output * unit, BLANK);
+                refill(&mut own.output, op.need(rank, size).output * unit, self.blank);
                 continue;
             }
             let len = op.need_in_place(rank, size).expect("works in place");
-            refill(&mut own.output, len * unit, BLANK);
+            refill(&mut own.output, len * unit, self.blank);
             let start: usize = match &op {
                 Op::AllGather { counts } => (0..rank).map(|before| counts.of(before)).sum(),
                 _ => 0,
@@ -216,7 +230,7 @@ impl Play<'_> {
             Step::PullAll { from, offer, .. } => from.iter().for_each(|part| self.look_again(part.rank, *offer)),
             _ => {}
         }
-        let Stage { own, windows } = &mut *self.stage;
+        let Stage { own, windows, .. } = &mut *self.stage;
         let own = &mut own[rank];
         match step {
             Step::Offer { spans, lease } => {
@@ -261,7 +275,7 @@ impl Play<'_> {
     /// What stays where it is may be read there: whatever its owner has done to it since, it must be the same.
     fn look_again(&mut self, owner: usize, offer: usize) {
         let input = self.case.input(self.inputs, owner);
-        let Stage { own, windows } = &mut *self.stage;
+        let Stage { own, windows, .. } = &mut *self.stage;
         let Some(spans) = windows[owner].staying(offer).filter(|_| self.case.size() <= FEW) else { return };
         let now: Vec<u8> =
             spans.iter().flat_map(|&span| own[owner].read(input, span, self.case.dtype)).copied().collect();
@@ -356,9 +370,6 @@ fn partial(reduce: ReduceOp, whole: bool) -> ReduceOp {
     if reduce == ReduceOp::Avg && !whole { ReduceOp::Sum } else { reduce }
 }
 
-/// What an output holds before it is written.
-const BLANK: u8 = 0xFF;
-const NONSENSE: u8 = 0xA5;
 /// How many offers are kept: a rank may view its three latest, and the walk lets no rank be two ahead of another.
 const LOOKBACK: usize = 4;
 /// In larger worlds nothing else would happen, only more often.

@@ -17,7 +17,8 @@ pub(super) type Done<C> = Box<dyn FnMut(Update<C>, Stream) -> Result<Then> + Sen
 impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
     /// Has `done` run for each reduced gradient of a parameter: it puts on the stream that it is given what is done with the shard and the
     /// gradient, both to write. A step of an optimizer that needs no other gradient, say, after which this one may be freed: the memory once
-    /// all of the unit are, and until then it is zero.
+    /// all of the unit are, and until then it is zero. Where forward has used the unit several times it runs once, as
+    /// [on the host](crate::Sharded::after_accumulate).
     ///
     /// # Errors
     ///
@@ -41,9 +42,9 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
     }
 }
 
-/// Does what is to be done with the gradients of a unit, which were just taken.
+/// Does what is to be done with the gradients of a unit, which were just taken, unless that waits.
 pub(super) fn run<N: Nccl, C: Cuda, P: Process>(unit: &mut Unit<N, C, P>, means: &mut Means<N, C, P>) -> Result<()> {
-    if unit.after.is_empty() {
+    if unit.after.is_empty() || unit.is_behind {
         return Ok(());
     }
     let Means { deck, pool, .. } = means;

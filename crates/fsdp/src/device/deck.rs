@@ -198,7 +198,7 @@ impl<N: Nccl, C: Cuda, P: Process> Deck<N, C, P> {
         self.record(&mark, stream)?;
         if let Err(error) = self.reach(&mark) {
             // The device may still write to it.
-            std::mem::forget(host);
+            self.kept.push_back((mark, Box::new(host)));
             return Err(error);
         }
         host.read(into)
@@ -219,13 +219,25 @@ impl<N: Nccl, C: Cuda, P: Process> Deck<N, C, P> {
 
     /// Waits on the host for a mark, and for the ends of operations, whose errors it tells.
     pub(super) fn reach(&mut self, mark: &Mark<C>) -> Result<()> {
+        self.waits += 1;
+        let last = self.stack.process().now() + self.timeout;
+        self.pass(mark, last, Deck::sweep)?;
+        // Streams run on past an operation that was ended: what it should have brought is not there.
+        self.sweep()
+    }
+
+    /// Waits until a mark is reached, at most until a moment, and looks at something else meanwhile.
+    fn pass(
+        &mut self,
+        mark: &Mark<C>,
+        last: Duration,
+        mut meanwhile: impl FnMut(&mut Deck<N, C, P>) -> Result<()>,
+    ) -> Result<()> {
         let process = Arc::clone(self.stack.process());
         let bell = process.bell();
-        let last = process.now() + self.timeout;
-        self.waits += 1;
         let mut pause = GLANCE;
         while !self.is_reached(mark)? {
-            self.sweep()?;
+            meanwhile(self)?;
             let now = process.now();
             if now >= last {
                 return Err(Error::aborted("the streams of the device did not come to an end in time"));
@@ -233,8 +245,19 @@ impl<N: Nccl, C: Cuda, P: Process> Deck<N, C, P> {
             bell.wait(bell.count(), Some(last.min(now + pause)));
             pause = LONGEST.min(2 * pause);
         }
-        // Streams run on past an operation that was ended: what it should have brought is not there.
-        self.sweep()
+        Ok(())
+    }
+
+    /// Waits until the streams are past all that is on them, whatever came of it.
+    fn run_out(&mut self) -> Result<()> {
+        let last = self.stack.process().now() + self.timeout + ABORT;
+        for stream in [self.copy_in, self.compute, self.take] {
+            let mark = self.mark()?;
+            self.record(&mark, stream)?;
+            self.pass(&mark, last, |_| Ok(()))?;
+        }
+        self.kept.clear();
+        Ok(())
     }
 
     /// The same where an edge says so.
@@ -299,7 +322,9 @@ impl<N: Nccl, C: Cuda, P: Process> Deck<N, C, P> {
 
 impl<N: Nccl, C: Cuda, P: Process> Drop for Deck<N, C, P> {
     fn drop(&mut self) {
-        if let Err(error) = self.settle() {
+        // What became of them was told, or nobody asks any more; what they use, they keep themselves.
+        self.under_way.clear();
+        if let Err(error) = self.run_out() {
             log::warn!("memory of a sharded model is never freed, because the device may still use it: {error}");
             self.owned.drain(..).for_each(std::mem::forget);
             self.kept.drain(..).for_each(std::mem::forget);
@@ -315,3 +340,5 @@ impl<N: Nccl, C: Cuda, P: Process> Drop for Deck<N, C, P> {
 /// How soon the host looks after what it waits for, and how seldom in the end.
 const GLANCE: Duration = Duration::from_micros(20);
 const LONGEST: Duration = Duration::from_millis(5);
+/// How long streams may still be held up once an operation is past its time: until its group has aborted it.
+const ABORT: Duration = Duration::from_secs(5);

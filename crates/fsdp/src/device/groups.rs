@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use phalanx_core::{Error, Result};
 use phalanx_nccl::api::{Cuda, Nccl, Process};
@@ -47,6 +48,20 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroups<N, C, P> {
     pub fn after_forward(mut self, group: impl Into<Arc<DeviceGroup<N, C, P>>>) -> DeviceGroups<N, C, P> {
         self.smaller = Some(group.into());
         self
+    }
+
+    /// Leaves those that nobody else has, and waits for the end of each, at most so long: see [`DeviceGroup::leave`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn leave(self, timeout: Duration) -> Result<()> {
+        let DeviceGroups { shard, reduce, replicate, smaller } = self;
+        let all = [Some(reduce), Some(shard), replicate, smaller].into_iter().flatten();
+        let own: Vec<DeviceGroup<N, C, P>> = all.filter_map(Arc::into_inner).collect();
+        // One that does not end keeps none of the others.
+        let ends: Vec<Result<()>> = own.into_iter().map(|group| group.leave(timeout)).collect();
+        ends.into_iter().collect()
     }
 
     /// This rank among those that hold a part each.

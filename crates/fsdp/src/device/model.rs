@@ -2,6 +2,7 @@
 //! in `runner`.
 
 use std::fmt;
+use std::time::Duration;
 
 use phalanx_core::{Counts, DType, Element, Error, Op, Result};
 use phalanx_nccl::api::{Cuda, Nccl, Process, Stream};
@@ -112,7 +113,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
         self.units.iter_mut().for_each(|unit| unit.syncs = syncs);
     }
 
-    /// What the sum of all ranks' gradients is divided by, in place of the number of ranks that bring them.
+    /// What the sum of all ranks' gradients is divided by, in place of the number of ranks.
     ///
     /// # Errors
     ///
@@ -248,6 +249,22 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
     /// Those of the operations.
     pub fn settle(&mut self) -> Result<()> {
         self.means.deck.settle().inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    /// Waits until all is done, gives the model's memory back, and [leaves](DeviceGroups::leave) its groups: before a program returns from `main`,
+    /// which waits for no group by itself.
+    ///
+    /// # Errors
+    ///
+    /// Those of the operations, and of groups that do not end within `timeout`.
+    pub fn leave(mut self, timeout: Duration) -> Result<()> {
+        let settled = self.settle();
+        let DeviceSharded { means, units, norms, .. } = self;
+        let Means { deck, pool, groups, .. } = means;
+        drop(deck);
+        drop((pool, units, norms));
+        let left = groups.leave(timeout);
+        settled.and(left)
     }
 
     /// The bytes of the device that the engine holds on this rank. Gradients that backward writes to memory that is

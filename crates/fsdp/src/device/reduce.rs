@@ -101,6 +101,7 @@ pub(super) fn forget<N: Nccl, C: Cuda, P: Process>(unit: &mut Unit<N, C, P>, mea
         waiting.map_or(Ok(()), |block| pool.give(deck, Class::Accumulated, block, stream))?;
     }
     unit.is_given_up = !matches!(unit.reducing, Reducing::Nothing);
+    unit.is_behind = false;
     Ok(())
 }
 

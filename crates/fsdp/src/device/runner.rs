@@ -7,12 +7,13 @@ use phalanx_core::{DType, Error, Result};
 use phalanx_nccl::api::{Cuda, Nccl, Process};
 use phalanx_nccl::group::DeviceBuffer;
 
+use super::after;
 use super::edge::Edge;
 use super::gather;
 use super::model::DeviceSharded;
 use super::reduce::{self, DeviceGradient};
 use super::table::Places;
-use super::unit::{Full, Unit};
+use super::unit::{Full, Reducing, Unit};
 use crate::event::{Action, Event};
 use crate::layout::UnitLayout;
 use crate::reduce::{Given, check};
@@ -165,6 +166,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
             if *syncs && self.machine.is_due(accumulated.is_some(), partial.is_some()) {
                 self.happen(Event::Skipped(unit), &[])?;
             }
+            self.catch_up(unit)?;
         }
         self.see_gradients()
     }
@@ -188,6 +190,18 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
         self.happen(Event::Reshard(unit), &[])
     }
 
+    /// Does what is to be done with gradients of a unit that were taken and waited for others, where this backward has brought none and none
+    /// are on their way.
+    fn catch_up(&mut self, unit: usize) -> Result<()> {
+        let held = &mut self.units[unit];
+        if !held.is_behind || !matches!(held.reducing, Reducing::Nothing) {
+            return Ok(());
+        }
+        held.is_behind = false;
+        after::run(held, &mut self.means).inspect_err(|error| self.failed = Some(error.clone()))?;
+        self.happen(Event::Changed(unit), &[])
+    }
+
     pub(super) fn happen(&mut self, event: Event, gradients: &[DeviceGradient<C>]) -> Result<()> {
         self.alive()?;
         let actions = self.machine.on(event)?;
@@ -199,6 +213,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
             self.trace.note(Step::Did(action));
             if let Action::Accumulate(unit) = action
                 && !self.units[unit].after.is_empty()
+                && !self.units[unit].is_behind
             {
                 self.happen(Event::Changed(unit), &[])?;
             }
@@ -207,7 +222,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
     }
 
     fn perform(&mut self, action: Action, gradients: &[DeviceGradient<C>]) -> Result<()> {
-        let DeviceSharded { units, means, .. } = self;
+        let DeviceSharded { units, means, machine, .. } = self;
         match action {
             Action::Gather(unit) => gather::begin(&mut units[unit], means),
             Action::GatherNarrow(unit) => gather::begin_narrow(&mut units[unit], means),
@@ -219,7 +234,10 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
             Action::KeepPartial(unit) => reduce::keep_partial(&mut units[unit], means),
             Action::AllReduce(unit) => reduce::begin_all_reduce(&mut units[unit], means),
             Action::AwaitAllReduce(unit) => reduce::end(&mut units[unit], Edge::TakeAfterJoin, means),
-            Action::Accumulate(unit) => reduce::finish(&mut units[unit], means),
+            Action::Accumulate(unit) => {
+                units[unit].is_behind = machine.is_awaited(unit) && !units[unit].is_given_up;
+                reduce::finish(&mut units[unit], means)
+            }
         }
     }
 

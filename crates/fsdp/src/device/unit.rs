@@ -44,6 +44,8 @@ pub(super) struct Unit<N: Nccl, C: Cuda, P: Process> {
     pub(super) reducing: Reducing<N, C, P>,
     /// Whether those that are being reduced are dropped once they are.
     pub(super) is_given_up: bool,
+    /// Whether what is done with gradients that were taken waits for more of them.
+    pub(super) is_behind: bool,
     /// The reduced row that replicas have not joined.
     pub(super) partial: Option<Block<C>>,
     /// Rows of gradients that were not reduced.
@@ -170,6 +172,7 @@ impl<N: Nccl, C: Cuda, P: Process> Unit<N, C, P> {
             narrowed: deck.mark()?,
             reducing: Reducing::Nothing,
             is_given_up: false,
+            is_behind: false,
             partial: None,
             accumulated: None,
             lent: None,

@@ -3,15 +3,13 @@
 
 mod carry;
 mod int8;
-mod plain;
-mod sixteen;
 #[cfg(test)]
 mod tests;
+mod two_steps;
 
 pub(crate) use carry::{receive, send};
 pub use int8::Int8;
-pub use plain::{AllReduce, ReduceScatter};
-pub use sixteen::{Bf16, F16};
+pub use two_steps::{AllReduce, Bf16, F16, ReduceScatter};
 
 use std::fmt;
 

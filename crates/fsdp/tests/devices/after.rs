@@ -1,6 +1,7 @@
 //! What is done with gradients as soon as they are reduced, where only some of a unit's are freed after it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use phalanx_core::{DType, ErrorKind, GroupOptions, Layout, Result};
@@ -8,7 +9,7 @@ use phalanx_fsdp::device::{DeviceGroups, DeviceSharded};
 use phalanx_fsdp::{Param, ParamSpec, Policy, Then, UnitSpec};
 use phalanx_nccl::api::{Cuda, Stream};
 use phalanx_nccl::group::{DeviceBuffer, DeviceGroup, NcclOptions, PinnedBuffer, Stack};
-use phalanx_nccl::sim::{SimRank, Simulation};
+use phalanx_nccl::sim::{SimCuda, SimRank, Simulation};
 
 use crate::job::{Model, downloaded};
 use crate::seats::{DEVICE, clean, seeds};
@@ -22,9 +23,31 @@ fn model(rank: &SimRank) -> Result<(Model, Stream)> {
     let group = DeviceGroup::new(stack.clone(), layout, rank.store.clone(), NcclOptions::default(), options)?;
     let compute = rank.cuda.create_stream(DEVICE, false).expect("a stream");
     let param = |name: &str| ParamSpec::new(name, &[LEN], DType::F32);
-    let unit = UnitSpec::new("unit", vec![param("freed"), param("kept"), param("frozen").trainable(false)]);
-    let model = DeviceSharded::new(stack, compute, DeviceGroups::new(group), vec![unit], Policy::default())?;
+    let params = || vec![param("freed"), param("kept"), param("frozen").trainable(false)];
+    let units = ["unit", "other"].map(|name| UnitSpec::new(name, params())).to_vec();
+    let model = DeviceSharded::new(stack, compute, DeviceGroups::new(group), units, Policy::default())?;
     Ok((model, compute))
+}
+
+/// The backward of a unit.
+fn bring(
+    rank: &SimRank,
+    model: &mut Model,
+    unit: usize,
+    (ones, compute): (&PinnedBuffer<SimCuda>, Stream),
+) -> Result<()> {
+    model.before_backward(unit)?;
+    let gradients = model.gradient_memory(unit, DType::F32)?;
+    for gradient in &gradients {
+        rank.cuda.copy(gradient.buffer().span(), ones.span(), compute).expect("copied");
+    }
+    model.gradients(unit, &gradients)
+}
+
+fn ones(rank: &SimRank) -> Result<PinnedBuffer<SimCuda>> {
+    let ones = PinnedBuffer::new(&rank.cuda, LEN * 4)?;
+    ones.write(&[1.0_f32; LEN].map(f32::to_ne_bytes).concat())?;
+    Ok(ones)
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
@@ -45,15 +68,9 @@ fn twice(rank: &SimRank) -> Result<[Vec<f32>; 3]> {
         Ok(Then::Free)
     })?;
     model.after_accumulate(kept, |_, _| Ok(Then::Keep))?;
-    let ones = PinnedBuffer::new(&rank.cuda, LEN * 4)?;
-    ones.write(&[1.0_f32; LEN].map(f32::to_ne_bytes).concat())?;
+    let ones = ones(rank)?;
     for _ in 0..2 {
-        model.before_backward(0)?;
-        let gradients = model.gradient_memory(0, DType::F32)?;
-        for gradient in &gradients {
-            rank.cuda.copy(gradient.buffer().span(), ones.span(), compute).expect("copied");
-        }
-        model.gradients(0, &gradients)?;
+        bring(rank, &mut model, 0, (&ones, compute))?;
         model.finish_backward()?;
     }
     let [freed, kept] = [freed, kept].map(|param| model.update(param).map(|update| update.gradient));
@@ -72,6 +89,42 @@ fn what_is_freed_begins_anew_beside_what_is_kept() {
             let [seen, freed, kept] = end.expect("an end").expect("no error");
             let all = |values: &[f32], value: f32| values.iter().all(|one| *one == value);
             assert!(all(&seen, 1.0) && all(&freed, 0.0) && all(&kept, 2.0), "{seen:?}, {freed:?}, {kept:?}");
+        }
+    }
+}
+
+/// How often something was done with gradients of a unit that is used several times: when the last of its backwards began, and in the end.
+fn counted(rank: &SimRank, forward: &[usize], backward: &[usize]) -> Result<[usize; 2]> {
+    let (mut model, compute) = model(rank)?;
+    let times = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&times);
+    model.after_accumulate(Param { unit: 0, index: 0 }, move |_, _| {
+        count.fetch_add(1, Ordering::Relaxed);
+        Ok(Then::Free)
+    })?;
+    let (ones, mut before) = (ones(rank)?, 0);
+    for unit in forward {
+        model.before_forward(*unit)?;
+        model.after_forward(*unit)?;
+    }
+    for unit in backward {
+        before = times.load(Ordering::Relaxed);
+        bring(rank, &mut model, *unit, (&ones, compute))?;
+    }
+    model.finish_backward()?;
+    model.settle()?;
+    Ok([before, times.load(Ordering::Relaxed)])
+}
+
+#[test]
+fn a_unit_of_several_uses_has_it_done_once_after_all_of_them() {
+    // The last has a use to which backward does not come.
+    let ways: [[&[usize]; 2]; 3] = [[&[0, 1, 0], &[0, 1, 0]], [&[0, 0], &[0, 0]], [&[0, 0, 1], &[0, 1]]];
+    for ([forward, backward], world) in ways.into_iter().flat_map(|way| [1, 2].map(|world| (way, world))) {
+        let outcome = Simulation::new(world, 1).run(move |rank| counted(&rank, forward, backward));
+        clean(&outcome, 1);
+        for end in outcome.results {
+            assert_eq!(end.expect("an end"), Ok([0, 1]), "{forward:?}, {backward:?}");
         }
     }
 }

@@ -7,12 +7,12 @@ use phalanx_core::DType;
 use phalanx_core::store::{Limits, Store};
 use phalanx_fsdp::{Offload, Policy};
 use phalanx_nccl::group::Stack;
-use phalanx_nccl::library::{CudaDriver, Machine, NcclLibrary};
+use phalanx_nccl::library::{CudaDriver, Machine};
 use phalanx_nccl::sim::Simulation;
 
 use crate::halved::halved;
 use crate::seats::{DEVICE, clean, seeds};
-use place::{compiler, device, of_nccl, programs, search};
+use place::{compiler, device, nccl, programs, search};
 
 #[path = "../../../nccl/tests/jobs/place.rs"]
 mod place;
@@ -45,7 +45,7 @@ fn weights_that_are_their_own_gradients_are_halved_each_step() {
 #[ignore = "needs a card with NCCL"]
 fn weights_are_halved_on_a_card() {
     let cuda = Arc::new(CudaDriver::open(&search()).expect("the driver"));
-    let nccl = Arc::new(NcclLibrary::open(&of_nccl(), Some(Arc::clone(&cuda))).expect("NCCL"));
+    let Some(nccl) = nccl(&cuda).map(Arc::new) else { return };
     let compiler = compiler();
     for program in programs(compiler.as_ref()) {
         place::load(&program, &cuda);

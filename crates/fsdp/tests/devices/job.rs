@@ -85,14 +85,9 @@ impl Job {
 
     /// One rank's part of it.
     pub(crate) fn on(&self, rank: &SimRank) -> Result<End> {
+        // The model goes before the program's memory, once all is done that is on the streams.
         let mut seat = Rank::new(self, rank)?;
-        let end = seat.train();
-        if end.is_err() {
-            // The device may still use the program's memory.
-            let Rank { batches, activations, slopes, losses, speeds, .. } = seat;
-            std::mem::forget((batches, activations, slopes, losses, speeds));
-        }
-        end
+        seat.train()
     }
 
     /// Runs it, and that nothing was wrong with it on the way. The loss of each step, and full parameters at the end.

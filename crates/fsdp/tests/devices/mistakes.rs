@@ -50,10 +50,14 @@ fn job(edge: Edge) -> Job {
                 }
             })
         }
-        // A reduction runs on while its unit is gathered for the next forward.
+        // A unit is gathered once more, in vain, while its gradients are being reduced.
         Edge::StepAfterCopyIn => {
-            let job = Job { steps_inside: true, ..Job::new(task.micros(2), Company::of(2), policy) };
-            job.before(|model, _, micro| model.settings_mut().is_last_backward = micro == 1)
+            let job = Job { steps_inside: true, ..Job::new(task, Company::of(2), policy) };
+            job.before(|model, _, _| {
+                for unit in 1..model.unit_count() {
+                    model.prefetch_in_backward(unit - 1, &[unit]).expect("a unit");
+                }
+            })
         }
         _ => Job::new(task, Company::of(2), policy),
     }

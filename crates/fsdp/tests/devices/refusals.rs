@@ -92,6 +92,8 @@ fn a_kernel_that_never_ends_is_an_error_and_not_a_hang() {
             assert!(matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Aborted), "{error}");
         }
         assert!(outcome.findings.is_empty(), "{:?}", outcome.findings);
+        // What ended the operation lets the streams go on, and all memory goes back.
+        assert_eq!(outcome.not_freed, [(0, 0); 2], "operation {launch} never ended");
     }
 }
 

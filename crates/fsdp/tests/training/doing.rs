@@ -45,6 +45,78 @@ fn a_step_inside_backward_trains_as_one_after_it() {
     assert_eq!(after, inside);
 }
 
+/// Backward needs the parameters that forward had, of all uses, and their gradients belong together.
+#[test]
+fn a_unit_of_several_uses_is_stepped_once_after_all_of_them() {
+    // The last has a use to which backward does not come.
+    let ways: [[&[usize]; 2]; 5] = [
+        [&[0, 1, 0], &[0, 1, 0]],
+        [&[0, 0, 1], &[1, 0, 0]],
+        [&[1, 0, 1, 0], &[0, 1, 0, 1]],
+        [&[0, 1, 1, 0], &[0, 1, 1, 0]],
+        [&[0, 0, 1], &[0, 1]],
+    ];
+    for company in [Company::of(1), Company::of(2), Company::of(2).replicas(2)] {
+        for [forward, backward] in ways {
+            company.run(|groups, _| {
+                let unit = |name: &str| UnitSpec::new(name, vec![ParamSpec::new("weight", &[4], DType::F32)]);
+                let mut model = Sharded::new(groups, vec![unit("a"), unit("b")], Policy::default()).expect("a model");
+                let params: Vec<_> = model.trained().collect();
+                for param in &params {
+                    let step = |shard: &mut [f32], gradient: &mut [f32]| {
+                        shard.iter_mut().zip(gradient).for_each(|(x, g)| *x = 10.0 * *x - *g);
+                        Then::Free
+                    };
+                    model.after_accumulate(*param, step).expect("a trained one");
+                }
+                for unit in forward {
+                    model.before_forward(*unit).expect("a unit");
+                    model.after_forward(*unit).expect("its end");
+                }
+                for unit in backward {
+                    let mut full = [f32::NAN; 4];
+                    model.before_backward(*unit).expect("a unit").copy_out(0, &mut full).expect("its length");
+                    assert_eq!(full, [0.0; 4], "{company:?}, {backward:?}: stepped before unit {unit}");
+                    model.gradients(*unit, &[Gradient::new(0, &[1.0_f32; 4])]).expect("its gradients");
+                }
+                model.finish_backward().expect("the end");
+                assert_eq!(model.memory().of(Class::Gradients).current, 0);
+                for param in params {
+                    let uses = backward.iter().filter(|unit| **unit == param.unit).count() as f32;
+                    let shard = model.shard::<f32>(param).expect("a type");
+                    assert!(shard.iter().all(|x| *x == -uses), "{company:?}, {backward:?}: {shard:?}, not -{uses}");
+                }
+            });
+        }
+    }
+}
+
+/// Gradients that are dropped while something waits to be done with them are not there for it later.
+#[test]
+fn what_waits_for_a_backward_that_is_given_up_is_not_done() {
+    Company::of(2).run(|groups, _| {
+        let unit = UnitSpec::new("unit", vec![ParamSpec::new("weight", &[4], DType::F32)]);
+        let mut model = Sharded::new(groups, vec![unit], Policy::default()).expect("a model");
+        let weight = model.param("unit", "weight").expect("a name");
+        let step = |shard: &mut [f32], _: &mut [f32]| {
+            shard.fill(1.0);
+            Then::Keep
+        };
+        model.after_accumulate(weight, step).expect("a trained one");
+        for _use in 0..3 {
+            model.before_forward(0).expect("a unit");
+            model.after_forward(0).expect("its end");
+        }
+        for _use in 0..2 {
+            model.before_backward(0).expect("a unit");
+            model.gradients(0, &[Gradient::new(0, &[1.0_f32; 4])]).expect("its gradients");
+        }
+        model.zero_gradients();
+        model.finish_backward().expect("the end");
+        assert_eq!(model.shard::<f32>(weight), Ok(&[0.0, 0.0][..]));
+    });
+}
+
 #[test]
 fn what_is_not_trained_has_nothing_done() {
     Company::of(1).run(|groups, _| {

@@ -80,6 +80,18 @@ fn ranks_that_bring_gradients_of_different_units_are_told() {
     }
 }
 
+#[test]
+fn what_one_rank_has_come_to_know_all_learn() {
+    let company = Company::of(2).replicas(2);
+    for knows in 0..company.size() {
+        let ends = company.run(|groups, rank| {
+            let mut model = Sharded::new(groups, pair(10), Policy::default()).expect("a model");
+            model.largest(if rank == knows { 7 } else { rank as u64 })
+        });
+        assert!(ends.iter().all(|end| *end == Ok(7)), "{knows}: {ends:?}");
+    }
+}
+
 /// Two units, the second of so many rows.
 fn pair(rows: usize) -> Vec<UnitSpec> {
     let unit = |(name, rows)| UnitSpec::new(name, vec![ParamSpec::new("weight", &[rows, 10], DType::F32)]);

@@ -16,13 +16,13 @@ pub trait Cuda: Send + Sync + 'static {
     /// How many devices there are.
     fn device_count(&self) -> Result<i32, CudaCode>;
 
-    /// What a device is.
+    /// What a device is. It gets no context for that, which would take some of its memory.
     fn device_info(&self, device: Device) -> Result<DeviceInfo, CudaCode>;
 
     /// The driver's words for a code.
     fn error_text(&self, code: CudaCode) -> String;
 
-    /// What a device's context died of, if it has.
+    /// What a device's context died of, as far as a call of this implementation was refused for it: another library may have seen it first.
     fn sticky_error(&self, device: Device) -> Option<CudaCode>;
 
     /// Makes a device the calling thread's for good, which must be a thread of our own: what else it calls, as NCCL, finds its context current
@@ -134,6 +134,8 @@ pub struct DeviceInfo {
     pub bus: String,
     /// Its multiprocessors.
     pub multiprocessors: i32,
+    /// Its memory, in bytes.
+    pub memory: u64,
 }
 
 /// A device's memory in bytes.

@@ -4,8 +4,8 @@ use super::{Comm, CommConfig, DataType, Device, RedOp, Registration, Span, Statu
 
 /// NCCL, real or simulated: one method for each function that is used, with the same meaning.
 ///
-/// *Answers.* A call that can be in progress answers with its [`Status`] as the library gave it; where it makes something, with
-/// both, and what was made is one only if the status is success or in progress. A method that has a body here is one that a
+/// *Answers.* A call that can be in progress answers with its [`Status`] as the library gave it; where it makes a communicator, with
+/// both, and there is one only if the status is success or in progress: of what was begun otherwise nothing is left. A method that has a body here is one that a
 /// library of 2.18 need not have: it answers [`Status::ABSENT`] unless it is implemented, and so does an implementation whose library
 /// lacks the symbol.
 ///

@@ -12,6 +12,9 @@ pub trait Process: Send + Sync + 'static {
     /// Starts a thread; false where the system has none left.
     fn spawn(&self, name: String, body: Box<dyn FnOnce() + Send>) -> bool;
 
+    /// Lets other threads go first, for a moment that is too short to sleep.
+    fn give_way(&self);
+
     /// A new bell.
     fn bell(&self) -> Arc<dyn Bell>;
 }

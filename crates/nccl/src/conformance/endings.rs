@@ -14,6 +14,7 @@ pub(super) fn split<N: Nccl, C: Cuda, P: Process>(on: &Candidate<N, C, P>) -> Ve
     let part = part.ok_or("a member has no group")?;
     let mut first = [on.rank() as u32];
     part.group().broadcast(&mut first, 0).map_err(told)?;
+    on.leave_other(part)?;
     on.group.group().barrier().map_err(told)?;
     let is_right = first == [on.size() as u32 - 1];
     if is_right { Ok(None) } else { Err(format!("rank 0 of the part gave {}", first[0])) }
@@ -35,7 +36,9 @@ pub(super) fn nan<N: Nccl, C: Cuda, P: Process>(on: &Candidate<N, C, P>) -> Verd
     }
     let bad = on.upload(&bytes)?;
     let work = group.submit(op(), DType::F32, None, (None, &bad), on.stream).map_err(told)?;
-    match work.wait() {
+    let ended = work.wait();
+    on.leave_other(group)?;
+    match ended {
         Ok(()) => Err("a NaN went through".into()),
         Err(error) if error.to_string().contains("NaN at element 2900 on rank 0") => Ok(None),
         Err(error) => Err(told(error)),
@@ -52,9 +55,10 @@ pub(super) fn abort<N: Nccl, C: Cuda, P: Process>(on: &Candidate<N, C, P>) -> Ve
     }
     let ended = host.all_reduce(&mut [1.0_f32; 16], ReduceOp::Sum);
     on.group.group().barrier().map_err(told)?;
+    on.leave_other(group)?;
     match ended {
-        Err(error) if error.kind() == ErrorKind::Aborted && group.abandoned() == 0 => Ok(None),
-        Err(error) => Err(format!("{error}; {} communicators are abandoned", group.abandoned())),
+        Err(error) if error.kind() == ErrorKind::Aborted => Ok(None),
+        Err(error) => Err(told(error)),
         Ok(()) => Err("an operation went on after the abort".into()),
     }
 }

@@ -108,6 +108,15 @@ impl<N: Nccl, C: Cuda, P: Process> Candidate<N, C, P> {
         self
     }
 
+    /// Leaves the group that the trials have had, and waits for its end: a process that ends before takes its threads out of the libraries.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DeviceGroup::leave`].
+    pub fn leave(&self) -> Result<(), Error> {
+        self.group.await_end(self.timeout)
+    }
+
     fn rank(&self) -> usize {
         self.layout.rank()
     }
@@ -120,6 +129,11 @@ impl<N: Nccl, C: Cuda, P: Process> Candidate<N, C, P> {
     fn other(&self, scope: &str, options: NcclOptions) -> Result<DeviceGroup<N, C, P>, String> {
         let group = GroupOptions::default().timeout(self.timeout);
         DeviceGroup::new(self.stack.clone(), self.layout.clone(), self.store.scope(scope), options, group).map_err(told)
+    }
+
+    /// Ends such a group, so that nothing of it goes on beside what comes next.
+    fn leave_other(&self, group: DeviceGroup<N, C, P>) -> Result<(), String> {
+        group.leave(self.timeout).map_err(told)
     }
 
     fn cuda<T>(&self, answer: Result<T, CudaCode>) -> Result<T, String> {

@@ -1,6 +1,7 @@
 //! The group over NCCL as a backend of core's: memory of the host goes through pinned memory to the device and back.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use phalanx_core::backend::{Backend, Buffers, Number, Pending};
@@ -11,7 +12,7 @@ use phalanx_core::{Call, DType, Error, Layout, Op, OpKind, Result};
 use phalanx_mem::Buffer;
 
 use super::flight::{Refused, Waiting};
-use super::hall::Hall;
+use super::hall::{Hall, is_set};
 use super::job::{Errand, Held, Job};
 use super::lane::Line;
 use super::memory::{DeviceBuffer, PinnedBuffer};
@@ -22,7 +23,7 @@ use super::stack::Stack;
 use super::staging::Staging;
 use crate::api::{Cuda, Event, Nccl, Process, Span};
 
-/// One rank's part of a group over NCCL. When it is dropped, the group is left: what is under way goes on to its end.
+/// One rank's part of a group over NCCL. When it is dropped, the group is left: what is under way goes on to its end, for which nobody waits.
 pub struct NcclBackend<N: Nccl, C: Cuda, P: Process> {
     pub(super) hall: Arc<Hall<N, C, P>>,
 }
@@ -46,13 +47,31 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
     /// The same with a hall that is ready.
     pub(super) fn with(hall: Arc<Hall<N, C, P>>) -> Result<NcclBackend<N, C, P>> {
         let (watch, name) = (Arc::clone(&hall), format!("nccl-watch-{}", hall.layout.rank()));
-        if !hall.stack.process.spawn(name, Box::new(move || watch.watch())) {
+        let (ended, bell) = (Arc::clone(&hall.has_ended), Arc::clone(&hall.bell));
+        let work = move || {
+            watch.watch();
+            ended.store(true, Ordering::Release);
+            bell.ring();
+        };
+        if !hall.stack.process.spawn(name, Box::new(work)) {
             return Err(Error::setup("NCCL", "no thread is to be had for the watch"));
         }
         Ok(NcclBackend { hall })
     }
 
-    /// How many communicators could not be aborted in time. Their threads and memory stay taken until the process ends.
+    /// Leaves the group, as a drop does, and waits until its threads have ended and its communicators with them: a program that returns from
+    /// `main` before kills what is still under way.
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](phalanx_core::ErrorKind::Setup) where that takes longer than `timeout`, or a communicator was abandoned. What the group failed
+    /// of was told by its operations.
+    pub fn leave(&self, timeout: Duration) -> Result<()> {
+        self.hall.close();
+        self.hall.await_end(timeout)
+    }
+
+    /// How many communicators could not be ended in time. Their threads and memory stay taken until the library comes back, if it does.
     pub fn abandoned(&self) -> usize {
         self.hall.abandoned()
     }
@@ -183,6 +202,9 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
 impl<N: Nccl, C: Cuda, P: Process> Backend for NcclBackend<N, C, P> {
     fn number(&self, op: OpKind, _: Duration) -> Result<Number> {
         self.hall.check()?;
+        if is_set(&self.hall.is_closing) {
+            return Err(Error::aborted("this rank has left the group"));
+        }
         Ok(self.hall.numbers.next(op))
     }
 

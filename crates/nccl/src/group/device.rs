@@ -80,17 +80,31 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         &self.group
     }
 
-    /// How many communicators could not be aborted in time.
+    /// How many communicators could not be ended in time.
     pub fn abandoned(&self) -> usize {
         self.backend.abandoned()
+    }
+
+    /// Leaves the group and waits for its end, which nobody waits for when it is dropped. See [`NcclBackend::leave`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn leave(self, timeout: Duration) -> Result<()> {
+        self.await_end(timeout)
+    }
+
+    /// The same for whoever cannot give the group away.
+    pub(crate) fn await_end(&self, timeout: Duration) -> Result<()> {
+        self.backend.leave(timeout)
     }
 
     /// Begins an operation after all that was submitted to `stream`. The input is absent where it works in place.
     ///
     /// # Errors
     ///
-    /// [`Usage`](phalanx_core::ErrorKind::Usage) for what may not be called like this, or NCCL has not, and for a stream that is being captured
-    /// into a graph; of what the group failed.
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for what may not be called like this, or NCCL has not, and for a stream that is another
+    /// device's or is being captured into a graph; of what the group failed.
     #[track_caller]
     pub fn submit(
         &self,
@@ -100,7 +114,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         (input, output): (Option<&DeviceBuffer<C>>, &DeviceBuffer<C>),
         stream: Stream,
     ) -> Result<DeviceWork<N, C, P>> {
-        self.refuse_capture(op.kind(), stream)?;
+        self.check_stream(op.kind(), stream)?;
         let (call, mut steps, check) = self.call(op, dtype, factor, (input, output))?;
         let device: Vec<DeviceBuffer<C>> = input.into_iter().chain([output]).cloned().collect();
         let mut held = Held { checks: check.into_iter().collect(), ..Held::device(device) };
@@ -116,7 +130,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
     /// Waits, on its own stream alone, until all ranks have come to their calls of this.
     #[track_caller]
     pub fn barrier(&self, stream: Stream) -> Result<DeviceWork<N, C, P>> {
-        self.refuse_capture(OpKind::Barrier, stream)?;
+        self.check_stream(OpKind::Barrier, stream)?;
         let hall = &self.backend.hall;
         let one = hall.staging.device(BARRIER)?;
         let call = self.group.call_elsewhere(Op::Barrier, DType::F32, None, Some(0), 0)?;
@@ -141,7 +155,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         let Some((first, _)) = calls.first() else {
             return Err(Error::usage(OpKind::Barrier, "batch", "empty", "must have operations"));
         };
-        if let Err(error) = self.refuse_capture(first.op.kind(), stream) {
+        if let Err(error) = self.check_stream(first.op.kind(), stream) {
             calls.iter().for_each(|(call, _)| drop(self.dropped(call, error.clone())));
             return Err(error);
         }
@@ -149,9 +163,14 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         self.begin(Line::Whole, together(calls), held, stream)
     }
 
-    /// A graph would run the operation again and again, but nobody would number it, compare it with the other ranks' or see that it hangs.
-    fn refuse_capture(&self, op: OpKind, stream: Stream) -> Result<()> {
+    /// That an operation can begin after what is on a stream. One of another device takes none of the group's events. A graph would run the
+    /// operation again and again, but nobody would number it, compare it with the other ranks' or see that it hangs.
+    fn check_stream(&self, op: OpKind, stream: Stream) -> Result<()> {
         let hall = &self.backend.hall;
+        let (device, own) = (hall.cuda("stream_device", hall.stack.cuda.stream_device(stream))?, hall.stack.device);
+        if device != own {
+            return Err(Error::usage(op, "stream", format!("one of {device}"), format!("must be one of {own}")));
+        }
         if hall.cuda("is_capturing", hall.stack.cuda.is_capturing(stream))? {
             let expected = "must run what it is given: operations cannot be captured into graphs";
             return Err(Error::usage(op, "stream", "being captured", expected));

@@ -38,6 +38,8 @@ pub(super) struct Hall<N, C: Cuda, P> {
     /// Communicators that could not be aborted in time.
     pub(super) abandoned: AtomicUsize,
     pub(super) is_closing: AtomicBool,
+    /// Whether the watch has ended, which is after all threads of the group that will.
+    pub(super) has_ended: Arc<AtomicBool>,
     pub(super) turns: Mutex<Turns>,
     /// Groups whose communicators were split from this one's.
     pub(super) children: Mutex<Vec<Weak<Hall<N, C, P>>>>,
@@ -126,6 +128,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             ids: Mutex::default(),
             abandoned: AtomicUsize::new(0),
             is_closing: AtomicBool::new(false),
+            has_ended: Arc::default(),
             turns: Mutex::default(),
             children: Mutex::default(),
             history: Mutex::default(),
@@ -289,6 +292,25 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         self.lanes().iter().for_each(|lane| lane.ring());
     }
 
+    /// Waits until all has ended after that, at most so long.
+    pub(super) fn await_end(&self, timeout: Duration) -> Result<()> {
+        let until = self.now().saturating_add(timeout);
+        loop {
+            let seen = self.bell.count();
+            if is_set(&self.has_ended) {
+                break;
+            }
+            if self.now() >= until {
+                return Err(Error::setup(LEAVING, format!("not all of it has ended within {timeout:?}")));
+            }
+            self.bell.wait(seen, Some(until));
+        }
+        match self.abandoned() {
+            0 => Ok(()),
+            count => Err(Error::setup(LEAVING, format!("communicators that could not be ended in time: {count}"))),
+        }
+    }
+
     /// The lanes there are.
     pub(super) fn lanes(&self) -> Vec<Arc<Lane<N, C, P>>> {
         lock(&self.lanes).clone()
@@ -330,5 +352,7 @@ pub(super) fn is_set(flag: &AtomicBool) -> bool {
     flag.load(Ordering::Acquire)
 }
 
+/// What fails where a group does not end.
+const LEAVING: &str = "leaving the group over NCCL";
 /// How many of its last collectives a rank tells.
 const REMEMBERED: usize = 16;

@@ -3,9 +3,10 @@
 use phalanx_core::{Error, Result};
 
 use super::failure;
-use super::lane::{GLANCE, Lane};
+use super::lane::Lane;
+use super::pause::Pause;
 use super::plan::{CallKind, Join, NcclCall};
-use crate::api::{Comm, Cuda, Nccl, Process, RedOp, Route, Status, Stream};
+use crate::api::{Comm, Cuda, CudaCode, Nccl, Process, RedOp, Route, Status, Stream};
 
 impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
     /// Makes calls of NCCL, as one group where they are several, and waits until they are on their stream.
@@ -37,12 +38,13 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
     /// Waits while a communicator is in progress: the watch ends that in time.
     pub(super) fn settle(&self, comm: Comm, call: &str, status: Status) -> Result<()> {
         let (hall, mut status) = (&self.hall, status);
+        let pause = Pause::begun(hall.now());
         while status.is_in_progress() {
             let seen = self.bell.count();
             hall.check()?;
             status = self.inside(comm, |nccl| nccl.async_error(comm))?.unwrap_or_else(|status| status);
             if status.is_in_progress() {
-                self.bell.wait(seen, Some(hall.now() + GLANCE));
+                pause.wait(&*hall.stack.process, &*self.bell, seen);
             }
         }
         if status.is_success() {
@@ -61,8 +63,15 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
 
     /// Whether a call failed because of another rank.
     pub(super) fn is_anothers(&self, status: Status) -> bool {
-        let stack = &self.hall.stack;
-        status == Status::REMOTE && stack.cuda.sticky_error(stack.device).is_none()
+        status == Status::REMOTE && self.death().is_none()
+    }
+
+    /// What the device died of, if it has. The driver knows once a call of its own was refused, and the library may have seen it first: so it is
+    /// asked something.
+    fn death(&self) -> Option<CudaCode> {
+        let (cuda, device) = (&self.hall.stack.cuda, self.hall.stack.device);
+        let refused = cuda.memory_info(device).err().filter(|code| code.is_sticky());
+        cuda.sticky_error(device).or(refused)
     }
 
     /// The error of a call that failed because of another rank, once the watch has found out which, or has not.
@@ -83,7 +92,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
     /// The error of a call, which is that of the device where it is dead.
     pub(super) fn failed(&self, comm: Comm, call: &str, status: Status) -> Error {
         let stack = &self.hall.stack;
-        match stack.cuda.sticky_error(stack.device) {
+        match self.death() {
             Some(code) => failure::of_cuda(&*stack.cuda, call, code),
             None => failure::of_nccl(&*stack.nccl, call, status, Some(comm)),
         }

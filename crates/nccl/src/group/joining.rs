@@ -1,6 +1,8 @@
 //! How a lane comes by its communicator, and how it gives it back.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use phalanx_core::store::StoreError;
 use phalanx_core::{Error, Result};
@@ -8,8 +10,10 @@ use phalanx_core::{Error, Result};
 use super::failure;
 use super::hall::lock;
 use super::job::{Job, Split};
-use super::lane::{GLANCE, Hands, Hold, Lane, Line};
-use crate::api::{Comm, CommConfig, Cuda, Nccl, Process, Status, UniqueId};
+use super::lane::{Hands, Hold, Lane, Line};
+use super::pause::Pause;
+use super::stack::Stack;
+use crate::api::{Bell, Comm, CommConfig, Cuda, Nccl, Process, Status, UniqueId};
 
 impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
     /// The communicator, which the ranks make together when they first need it.
@@ -64,7 +68,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         let is_wanted = {
             let mut hold = lock(&self.hold);
             let is_wanted = *hold == Hold::Making && hall.fate().is_none();
-            *hold = if is_wanted { Hold::Made(comm) } else { Hold::Aborting };
+            *hold = if is_wanted { Hold::Made(comm) } else { Hold::Ending };
             is_wanted
         };
         if !is_wanted {
@@ -99,14 +103,19 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
     /// Waits while a communicator that nobody else knows of yet is in progress.
     fn settle_child(&self, child: Comm) -> Result<()> {
         let hall = &self.hall;
+        let pause = Pause::begun(hall.now());
         loop {
             let seen = self.bell.count();
             hall.check()?;
             let status = hall.stack.nccl.async_error(child).unwrap_or_else(|status| status);
             match status {
                 Status::SUCCESS => return Ok(()),
-                Status::IN_PROGRESS => self.bell.wait(seen, Some(hall.now() + GLANCE)),
-                failed => return Err(self.failed(child, "ncclCommSplit", failed)),
+                Status::IN_PROGRESS => pause.wait(&*hall.stack.process, &*self.bell, seen),
+                failed => {
+                    // What was aborted meanwhile is not the cause.
+                    hall.check()?;
+                    return Err(self.failed(child, "ncclCommSplit", failed));
+                }
             }
         }
     }
@@ -123,33 +132,81 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         }
     }
 
-    /// Brings a communicator that is whole to its end. One that was aborted is never destroyed.
+    /// Brings a communicator that is whole to its end, from a thread that may stay in the library for ever: that waits for the other ranks of this
+    /// host to end theirs. One that was aborted is never destroyed.
     pub(super) fn leave(&self, hands: &Hands<C>) {
-        let nccl = &self.hall.stack.nccl;
+        let hall = &self.hall;
         let comm = {
             let mut hold = lock(&self.hold);
             match *hold {
                 Hold::Made(comm) => {
-                    *hold = Hold::Gone;
+                    *hold = Hold::Ending;
                     Some(comm)
                 }
                 _ => None,
             }
         };
         if let Some(comm) = comm {
-            let until = self.hall.now() + self.hall.options.abort_timeout;
-            let mut status = nccl.finalize(comm);
-            while status.is_in_progress() && self.hall.now() < until {
-                self.bell.wait(self.bell.count(), Some(self.hall.now() + GLANCE));
-                status = nccl.async_error(comm).unwrap_or_else(|status| status);
-            }
-            let status = if status.is_success() { nccl.destroy(comm) } else { nccl.abort(comm) };
-            if !status.is_success() {
-                log::debug!("a communicator's end: {status}");
+            let (bound, name) = (hall.options.abort_timeout, format!("nccl-end-{}", hall.layout.rank()));
+            let (stack, bell, hold) = (hall.stack.clone(), Arc::clone(&self.bell), Arc::clone(&self.hold));
+            let end = Ending { comm, bound };
+            if hall.stack.process.spawn(name, Box::new(move || end.run(&stack, &*bell, &hold))) {
+                self.await_end(hall.now() + bound);
+            } else {
+                log::warn!("no thread was to be had to end a communicator");
+                self.abandon();
             }
         }
         if let Some(stream) = hands.stream {
-            let _ = self.hall.stack.cuda.destroy_stream(stream);
+            let _ = hall.stack.cuda.destroy_stream(stream);
         }
+    }
+
+    /// Waits until the communicator has been ended, or gives it up.
+    fn await_end(&self, until: Duration) {
+        loop {
+            let seen = self.bell.count();
+            if *lock(&self.hold) != Hold::Ending {
+                return;
+            }
+            if self.hall.now() >= until {
+                return self.abandon();
+            }
+            self.bell.wait(seen, Some(until));
+        }
+    }
+}
+
+/// The end of a communicator, which keeps nothing of the group: it may never come.
+struct Ending {
+    comm: Comm,
+    bound: Duration,
+}
+
+impl Ending {
+    fn run<N: Nccl, C: Cuda, P: Process>(&self, stack: &Stack<N, C, P>, bell: &dyn Bell, hold: &Mutex<Hold>) {
+        let (nccl, process, comm) = (&*stack.nccl, &*stack.process, self.comm);
+        if let Err(code) = stack.cuda.enter_thread(stack.device) {
+            log::debug!("{} cannot be made a thread's own: {code}", stack.device);
+        }
+        let pause = Pause::begun(process.now());
+        // The rest of the time is for what comes then.
+        let until = process.now() + self.bound * 3 / 4;
+        let mut status = nccl.finalize(comm);
+        while status.is_in_progress() && process.now() < until {
+            pause.wait(process, bell, bell.count());
+            status = nccl.async_error(comm).unwrap_or_else(|status| status);
+        }
+        let status = if status.is_success() { nccl.destroy(comm) } else { nccl.abort(comm) };
+        if !status.is_success() {
+            log::debug!("a communicator's end: {status}");
+        }
+        {
+            let mut hold = lock(hold);
+            if *hold == Hold::Ending {
+                *hold = Hold::Gone;
+            }
+        }
+        bell.ring();
     }
 }

@@ -10,9 +10,9 @@ use phalanx_core::{Error, Result};
 use super::failure;
 use super::hall::{Hall, is_set, lock};
 use super::job::{Errand, Job};
-use super::memory::DeviceBuffer;
+use super::pause::Pause;
 use super::plan::{CallKind, NcclCall, Step};
-use super::registered::Known;
+use super::remains::{Parted, Remains};
 use crate::api::{Bell, Comm, Cuda, Event, Nccl, Process, Stream};
 
 /// Whose communicator a lane has.
@@ -43,21 +43,26 @@ pub(super) struct Lane<N, C: Cuda, P> {
     pub(super) hall: Arc<Hall<N, C, P>>,
     pub(super) line: Line,
     pub(super) bell: Arc<dyn Bell>,
-    queue: Mutex<Queue<C>>,
-    pub(super) hold: Mutex<Hold>,
+    pub(super) queue: Mutex<Queue<C>>,
+    /// What was under way when the communicator was given up.
+    pub(super) remains: Mutex<Remains<C>>,
+    /// Shared with whoever brings the communicator to its end, who may stay in the library for ever and keeps nothing else of the lane.
+    pub(super) hold: Arc<Mutex<Hold>>,
     /// Whether the thread is inside a call for the communicator.
     is_inside: AtomicBool,
-    has_ended: AtomicBool,
+    /// Whether all has ended that will, and only the communicator is still there.
+    has_emptied: AtomicBool,
+    /// Whether the thread is gone, and has nothing of the group any more.
+    has_ended: Arc<AtomicBool>,
 }
 
 /// What waits for its turn, and how many messages have had a place in it.
-struct Queue<C: Cuda> {
+pub(super) struct Queue<C: Cuda> {
     jobs: VecDeque<Job<C>>,
     messages: u32,
     /// How many jobs have come.
-    pushed: usize,
-    /// What the communicator is to forget, once so many jobs have ended.
-    parted: Vec<(usize, Known, DeviceBuffer<C>)>,
+    pub(super) pushed: usize,
+    pub(super) parted: Vec<Parted<C>>,
 }
 
 /// The communicator of a lane.
@@ -69,21 +74,23 @@ pub(super) enum Hold {
     Making,
     /// There is one.
     Made(Comm),
-    /// Somebody aborts it.
-    Aborting,
+    /// Somebody brings it to its end.
+    Ending,
     /// There is none, and there will be none.
     Gone,
-    /// It could not be aborted; whatever it uses is never freed.
+    /// It could not be ended in time; whatever it uses is not freed before it has been after all.
     Abandoned,
 }
 
 /// What a lane's thread has in its hands.
 pub(super) struct Hands<C: Cuda> {
     pub(super) stream: Option<Stream>,
-    /// Jobs, and the events after which nothing uses their memory any more.
-    under_way: VecDeque<(Job<C>, Event)>,
+    /// Jobs, and the events after which nothing uses their memory any more; none yet of those that have failed or came after a failure.
+    pub(super) under_way: VecDeque<(Job<C>, Option<Event>)>,
     /// How many jobs have ended.
-    ended: usize,
+    pub(super) ended: usize,
+    /// Since a job was begun or has ended.
+    pause: Pause,
 }
 
 impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
@@ -101,15 +108,22 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
                 return Ok(Arc::clone(lane));
             }
             hall.check()?;
-            let [is_inside, has_ended] = [false; 2].map(AtomicBool::new);
+            let [is_inside, has_emptied] = [false; 2].map(AtomicBool::new);
             let queue = Mutex::new(Queue { jobs: VecDeque::new(), messages: 0, pushed: 0, parted: Vec::new() });
-            let hold = Mutex::new(held);
-            let lane = Arc::new(Lane { hall: Arc::clone(hall), line, bell, queue, hold, is_inside, has_ended });
+            let (hall, hold, has_ended) = (Arc::clone(hall), Arc::new(Mutex::new(held)), Arc::default());
+            let remains = Mutex::default();
+            let lane = Arc::new(Lane { hall, line, bell, queue, remains, hold, is_inside, has_emptied, has_ended });
             lanes.push(Arc::clone(&lane));
             lane
         };
         let (worker, name) = (Arc::clone(&lane), format!("nccl-{}", hall.layout.rank()));
-        if !hall.stack.process.spawn(name, Box::new(move || worker.work())) {
+        let (ended, watch) = (Arc::clone(&lane.has_ended), Arc::clone(&hall.bell));
+        let work = move || {
+            worker.work();
+            ended.store(true, Ordering::Release);
+            watch.ring();
+        };
+        if !hall.stack.process.spawn(name, Box::new(work)) {
             return Err(Error::setup("NCCL", "no thread is to be had for a communicator"));
         }
         Ok(lane)
@@ -129,23 +143,13 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         self.bell.ring();
     }
 
-    /// Has the communicator forget memory once what came before has ended; until then that is kept.
-    pub(super) fn part_with(&self, known: Known, memory: DeviceBuffer<C>) {
-        if self.is_abandoned() {
-            // See `Hold::Abandoned`.
-            std::mem::forget(memory);
-            return;
-        }
-        {
-            let mut queue = lock(&self.queue);
-            let due = queue.pushed;
-            queue.parted.push((due, known, memory));
-        }
+    pub(super) fn ring(&self) {
         self.bell.ring();
     }
 
-    pub(super) fn ring(&self) {
-        self.bell.ring();
+    /// Whether nothing is queued or under way any more, and nothing will be.
+    pub(super) fn has_emptied(&self) -> bool {
+        is_set(&self.has_emptied)
     }
 
     /// Whether its thread has ended.
@@ -153,9 +157,14 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         is_set(&self.has_ended)
     }
 
-    /// Whether an abort of it has come to its end, or there was nothing to abort.
+    /// Whether an abort of it has come to its end, or is waited for no more, or there was nothing to abort.
     pub(super) fn is_quiet(&self) -> bool {
-        !matches!(*lock(&self.hold), Hold::Making | Hold::Made(_) | Hold::Aborting)
+        self.has_passed() || *lock(&self.hold) == Hold::Abandoned
+    }
+
+    /// Whether an abort of it has come to its end, or there was nothing to abort.
+    pub(super) fn has_passed(&self) -> bool {
+        matches!(*lock(&self.hold), Hold::None | Hold::Gone)
     }
 
     /// Calls the library for the communicator, unless somebody aborts that: an abort begins when such a call has ended, or has not for so
@@ -189,7 +198,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             let mut hold = lock(&self.hold);
             match *hold {
                 Hold::Made(comm) => {
-                    *hold = Hold::Aborting;
+                    *hold = Hold::Ending;
                     Some(comm)
                 }
                 Hold::None => {
@@ -214,67 +223,61 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         self.hall.bell.ring();
     }
 
-    /// Gives the communicator up.
-    pub(super) fn abandon(&self) {
-        *lock(&self.hold) = Hold::Abandoned;
-        std::mem::take(&mut lock(&self.queue).parted).into_iter().for_each(std::mem::forget);
-        self.hall.abandoned.fetch_add(1, Ordering::Relaxed);
-        log::warn!("a communicator of rank {} could not be aborted and is abandoned", self.hall.layout.rank());
-        self.bell.ring();
-    }
-
-    /// Whether it was given up.
-    fn is_abandoned(&self) -> bool {
-        *lock(&self.hold) == Hold::Abandoned
-    }
-
-    pub(super) fn end(&self, comm: Comm) {
-        let status = self.hall.stack.nccl.abort(comm);
-        if !status.is_success() {
-            log::debug!("ncclCommAbort: {status}");
-        }
-        let mut hold = lock(&self.hold);
-        if *hold == Hold::Aborting {
-            *hold = Hold::Gone;
-        }
-    }
-
     /// The thread of the lane.
     fn work(self: Arc<Lane<N, C, P>>) {
-        self.hall.enter_thread();
-        let mut hands = Hands { stream: None, under_way: VecDeque::new(), ended: 0 };
+        let hall = &self.hall;
+        hall.enter_thread();
+        let pause = Pause::begun(hall.now());
+        let mut hands = Hands { stream: None, under_way: VecDeque::new(), ended: 0, pause };
         loop {
             let seen = self.bell.count();
+            let has_failed = hall.fate().is_some();
+            // As it is before the lane looks: what passes meanwhile, it looks at once more.
+            let is_settled = !has_failed || self.is_quiet();
             self.observe(&mut hands);
             self.part(&hands);
-            let has_failed = self.hall.fate().is_some();
             let next = if has_failed { lock(&self.queue).jobs.pop_front() } else { self.next() };
             let waits = !hands.under_way.is_empty();
             match next {
                 Some(job) => self.take_up(job, &mut hands),
-                None if is_set(&self.hall.is_closing) && !waits && (!has_failed || self.is_quiet()) => break,
-                None => {
-                    self.ask();
-                    let pause = if waits { GLANCE } else { self.hall.options.heartbeat };
-                    self.bell.wait(seen, (!has_failed || waits).then(|| self.hall.now() + pause));
-                }
+                None if is_set(&hall.is_closing) && !waits && is_settled && self.has_parted() => break,
+                None => self.rest(&hands, seen, has_failed),
             }
         }
+        self.has_emptied.store(true, Ordering::Release);
+        hall.bell.ring();
         self.leave(&hands);
-        self.has_ended.store(true, Ordering::Release);
-        self.hall.bell.ring();
     }
 
-    /// Looks which operations have ended, in their order.
+    /// Waits for what comes next: an end, a job, or that the communicator is quiet.
+    fn rest(&self, hands: &Hands<C>, seen: u64, has_failed: bool) {
+        let process = &*self.hall.stack.process;
+        if hands.under_way.is_empty() {
+            self.ask();
+            let next = (!has_failed).then(|| process.now() + self.hall.options.heartbeat);
+            return self.bell.wait(seen, next);
+        }
+        if !hands.pause.is_short(process.now()) {
+            self.ask();
+        }
+        hands.pause.wait(process, &*self.bell, seen);
+    }
+
+    /// Looks which operations have ended, in their order. After a failure a thread of the library may still put on the stream what was called,
+    /// until the abort has joined it: nothing has ended before, whatever the stream says.
     fn observe(&self, hands: &mut Hands<C>) {
         let hall = &self.hall;
+        let has_failed = hall.fate().is_some();
+        if has_failed && (self.leave_behind(hands) || !self.has_passed()) {
+            return;
+        }
         while let Some((job, last)) = hands.under_way.front_mut() {
-            match hall.stack.cuda.query_event(*last) {
-                Ok(false) if self.is_abandoned() => {
-                    // The device may still use it, so it must never be freed.
-                    hands.under_way.drain(..).for_each(std::mem::forget);
-                    return;
-                }
+            let Some(event) = last.or_else(|| self.mark_end(job, hands.stream)) else {
+                self.forget_first(hands);
+                continue;
+            };
+            *last = Some(event);
+            match hall.stack.cuda.query_event(event) {
                 Ok(false) => return,
                 Ok(true) if hall.fate().is_none() => {
                     let result = job.held.settle();
@@ -283,16 +286,36 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
                     }
                     job.flight.finish(hall.now(), result);
                 }
-                Ok(true) => {}
+                Ok(true) if has_failed => {}
+                // The failure came meanwhile.
+                Ok(true) => return,
                 Err(code) => {
                     let error = failure::of_cuda(&*hall.stack.cuda, "query_event", code);
                     let flight = Arc::clone(&job.flight);
                     hall.fail(error, Some(&flight));
+                    if !has_failed {
+                        return;
+                    }
                 }
             }
-            hands.under_way.pop_front();
-            hands.ended += 1;
+            self.forget_first(hands);
         }
+    }
+
+    /// The first job has ended, and what it held is nobody's.
+    fn forget_first(&self, hands: &mut Hands<C>) {
+        hands.under_way.pop_front();
+        hands.ended += 1;
+        hands.pause = Pause::begun(self.hall.now());
+    }
+
+    /// The event after which nothing uses the memory of a job that was not begun as it should: all that is on the stream by now, and what was to
+    /// come before it. None where there is neither.
+    fn mark_end(&self, job: &Job<C>, stream: Option<Stream>) -> Option<Event> {
+        let (cuda, events) = (&self.hall.stack.cuda, job.flight.events);
+        let before = stream.zip(events.ready).map_or(Ok(()), |(stream, ready)| cuda.wait_event(stream, ready));
+        let marked = stream.map(|stream| before.and_then(|()| cuda.record_event(events.end, stream)));
+        if matches!(marked, Some(Ok(()))) { Some(events.end) } else { events.ready }
     }
 
     /// Waits until all operations have ended.
@@ -304,14 +327,8 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             if hands.under_way.is_empty() {
                 return Ok(());
             }
-            self.bell.wait(seen, Some(self.hall.now() + GLANCE));
+            hands.pause.wait(&*self.hall.stack.process, &*self.bell, seen);
         }
-    }
-
-    /// Has the communicator forget what is due.
-    fn part(&self, hands: &Hands<C>) {
-        let due: Vec<_> = lock(&self.queue).parted.extract_if(.., |(due, ..)| *due <= hands.ended).collect();
-        due.iter().for_each(|(_, known, _)| self.forget(*known));
     }
 
     /// The next job: collectives in the order of their numbers, which the threads of a program may bring in another.
@@ -344,27 +361,19 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
     fn take_up(&self, job: Job<C>, hands: &mut Hands<C>) {
         let hall = &self.hall;
         job.flight.stage();
-        let begun = hall.check().and_then(|()| self.begin(&job, hands));
-        let events = job.flight.events;
-        let mut last = Some(events.end);
-        match begun {
-            Ok(()) => job.flight.launched(),
+        let last = match hall.check().and_then(|()| self.begin(&job, hands)) {
+            Ok(()) => {
+                job.flight.launched();
+                Some(job.flight.events.end)
+            }
             Err(error) => {
                 hall.fail(error, Some(&job.flight));
-                // Part of it may be on the stream, or still to come before it: its memory is kept until that has passed.
-                let cuda = &hall.stack.cuda;
-                let before = hands.stream.zip(events.ready).map(|(stream, ready)| cuda.wait_event(stream, ready));
-                let marked =
-                    hands.stream.map(|stream| before.unwrap_or(Ok(())).and(cuda.record_event(events.end, stream)));
-                if !matches!(marked, Some(Ok(()))) {
-                    last = events.ready;
-                }
+                // Part of it may be on the stream, or still to come there: its end is marked once nothing more comes.
+                None
             }
-        }
-        match last {
-            Some(last) => hands.under_way.push_back((job, last)),
-            None => hands.ended += 1,
-        }
+        };
+        hands.under_way.push_back((job, last));
+        hands.pause = Pause::begun(hall.now());
     }
 
     fn begin(&self, job: &Job<C>, hands: &mut Hands<C>) -> Result<()> {
@@ -411,5 +420,5 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
     }
 }
 
-/// How often a lane looks after what is under way.
-pub(super) const GLANCE: Duration = Duration::from_micros(100);
+/// How often an abort looks whether others have ended that it comes after.
+const GLANCE: Duration = Duration::from_micros(100);

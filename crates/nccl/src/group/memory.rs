@@ -11,7 +11,8 @@ use crate::api::{Cuda, Device, Span};
 /// Memory of a device, or a part of it. Clones and parts are handles on the same memory, which is freed with the last of them.
 ///
 /// Operations keep a handle until their end was observed, so memory that only an operation still uses lives as long as it must. What
-/// the program itself puts on streams, it must wait for before it drops its last handle.
+/// the program itself puts on streams, it must wait for before it drops its last handle. Memory that another library has made comes in by
+/// [`adopt`](DeviceBuffer::adopt).
 pub struct DeviceBuffer<C: Cuda> {
     owner: Arc<Owner<C>>,
     span: Span,
@@ -52,7 +53,7 @@ impl<C: Cuda> DeviceBuffer<C> {
     }
 
     /// Memory that somebody else made and takes back.
-    pub(super) fn lent(cuda: &Arc<C>, span: Span, give_back: impl Fn(Span) + Send + Sync + 'static) -> DeviceBuffer<C> {
+    pub(crate) fn lent(cuda: &Arc<C>, span: Span, give_back: impl Fn(Span) + Send + Sync + 'static) -> DeviceBuffer<C> {
         let owner = Owner { cuda: Arc::clone(cuda), home: Home::Elsewhere(Box::new(give_back)), span };
         DeviceBuffer { owner: Arc::new(owner), span }
     }

@@ -3,7 +3,8 @@
 //! A communicator has a lane: one thread that makes all calls of NCCL for it. What a program submits, the lane puts on a stream of its
 //! own, between what the program's stream has to do before and the event of the end. Memory stays until that event was observed.
 //! One more thread watches: it ends operations in time, asks communicators how they are, tells the other ranks how this one stands and
-//! compares. After a failure everything ends in errors at once, and communicators are aborted from threads that nobody waits for.
+//! compares. After a failure everything ends in errors at once, and communicators are aborted from threads that nobody waits for; memory stays
+//! until those are done. Whoever wants to see the end of a group waits for it.
 
 #![forbid(unsafe_code)]
 
@@ -23,8 +24,10 @@ mod meeting;
 mod memory;
 mod nan;
 mod options;
+mod pause;
 mod plan;
 mod registered;
+mod remains;
 mod settings;
 mod signals;
 mod stack;

@@ -3,8 +3,9 @@
 use phalanx_core::{Call, DType, Error, Op, OpKind, Result};
 
 use super::hall::Hall;
-use super::lane::{GLANCE, Lane};
+use super::lane::Lane;
 use super::memory::{DeviceBuffer, PinnedBuffer};
+use super::pause::Pause;
 use crate::api::{Cuda, Event, Nccl, Process, Span, Stream};
 use crate::kernels::nan::{NONE, Pattern};
 
@@ -56,10 +57,11 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             hall.cuda("copy", cuda.copy(check.told.span(), first, stream))?;
         }
         hall.cuda("record_event", cuda.record_event(event, stream))?;
+        let pause = Pause::begun(hall.now());
         while !hall.cuda("query_event", cuda.query_event(event))? {
             let seen = self.bell.count();
             hall.check()?;
-            self.bell.wait(seen, Some(hall.now() + GLANCE));
+            pause.wait(&*hall.stack.process, &*self.bell, seen);
         }
         checks.iter().try_for_each(|check| check.judge(hall.world_rank(hall.layout.rank())))
     }

@@ -114,7 +114,7 @@ impl NcclOptions {
         self
     }
 
-    /// How long an abort may take before its communicator is abandoned.
+    /// How long an abort may take, or the end of a communicator that is left, before that is abandoned.
     #[must_use]
     pub fn abort_timeout(mut self, timeout: Duration) -> NcclOptions {
         self.abort_timeout = timeout;

@@ -28,19 +28,35 @@ struct Watch {
     has_told_fate: bool,
     has_signalled: bool,
     has_abandoned: bool,
+    /// Whether this rank has left, and whether the others were told so.
+    has_left: bool,
+    has_told_end: bool,
 }
 
 impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
     /// The thread of the watch.
     pub(super) fn watch(self: Arc<Hall<N, C, P>>) {
         let heard = vec![None; self.layout.size()];
-        let (has_told_fate, has_signalled, has_abandoned) = (false, false, false);
-        let (answered, last, next, suspected) = (Duration::ZERO, None, self.now(), None);
-        let mut watch =
-            Watch { beat: 0, next, heard, answered, last, suspected, has_told_fate, has_signalled, has_abandoned };
+        let mut watch = Watch {
+            beat: 0,
+            next: self.now(),
+            heard,
+            answered: Duration::ZERO,
+            last: None,
+            suspected: None,
+            has_told_fate: false,
+            has_signalled: false,
+            has_abandoned: false,
+            has_left: false,
+            has_told_end: false,
+        };
         loop {
             let seen = self.bell.count();
             self.look_after(&mut watch);
+            // Communicators may end much later, since each waits for the other ranks' there.
+            if is_set(&self.is_closing) && self.lanes().iter().all(|lane| lane.has_emptied()) {
+                self.tell_end(&mut watch);
+            }
             if self.now() >= watch.next {
                 self.beat(&mut watch);
                 watch.next = self.now() + self.options.heartbeat;
@@ -51,7 +67,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             let first = self.under_way().iter().map(|flight| flight.deadline).min();
             self.bell.wait(seen, Some(first.map_or(watch.next, |first| first.min(watch.next))));
         }
-        self.tell(&mut watch, true);
+        self.tell_end(&mut watch);
         // Dropped without the lock: what is freed with them calls the driver.
         self.enter_thread();
         let lanes = std::mem::take(&mut *lock(&self.lanes));
@@ -92,7 +108,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         let answers = if self.layout.size() == 1 {
             watch.has_told_fate = true;
             true
-        } else if self.tell(watch, false) {
+        } else if (watch.has_told_end && !self.has_untold_fate(watch)) || self.tell(watch) {
             // Hashes are only told for a while, so all are asked for them.
             let most = if self.options.compares_results { usize::MAX } else { ASKED };
             self.listen(watch, self.others(watch.beat, most))
@@ -112,9 +128,23 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         }
     }
 
+    /// Tells the others that this rank has left: nothing is heard of it after that.
+    fn tell_end(&self, watch: &mut Watch) {
+        watch.has_left = true;
+        if !watch.has_told_end {
+            self.tell(watch);
+        }
+    }
+
+    /// Whether there is a failure that the others were not told.
+    fn has_untold_fate(&self, watch: &Watch) -> bool {
+        self.fate().is_some() && !watch.has_told_fate
+    }
+
     /// Whether the store has answered.
-    fn tell(&self, watch: &mut Watch, has_left: bool) -> bool {
+    fn tell(&self, watch: &mut Watch) -> bool {
         if self.layout.size() == 1 {
+            watch.has_told_end = watch.has_left;
             return true;
         }
         watch.beat += 1;
@@ -124,7 +154,8 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             let prints = history.prints.iter().map(|(print, _)| *print).collect();
             let digests = history.digests.iter().copied().collect();
             let met = history.met.iter().rev().take(TOLD).copied().collect();
-            Standing { beat: watch.beat, has_left, called: history.called, prints, digests, messages, met }
+            let Watch { beat, has_left, .. } = *watch;
+            Standing { beat, has_left, called: history.called, prints, digests, messages, met }
         };
         let store = self.store.with_timeout(self.options.heartbeat);
         let key = format!("{STANDING}{}", self.layout.rank());
@@ -135,8 +166,9 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         if let Some(fate) = self.fate().filter(|_| !watch.has_told_fate) {
             let error = self.options.members.iter().fold(fate.error, |error, members| error.in_world(members));
             let text = format!("rank {}: {error}", self.world_rank(self.layout.rank()));
-            watch.has_told_fate = (told.is_ok() && store.compare_set(FATE, "", text).is_ok()) || has_left;
+            watch.has_told_fate = told.is_ok() && store.compare_set(FATE, "", text).is_ok();
         }
+        watch.has_told_end = watch.has_left && told.is_ok();
         told.is_ok()
     }
 
@@ -244,7 +276,16 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             let is = |message: &Message| if message.is_sent { "that is sent" } else { "that is received" };
             let theirs = format!("{}; messages that cross begin together, in a batch", is(theirs));
             let (sequence, ours) = (own.turn, is(&own).to_owned());
-            Some(Error::from(Desync { sequence, rank, peer, field: "a message", ours, theirs, moved: true }))
+            Some(Error::from(Desync {
+                sequence,
+                rank,
+                peer,
+                field: "a message",
+                ours,
+                theirs,
+                moved: true,
+                site: None,
+            }))
         })
     }
 
@@ -260,7 +301,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         let difference = ours.difference(theirs)?;
         let (rank, sequence) = (self.layout.rank(), theirs.sequence);
         let phalanx_core::Difference { field, ours, theirs } = difference;
-        Some(Error::from(Desync { sequence, rank, peer, field, ours, theirs, moved }))
+        Some(Error::from(Desync { sequence, rank, peer, field, ours, theirs, moved, site: None }))
     }
 
     /// The ranks whose result is another than that of most, once all have said theirs.
@@ -322,7 +363,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         Some(Last { op: print.op, sequence: print.sequence, site })
     }
 
-    /// How many communicators could not be aborted.
+    /// How many communicators could not be ended.
     pub(super) fn abandoned(&self) -> usize {
         self.abandoned.load(Ordering::Relaxed)
     }

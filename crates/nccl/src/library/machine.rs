@@ -35,6 +35,10 @@ impl Process for Machine {
         thread::Builder::new().name(name).spawn(body).is_ok()
     }
 
+    fn give_way(&self) {
+        thread::yield_now();
+    }
+
     fn bell(&self) -> Arc<dyn Bell> {
         Arc::new(Rung { count: Mutex::new(0), wake: Condvar::new(), start: self.start })
     }

@@ -101,7 +101,18 @@ impl<C: Cuda, P: Process> SameHost<C, P> {
         let (is_aborted, words) = (AtomicBool::new(false), Mutex::default());
         let place = Place { member: Mutex::new(Some(member)), is_aborted, words };
         let comm = Comm::new(self.comms.enter(place));
-        (self.settle(comm), comm)
+        let status = self.settle(comm);
+        if status.is_success() || status.is_in_progress() {
+            return (status, comm);
+        }
+        // Nobody gets it, so nobody else ends it.
+        if let Some(place) = self.comms.take(comm.number()) {
+            let words = locked(&place.words).clone();
+            *locked(&self.words) = words;
+            place.is_aborted.store(true, Ordering::Release);
+            self.end(&place);
+        }
+        (status, Comm::NONE)
     }
 
     fn refused(&self, trouble: Trouble) -> Status {

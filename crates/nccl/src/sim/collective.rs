@@ -36,6 +36,24 @@ impl State {
         self.progress(ring);
     }
 
+    /// A piece of work is off its stream. What was aborted may have used its memory until now.
+    pub(super) fn leave_stream(&mut self, id: usize) {
+        let fused = &self.engine.comms.fused[id];
+        let Some((ring, member)) = self.engine.comms.handle(fused.handle).and_then(|handle| handle.seat) else {
+            return;
+        };
+        if !fused.is_killed {
+            return;
+        }
+        let size = self.engine.comms.rings[ring].members.len();
+        let open: Vec<Part> = fused.parts.iter().filter(|part| !part.is_done).cloned().collect();
+        for part in open {
+            let (reads, writes) = part.spans(member, size);
+            self.touch(id, &part, reads, false);
+            self.touch(id, &part, writes, true);
+        }
+    }
+
     /// Makes the messages of a piece of work known to the other side.
     fn post(&mut self, ring: usize, member: usize, id: usize) {
         let comms = &mut self.engine.comms;

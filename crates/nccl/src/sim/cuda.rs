@@ -26,10 +26,15 @@ impl SimCuda {
     fn call(&self) -> Result<Guard<'_>, CudaCode> {
         let mut state = self.stage.enter(self.rank);
         state.engine.ranks[self.rank].calls += 1;
-        match state.engine.sticky(self.rank) {
-            Some(code) => Err(code),
-            None => Ok(state),
-        }
+        self.refuse_if_dead(&mut state)?;
+        Ok(state)
+    }
+
+    /// Refuses a call on a dead context, which the driver knows from then on: what the context died of, nobody tells it before.
+    fn refuse_if_dead(&self, state: &mut Guard<'_>) -> Result<(), CudaCode> {
+        let Some(code) = state.engine.sticky(self.rank) else { return Ok(()) };
+        state.engine.ranks[self.rank].refused.get_or_insert(code);
+        Err(code)
     }
 
     fn stream(&self, state: &Guard<'_>, stream: Stream) -> Result<usize, CudaCode> {
@@ -138,9 +143,10 @@ impl SimCuda {
         Ok(state.engine.events.get(&origin).and_then(|known| known.mark))
     }
 
-    fn enter_event(&self, state: &mut Guard<'_>, kind: EventKind, origin: Option<u64>) -> Event {
+    fn enter_event(&self, state: &mut Guard<'_>, device: Device, kind: EventKind, origin: Option<u64>) -> Event {
         let number = state.engine.events.keys().next_back().map_or(1, |last| last + 1);
-        state.engine.events.insert(number, EventState { rank: self.rank, mark: None, kind, origin });
+        let (rank, device) = (self.rank, device.0);
+        state.engine.events.insert(number, EventState { rank, device, mark: None, kind, origin });
         Event::new(number)
     }
 }
@@ -157,7 +163,7 @@ impl Cuda for SimCuda {
     fn device_info(&self, device: Device) -> Result<DeviceInfo, CudaCode> {
         check(device)?;
         let bus = format!("{:04x}:{:02x}:00.0", self.rank, device.0);
-        Ok(DeviceInfo { name: "simulated".into(), capability: (9, 0), bus, multiprocessors: 1 })
+        Ok(DeviceInfo { name: "simulated".into(), capability: (9, 0), bus, multiprocessors: 1, memory: MEMORY })
     }
 
     fn error_text(&self, code: CudaCode) -> String {
@@ -165,7 +171,7 @@ impl Cuda for SimCuda {
     }
 
     fn sticky_error(&self, _: Device) -> Option<CudaCode> {
-        self.stage.look().engine.sticky(self.rank)
+        self.stage.look().engine.ranks.get(self.rank)?.refused
     }
 
     fn enter_thread(&self, device: Device) -> Result<(), CudaCode> {
@@ -275,9 +281,7 @@ impl Cuda for SimCuda {
         let state = self.call()?;
         let index = self.running(&state, stream)?;
         let mut state = self.stage.hold(state, Standing::Stream(index));
-        if let Some(code) = state.engine.sticky(self.rank) {
-            return Err(code);
-        }
+        self.refuse_if_dead(&mut state)?;
         state.learn_of_stream(index);
         Ok(())
     }
@@ -309,7 +313,7 @@ impl Cuda for SimCuda {
     fn create_event(&self, device: Device, kind: EventKind) -> Result<Event, CudaCode> {
         check(device)?;
         let mut state = self.call()?;
-        Ok(self.enter_event(&mut state, kind, None))
+        Ok(self.enter_event(&mut state, device, kind, None))
     }
 
     fn destroy_event(&self, event: Event) -> Result<(), CudaCode> {
@@ -325,6 +329,10 @@ impl Cuda for SimCuda {
     fn record_event(&self, event: Event, stream: Stream) -> Result<(), CudaCode> {
         let mut state = self.call()?;
         let index = self.running(&state, stream)?;
+        // As with the driver: an event stands for what is on streams of its own device.
+        if self.event(&state, event)?.device != state.engine.streams[index].device {
+            return Err(CudaCode::INVALID_HANDLE);
+        }
         let origin = self.origin_of(&state, event)?;
         let mark = state.engine.marks.len();
         state.engine.marks.push(None);
@@ -402,7 +410,7 @@ impl Cuda for SimCuda {
         if known.kind != EventKind::Interprocess || [GONE, self.rank].contains(&known.rank) {
             return Err(CudaCode::INVALID_VALUE);
         }
-        Ok(self.enter_event(&mut state, EventKind::Interprocess, Some(origin)))
+        Ok(self.enter_event(&mut state, device, EventKind::Interprocess, Some(origin)))
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Engine {
     pub(super) ranks: Vec<RankState>,
 }
 
-/// What is counted of a rank, and what it died of.
+/// What is counted of a rank, what it died of, and what calls of its driver were refused for.
 #[derive(Debug, Default)]
 pub(super) struct RankState {
     pub(super) calls: usize,
@@ -36,6 +36,7 @@ pub(super) struct RankState {
     pub(super) launches: usize,
     pub(super) comms: usize,
     pub(super) sticky: Option<CudaCode>,
+    pub(super) refused: Option<CudaCode>,
 }
 
 /// A stream.
@@ -55,6 +56,7 @@ pub(super) struct StreamState {
 #[derive(Debug)]
 pub(super) struct EventState {
     pub(super) rank: usize,
+    pub(super) device: i32,
     pub(super) mark: Option<usize>,
     pub(super) kind: EventKind,
     /// Whose event it is, where it is another rank's.
@@ -174,7 +176,7 @@ impl State {
                 return self.arrive(id, moment, site);
             }
             self.engine.take(index);
-            return;
+            return self.leave_stream(id);
         }
         let Some(queued) = self.engine.take(index) else { return };
         let moment = self.engine.streams[index].advance(&queued.order);

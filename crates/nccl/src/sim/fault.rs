@@ -30,13 +30,30 @@ pub enum Fault {
         /// Which operation.
         launch: usize,
     },
+    /// This operation is called and comes to its stream only when its communicator is aborted: a thread of the library was about to put it there.
+    LaunchWaitsForAbort {
+        /// Which operation.
+        launch: usize,
+    },
     /// Aborting this communicator never returns.
     AbortBlocks {
         /// Which communicator.
         comm: usize,
     },
+    /// Aborting this communicator takes so long.
+    AbortTakes {
+        /// Which communicator.
+        comm: usize,
+        /// How long.
+        time: Duration,
+    },
     /// Aborting a communicator leaves what was split from it running.
     AbortMissesChildren,
+    /// Destroying this communicator never returns.
+    DestroyBlocks {
+        /// Which communicator.
+        comm: usize,
+    },
     /// Destroying a communicator that was aborted never returns.
     DestroyHangsAfterAbort,
     /// This operation gives one wrong bit.

@@ -113,8 +113,9 @@ impl SimNccl {
         }
         let launch = state.engine.ranks[self.rank].launches;
         state.engine.ranks[self.rank].launches += 1;
-        let lasts = state.draw.below(2) == 0;
-        let polls = 1 + state.draw.below(3);
+        let waits = state.engine.script.has(self.rank, Fault::LaunchWaitsForAbort { launch });
+        let lasts = state.draw.below(2) == 0 || waits;
+        let polls = if waits { u32::MAX } else { 1 + state.draw.below(3) };
         let order = state.own_order().unwrap_or_default();
         let comms = &mut state.engine.comms;
         let Some((ring, member)) = comms.handle(comm.number()).and_then(|handle| handle.seat) else {
@@ -300,6 +301,11 @@ impl Nccl for SimNccl {
             }
             return status;
         }
+        let which = state.engine.comms.handle(comm.number()).map_or(0, |handle| handle.number);
+        if state.engine.script.has(self.rank, Fault::DestroyBlocks { comm: which }) {
+            drop(self.stage.hold(state, Standing::Never));
+            return Status::INTERNAL;
+        }
         if let Some(handle) = state.engine.comms.handle_mut(comm.number()) {
             handle.end = Some(End::Destroyed);
         }
@@ -316,11 +322,20 @@ impl Nccl for SimNccl {
             drop(self.stage.hold(state, Standing::Never));
             return Status::INTERNAL;
         }
+        let takes = state.engine.script.find(self.rank, |fault| match fault {
+            Fault::AbortTakes { comm, time } if comm == which => Some(time),
+            _ => None,
+        });
+        if let Some(time) = takes {
+            let until = state.now + time;
+            state = self.stage.hold(state, Standing::Until(until));
+        }
         let reaches_children = !state.engine.script.has(self.rank, Fault::AbortMissesChildren);
+        // As in the library, which joins the thread that puts on streams what was called: that one has done so by then.
+        state.launch(comm.number());
         let comms = &mut state.engine.comms;
         if let Some(handle) = comms.handle_mut(comm.number()) {
             handle.end = Some(End::Aborted);
-            handle.launch.clear();
         }
         let count = comms.handles.len() as u64;
         let is_child = |number: &u64| comms.handle(*number).is_some_and(|handle| handle.parent == Some(comm.number()));

@@ -22,6 +22,12 @@ impl Process for SimProcess {
         true
     }
 
+    fn give_way(&self) {
+        let state = self.stage.enter(self.rank);
+        let until = state.now + MOMENT;
+        drop(self.stage.hold(state, Standing::Until(until)));
+    }
+
     fn bell(&self) -> Arc<dyn Bell> {
         Arc::new(SimBell::new(Arc::clone(&self.stage), self.rank))
     }
@@ -81,3 +87,6 @@ impl Bell for SimBell {
         self.stage.hold(state, Standing::Bell { bell: self.index, seen, until }).learn_of_bell(self.index);
     }
 }
+
+/// How long a thread lets others go first: as long as it takes to ask a device something.
+const MOMENT: Duration = Duration::from_micros(10);

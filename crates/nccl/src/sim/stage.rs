@@ -94,6 +94,8 @@ pub(super) enum Standing {
         seen: u64,
         until: Option<Duration>,
     },
+    /// A moment.
+    Until(Duration),
     /// All that is on a stream.
     Stream(usize),
     /// All that is on the streams of its rank.
@@ -409,6 +411,7 @@ impl State {
             Standing::Bell { bell, seen, until } => {
                 self.bells[bell].count > seen || until.is_some_and(|until| until <= self.now)
             }
+            Standing::Until(until) => until <= self.now,
             Standing::Stream(stream) => self.engine.is_idle(stream) || self.engine.sticky(task.rank).is_some(),
             Standing::Streams => self.engine.is_all_idle(task.rank) || self.engine.sticky(task.rank).is_some(),
             Standing::Comm(handle) => self.engine.is_settled(handle),
@@ -422,6 +425,7 @@ impl State {
         let waiting = present.filter(|task| !self.engine.is_gone(task.rank));
         let moments = waiting.filter_map(|task| match task.standing {
             Standing::Bell { until, .. } => until,
+            Standing::Until(until) => Some(until),
             _ => None,
         });
         moments.min()

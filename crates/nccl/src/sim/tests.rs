@@ -172,6 +172,39 @@ fn memory_that_is_freed_while_a_communicator_knows_it_is_found() {
     assert!(matches!(outcome.findings[..], [Finding::StillKnown { rank: 0, .. }]), "{:?}", outcome.findings);
 }
 
+/// Whether memory is found to be used after its end, which is freed before an abort has passed, or when it has.
+fn is_used_after_its_end(is_early: bool, seed: u64) -> bool {
+    let fault = Fault::LaunchWaitsForAbort { launch: 0 };
+    let outcome = Simulation::new(1, seed).fault(0, fault).run(move |rank| {
+        let comm = joined(&rank);
+        let stream = rank.cuda.create_stream(DEVICE, false).expect("a stream");
+        let (_, device) = upload(&rank, &[1.0; 4], stream);
+        rank.cuda.synchronize_stream(stream).expect("done");
+        let what = Transfer::within(device, 4, DataType::F32);
+        assert_eq!(rank.nccl.all_reduce(what, RedOp::SUM, Route { comm, stream }), Status::IN_PROGRESS);
+        // The stream has nothing to do by now, and will have.
+        assert_eq!((rank.nccl.async_error(comm), rank.cuda.query_stream(stream)), (Ok(Status::IN_PROGRESS), Ok(true)));
+        if is_early {
+            rank.cuda.free(DEVICE, device).expect("freed");
+        }
+        assert_eq!(rank.nccl.abort(comm), Status::SUCCESS);
+        rank.cuda.synchronize_stream(stream).expect("done");
+        if !is_early {
+            rank.cuda.free(DEVICE, device).expect("freed");
+        }
+    });
+    assert_eq!(outcome.results, [Some(())]);
+    assert!(outcome.findings.iter().all(|finding| matches!(finding, Finding::UseAfterFree { .. })));
+    !outcome.findings.is_empty()
+}
+
+#[test]
+fn what_is_begun_comes_to_its_stream_before_an_abort_has_passed() {
+    for seed in 0..20 {
+        assert!(is_used_after_its_end(true, seed) && !is_used_after_its_end(false, seed), "seed {seed}");
+    }
+}
+
 #[test]
 fn ranks_that_call_different_things_hang_and_are_told_apart() {
     let outcome = Simulation::new(2, 1).run(|rank| {
@@ -220,10 +253,12 @@ fn a_dead_context_answers_everything_alike() {
         rank.nccl.all_reduce(Transfer::within(device, 4, DataType::F32), RedOp::SUM, Route { comm, stream });
         settle(&rank, comm);
         let bell = rank.process.bell();
-        while rank.cuda.sticky_error(DEVICE).is_none() {
+        while rank.nccl.async_error(comm) != Ok(Status::UNHANDLED_CUDA) {
             bell.wait(0, Some(rank.process.now() + Duration::from_micros(10)));
         }
-        (rank.cuda.query_stream(stream).err(), rank.nccl.async_error(comm))
+        // The driver knows of it once a call of its own was refused.
+        (rank.cuda.sticky_error(DEVICE), rank.cuda.query_stream(stream).err(), rank.cuda.sticky_error(DEVICE))
     });
-    assert_eq!(outcome.results, [Some((Some(CudaCode::ILLEGAL_ADDRESS), Ok(Status::UNHANDLED_CUDA)))]);
+    let dead = Some(CudaCode::ILLEGAL_ADDRESS);
+    assert_eq!(outcome.results, [Some((None, dead, dead))]);
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use phalanx_core::recorder::Record;
 use phalanx_core::{DType, Error, ErrorKind, GroupOptions, Hook, Layout, Op, OpKind, ReduceOp};
-use phalanx_nccl::api::{Argument, Cuda, Grid, Process};
+use phalanx_nccl::api::{Argument, Cuda, Device, Grid, Process, Span};
 use phalanx_nccl::conformance::elements;
 use phalanx_nccl::group::{DeviceBuffer, DeviceGroup, NcclOptions, Stack};
 use phalanx_nccl::kernels;
-use phalanx_nccl::sim::Simulation;
+use phalanx_nccl::sim::{SimCuda, Simulation};
 
 use crate::seats::{DEVICE, clean, seeds};
 use crate::setting::run;
@@ -48,6 +48,39 @@ fn memory_lives_as_long_as_its_operation() {
     }
 }
 
+/// What another library has in memory of the device, and frees itself.
+struct Tensor {
+    cuda: Arc<SimCuda>,
+    span: Span,
+}
+
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        let _ = self.cuda.free(DEVICE, self.span);
+    }
+}
+
+#[test]
+fn memory_of_another_library_is_used_and_stays_as_long_as_its_operation() {
+    for seed in seeds(20) {
+        run(2, seed, |member| {
+            let span = member.cuda.allocate(DEVICE, 8).expect("memory");
+            let tensor = Tensor { cuda: Arc::clone(&member.cuda), span };
+            // SAFETY: the memory of the tensor, which frees it when it is dropped.
+            let data = unsafe { DeviceBuffer::adopt(&member.cuda, span.address(), span.byte_len(), tensor) };
+            let given = member.upload(&elements(DType::F32, &[1, 2]));
+            member.cuda.copy(data.span(), given.span(), member.stream).expect("copied");
+            let op = Op::AllReduce { count: 2, reduce: ReduceOp::Sum };
+            let submit = || member.group.submit(op.clone(), DType::F32, None, (None, &data), member.stream);
+            submit().and_then(|work| work.fence(member.stream)).expect("on its stream");
+            assert_eq!(member.download(&data), elements(DType::F32, &[2, 4]));
+            // The last handle is the operation's.
+            drop(submit().expect("submitted"));
+            drop(data);
+        });
+    }
+}
+
 #[test]
 fn a_stream_that_is_captured_is_refused_and_the_group_goes_on() {
     for seed in seeds(10) {
@@ -67,6 +100,27 @@ fn a_stream_that_is_captured_is_refused_and_the_group_goes_on() {
             member.cuda.capture(stream, false).expect("a stream");
             let work = group.submit(op, DType::F32, None, (None, &data), stream).expect("submitted");
             work.fence(stream).expect("on its stream");
+            assert_eq!(member.download(&data), elements(DType::F32, &[2, 4]));
+        });
+    }
+}
+
+#[test]
+fn a_stream_of_another_device_is_refused_and_the_group_goes_on() {
+    for seed in seeds(6) {
+        run(2, seed, |member| {
+            let (group, other) = (&member.group, member.cuda.create_stream(Device(1), false).expect("a stream"));
+            let op = Op::AllReduce { count: 2, reduce: ReduceOp::Sum };
+            let data = member.upload(&elements(DType::F32, &[1, 2]));
+            let single = group.submit(op.clone(), DType::F32, None, (None, &data), other).err();
+            let batch = group.coalesce(other, |batch| batch.add(op.clone(), DType::F32, None, (None, &data))).err();
+            for (name, error) in
+                [("all_reduce", single), ("all_reduce", batch), ("barrier", group.barrier(other).err())]
+            {
+                assert_eq!(error, Some(Error::usage(name, "stream", "one of cuda:1", "must be one of cuda:0")));
+            }
+            let work = group.submit(op, DType::F32, None, (None, &data), member.stream).expect("submitted");
+            work.fence(member.stream).expect("on its stream");
             assert_eq!(member.download(&data), elements(DType::F32, &[2, 4]));
         });
     }

@@ -1,9 +1,10 @@
 //! Where the card and its libraries are, as whoever runs the tests on one says: `interop/card` packs those tests.
 
 use std::env;
+use std::sync::Arc;
 
 use phalanx_nccl::api::Device;
-use phalanx_nccl::library::{CudaDriver, Nvrtc, Program, Search};
+use phalanx_nccl::library::{CudaDriver, NcclLibrary, Nvrtc, Program, Search};
 
 /// The first card, or that of `PHALANX_TEST_DEVICE`.
 pub(crate) fn device() -> Device {
@@ -15,9 +16,18 @@ pub(crate) fn search() -> Search {
     env::var_os(PACKAGES).into_iter().fold(Search::new(), |search, prefix| search.python(prefix))
 }
 
-/// Where NCCL is looked for: the same, or at `PHALANX_TEST_NCCL` alone.
-pub(crate) fn of_nccl() -> Search {
-    env::var_os("PHALANX_TEST_NCCL").into_iter().fold(search(), |search, path| search.path(path))
+/// NCCL, looked for in the same places, or at `PHALANX_TEST_NCCL` alone. Without one what goes over it is left out, which is said; whoever names
+/// one has it.
+#[expect(clippy::print_stderr, reason = "whoever runs the tests sees what was left out")]
+pub(crate) fn nccl(cuda: &Arc<CudaDriver>) -> Option<NcclLibrary> {
+    let named = env::var_os("PHALANX_TEST_NCCL");
+    let place = named.iter().fold(search(), |search, path| search.path(path));
+    let found = NcclLibrary::open(&place, Some(Arc::clone(cuda)));
+    if let Err(why) = &found {
+        assert!(named.is_none(), "{why}");
+        eprintln!("what goes over NCCL is left out: {why}");
+    }
+    found.ok()
 }
 
 /// The compiler. Without one what it would make is left out, which is said; whoever names a Python has one in it.

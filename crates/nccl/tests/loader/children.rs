@@ -1,5 +1,7 @@
 //! Communicators that come from others, and that the library makes in its own time: it writes them down when it is done.
 
+use std::time::{Duration, Instant};
+
 use phalanx_nccl::api::{Comm, CommConfig, Cuda, DataType, Device, Growth, Nccl, RedOp, Status, Transfer};
 
 use crate::Pair;
@@ -142,4 +144,40 @@ fn an_abort_waits_for_no_call_that_hangs() {
         assert_eq!(hangs.join().expect("the thread"), Status::REMOTE);
     });
     assert_eq!(pair.nccl.async_error(comm), Err(Status::INVALID_ARGUMENT));
+}
+
+/// Whoever asks how a child is asks its parent first, which is being aborted.
+#[test]
+fn nobody_waits_for_an_abort_that_hangs_to_ask() {
+    let pair = Pair::new(NEW);
+    let parent = pair.comm();
+    pair.stub.tell("stub_split_polls", 9);
+    let (_, child) = pair.nccl.split(parent, Some(0), 0, &CommConfig::default());
+    pair.stub.tell("stub_hang_aborts", 1);
+    std::thread::scope(|scope| {
+        let aborts = scope.spawn(|| pair.nccl.abort(parent));
+        while pair.stub.ask("stub_aborting") == 0 {
+            std::thread::yield_now();
+        }
+        let asks = scope.spawn(|| pair.nccl.async_error(child));
+        let bound = Instant::now() + Duration::from_secs(20);
+        while !asks.is_finished() && Instant::now() < bound {
+            std::thread::yield_now();
+        }
+        let is_answered = asks.is_finished();
+        pair.stub.tell("stub_hang_aborts", 0);
+        assert_eq!((is_answered, asks.join().expect("the thread")), (true, Err(Status::INVALID_ARGUMENT)));
+        assert_eq!(aborts.join().expect("the thread"), Status::SUCCESS);
+    });
+}
+
+#[test]
+fn what_was_begun_and_failed_is_ended() {
+    let pair = Pair::new(NEW);
+    let (id, config) = (pair.id(), CommConfig::default());
+    pair.stub.tell("stub_keep_begun", 1);
+    pair.stub.tell("stub_answer", 2);
+    assert_eq!(pair.nccl.init(Device(0), 0, 1, &id, &config), (Status::SYSTEM, Comm::NONE));
+    assert_eq!(pair.nccl.last_error(None), "the stub's ncclCommInitRankConfig failed by order");
+    assert_eq!((pair.stub.ask("stub_comms"), pair.stub.ask("stub_aborting")), (0, 1));
 }

@@ -51,12 +51,14 @@ fn a_driver_that_is_nowhere_is_a_setup_error() {
 
 #[test]
 fn devices_say_what_they_are() {
-    let (cuda, _stub) = open();
+    let (cuda, stub) = open();
     assert_eq!((cuda.driver_version(), cuda.device_count()), (Ok(12_080), Ok(2)));
     let info = cuda.device_info(Device(1)).expect("a device");
     assert_eq!((&*info.name, info.capability, &*info.bus), ("Stub 1", (9, 0), "0000:3b:00.0"));
-    assert_eq!(info.multiprocessors, 132);
+    assert_eq!((info.multiprocessors, info.memory), (132, 1 << 21));
     assert_eq!(cuda.device_info(Device(2)), Err(CudaCode::INVALID_DEVICE));
+    // Nobody uses a card that is only looked at.
+    assert_eq!(stub.ask("stub_retained"), 0);
     assert_eq!(cuda.memory_info(FIRST), Ok(MemoryInfo { free: 1 << 20, total: 1 << 21 }));
     assert_eq!(cuda.error_text(CudaCode(100)), "CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected");
     assert_eq!(cuda.error_text(CudaCode(4242)), "a CUDA error that is not known (4242)");

@@ -64,7 +64,7 @@ static char last_error[TEXT];
 static int answer_next, state_next, split_polls;
 static _Thread_local int grouped;
 static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
-static atomic_int hanging, hung, meeting;
+static atomic_int hanging, hung, meeting, abort_hangs, aborting, keeps_begun;
 static Config config;
 
 /* What the last call was given. */
@@ -102,6 +102,11 @@ void stub_hang(int on) { hanging = on; }
 /* From now on calls wait for those of the other ranks, and data moves. */
 void stub_meet(int on) { meeting = on; }
 int stub_hung(void) { return hung; }
+/* Aborts hang until they are let go on, and how many have begun. */
+void stub_hang_aborts(int on) { abort_hangs = on; }
+int stub_aborting(void) { return aborting; }
+/* A communicator whose making fails is there all the same, as one that does not block may be. */
+void stub_keep_begun(int on) { keeps_begun = on; }
 /* How many contexts are current on a thread, if that is to be looked at: who has none is refused. */
 static int (*contexts)(void);
 void stub_contexts(int (*ask)(void)) { contexts = ask; }
@@ -262,7 +267,7 @@ static int join(const char *name, void **place, int size, int rank, int id, cons
   *place = NULL;
   if (rank < 0 || rank >= size || parse(given) != SUCCESS) return end(name, INVALID_ARGUMENT);
   int code = answer(name);
-  if (code == SUCCESS || code == IN_PROGRESS) *place = joined(id, size, rank);
+  if (code == SUCCESS || code == IN_PROGRESS || keeps_begun) *place = joined(id, size, rank);
   return code;
 }
 
@@ -364,7 +369,11 @@ static void leave(Comm *comm) {
   }
 OF_COMM(ncclCommFinalize, )
 OF_COMM(ncclCommDestroy, comm->alive = 0)
-OF_COMM(ncclCommAbort, (comm->alive = hanging = 0, leave(comm)))
+static void begin_abort(void) {
+  aborting++;
+  while (abort_hangs) sched_yield();
+}
+OF_COMM(ncclCommAbort, (begin_abort(), comm->alive = hanging = 0, leave(comm)))
 #if SYMBOLS >= 22907
 OF_COMM(ncclCommResume, )
 int ncclCommSuspend(void *comm, int flags) {

@@ -85,7 +85,7 @@ fn of_group(formed: &Formed, group: &Group) -> GroupAccount {
 }
 
 fn of_kind(kind: OpKind, total: &Total) -> KindAccount {
-    let failed = ErrorKind::ALL.iter().map(|error| (word(error), total.failed(*error)));
+    let failed = ErrorKind::ALL.iter().map(|error| (error.to_string(), total.failed(*error)));
     KindAccount {
         kind: kind.name().to_owned(),
         called: total.called,
@@ -117,10 +117,6 @@ fn underway(record: &Record, now: Duration) -> Underway {
         site: record.site.to_string(),
         is_ahead: record.is_ahead,
     }
-}
-
-fn word(error: &ErrorKind) -> String {
-    format!("{error:?}").to_lowercase()
 }
 
 fn nanoseconds(time: Duration) -> u64 {

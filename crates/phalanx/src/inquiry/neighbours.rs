@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use phalanx_core::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -55,9 +56,9 @@ impl Neighbour {
 ///
 /// # Errors
 ///
-/// When the kernel does not list its sockets.
-pub fn neighbours(patience: Duration) -> io::Result<Vec<Neighbour>> {
-    let told = ask(PATH, patience)?.into_iter();
+/// [`Setup`](phalanx_core::ErrorKind::Setup), when the kernel does not list its sockets.
+pub fn neighbours(patience: Duration) -> Result<Vec<Neighbour>> {
+    let told = ask(PATH, patience).map_err(|error| Error::setup("the ranks of this host", error))?.into_iter();
     Ok(told.map(|(neighbour, page)| Neighbour { account: page.as_deref().and_then(account), ..neighbour }).collect())
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Peer {
     heard_of_inbox: usize,
     outbox: Vec<u8>,
     pub(super) beacon: Beacon,
-    /// When it last said anything, and when it did on the connection.
+    /// When it last said anything that only it can have said, and when it did on the connection.
     pub(super) heard: Instant,
     pub(super) spoke: Instant,
     /// It has said of what the group might have failed.
@@ -126,11 +126,15 @@ impl Peer {
                 Found::Nothing => return Ok(None),
                 Found::End => return Err((PeerReason::Dead, "connection closed".to_owned())),
                 Found::Bytes(len) => {
-                    self.heard = Instant::now();
-                    self.spoke = self.heard;
                     self.sealed.extend(&chunk[..len]);
                     let opened = self.line.tunnel.open(&self.sealed, &mut self.inbox);
-                    self.sealed.drain(..opened.map_err(|error| corrupt(error.to_string()))?);
+                    let opened = opened.map_err(|error| corrupt(error.to_string()))?;
+                    self.sealed.drain(..opened);
+                    // Whoever is on the way can send bytes in the name of a peer that is dead, but no record.
+                    if opened > 0 {
+                        self.heard = Instant::now();
+                        self.spoke = self.heard;
+                    }
                 }
             }
         }

@@ -2,25 +2,30 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use phalanx_core::{DType, Error, Fingerprint, Op, PeerReason, ReduceOp};
 use phalanx_mem::Cells;
+use rustix::event::PollFlags;
 
 use super::beacon::Beacon;
 use super::message::Message;
+use super::peer::Peer;
 use super::stay::{Company, Stay};
 use crate::bell::Bell;
 use crate::fate::tests::desync;
 use crate::fate::{self, Fate};
-use crate::net::greeting::Line;
-use crate::net::socket::Socket;
+use crate::net::greeting::{Guard, Line, answer, call};
+use crate::net::hello::{Hello, Traffic};
+use crate::net::protection::Protection;
+use crate::net::socket::{Socket, wait_any};
 use crate::net::standing::Standing;
 use crate::patience::Patience;
 use crate::poller::Poller;
 use crate::roll::{self, Roll};
-use crate::secure::Tunnel;
+use crate::secure::{JobKey, Tunnel};
 
 /// A rank of two, whose peer is the test.
 struct Rank {
@@ -58,6 +63,22 @@ fn pair() -> (TcpStream, Arc<Socket>) {
     let (theirs, _) = listener.accept().expect("it came");
     theirs.set_nonblocking(true).expect("a socket");
     (ours, Arc::new(Socket::prepared(theirs.into()).expect("a socket")))
+}
+
+/// Two ranks' ends of a connection over which the key was proven.
+fn sealed_pair() -> (Line, Line) {
+    let (higher, lower) = pair();
+    higher.set_nonblocking(true).expect("a socket");
+    let higher = Arc::new(Socket::prepared(higher.into()).expect("a socket"));
+    let key = JobKey::from_hex(&"07".repeat(32)).expect("a key");
+    let guard = Guard { key: Some(key), protection: Protection::default() };
+    let hello = Hello { token: [6; 16], epoch: 1, from: 1, to: 0, traffic: Traffic::Control };
+    let until = Instant::now() + LONG;
+    std::thread::scope(|scope| {
+        let caller = scope.spawn(|| call(higher, hello, &guard, until));
+        let (_, lower) = answer(lower, &guard, until, |_| Ok(())).expect("it has the key");
+        (caller.join().expect("no panic").expect("it has the key"), lower)
+    })
 }
 
 impl Rank {
@@ -104,6 +125,29 @@ fn what_a_peer_says_that_makes_no_sense_is_its_fault() {
         let Error::Peer(peer) = rank.failure() else { panic!("a peer") };
         assert_eq!((peer.rank, peer.reason), (1, PeerReason::Corrupt), "{bytes:?}");
     }
+}
+
+#[test]
+fn bytes_that_are_no_whole_record_are_no_sign_of_life() {
+    let (mut theirs, ours) = sealed_pair();
+    let mut peer = Peer::new(1, ours, vec![], Arc::default());
+    let before = (peer.heard, peer.spoke);
+    let mut record = vec![];
+    theirs.tunnel.seal(&Message::Beat(vec![]).encode(), &mut record).expect("a number");
+    let hear = |peer: &mut Peer, byte: &u8| {
+        let until = Instant::now() + LONG;
+        theirs.socket.send_all(&[*byte], until).expect("it is taken");
+        let came = wait_any(&[(peer.line.socket.as_fd(), PollFlags::IN)], until).expect("a socket");
+        assert_eq!(came, Some(0));
+        peer.hear()
+    };
+    let (last, front) = record.split_last().expect("a record");
+    for byte in front {
+        assert_eq!(hear(&mut peer, byte), Ok(None));
+        assert_eq!((peer.heard, peer.spoke), before);
+    }
+    assert_eq!(hear(&mut peer, last), Ok(Some(Message::Beat(vec![]))));
+    assert!(peer.heard > before.0 && peer.spoke > before.1);
 }
 
 #[test]

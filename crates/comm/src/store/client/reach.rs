@@ -1,8 +1,11 @@
 //! From nothing to a connection: each address in turn, again and again while there is time.
 
 use std::io;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+
+use rustix::process::geteuid;
 
 use super::connection::Connection;
 use super::greeting::Greeting;
@@ -60,6 +63,10 @@ impl Reach {
 
     fn try_place(&self, place: &Place, until: Instant) -> Result<Connection, Trouble> {
         let socket = Socket::connect(place, until).map_err(|error| unconnected(&error))?;
+        if let Place::Unix(path) = place {
+            let server = socket.server().map_err(|error| Trouble::io(&error))?;
+            check_server(path, server, geteuid().as_raw())?;
+        }
         let (connection, welcome) = self.greeting.greet(Stream::new(socket), until)?;
         if let Some(welcome) = welcome
             && *self.instance.get_or_init(|| welcome.instance) != welcome.instance
@@ -118,6 +125,15 @@ impl Tries {
     }
 }
 
+/// That the socket at `path` is served by this user, or by root: whoever else was there first would say what is stored.
+fn check_server(path: &Path, server: u32, user: u32) -> Result<(), Trouble> {
+    if server == user || server == ROOT {
+        return Ok(());
+    }
+    let socket = path.display();
+    Err(Trouble::Denied(format!("the socket {socket} is user {server}'s, must be served by user {user} or by root")))
+}
+
 fn unconnected(error: &io::Error) -> Trouble {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => Trouble::Unreachable("nothing listens there".to_owned()),
@@ -133,6 +149,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// so too.
 const CONVINCED: u32 = 3;
 const SPREAD: Duration = Duration::from_secs(2);
+const ROOT: u32 = 0;
 
 #[cfg(test)]
 mod tests {
@@ -140,6 +157,14 @@ mod tests {
 
     fn unwelcome() -> Trouble {
         Trouble::Unwelcome("closed".to_owned())
+    }
+
+    #[test]
+    fn a_socket_that_another_user_serves_is_refused() {
+        let check = |server| check_server(Path::new("/run/store"), server, 1000);
+        assert!(check(1000).is_ok() && check(ROOT).is_ok());
+        let Err(Trouble::Denied(why)) = check(1001) else { panic!("it is trusted") };
+        assert_eq!(why, "the socket /run/store is user 1001's, must be served by user 1000 or by root");
     }
 
     #[test]

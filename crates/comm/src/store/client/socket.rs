@@ -6,6 +6,8 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -60,6 +62,12 @@ impl Socket {
             Err(Errno::INPROGRESS | Errno::INTR) => socket.connected(until),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The user at the other end of a Unix socket: whoever listens there.
+    pub(super) fn server(&self) -> io::Result<u32> {
+        // rustix knows no process 0, which is what the server of another container is called here.
+        Ok(getsockopt(&self.descriptor, PeerCredentials)?.uid())
     }
 
     /// Hands over as many of `bytes` as there is room for now, perhaps none.
@@ -147,5 +155,15 @@ mod tests {
         let place = Place::Tcp(listener.local_addr().unwrap());
         let socket = Socket::connect(&place, moment::after(Duration::from_secs(20))).unwrap();
         assert_eq!(sockopt::tcp_user_timeout(&socket.descriptor).unwrap(), 30_000);
+    }
+
+    #[test]
+    fn the_user_who_listens_is_known() {
+        let path = std::env::temp_dir().join(format!("phalanx-served-{}", std::process::id()));
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let socket = Socket::connect(&Place::Unix(path.clone()), moment::after(Duration::from_secs(20)));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(socket.unwrap().server().unwrap(), rustix::process::geteuid().as_raw());
+        drop(listener);
     }
 }

@@ -7,6 +7,10 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
 use super::header::{self, Header};
 use super::record::{self, Parsed};
 
@@ -48,12 +52,21 @@ pub(super) struct Fault(pub(super) String);
 pub(super) struct Locked(Arc<File>);
 
 impl Log {
-    /// Opens the file, or makes an empty one for this user alone.
+    /// Opens the file, or makes an empty one for this user alone. One that somebody else could write is refused.
     pub(super) fn open(path: &Path) -> Result<Log, Fault> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        if !file.metadata()?.is_file() {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        // Where others may leave a link, they would choose the file.
+        options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
+        let file = options.open(path).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::LOOP) => Fault("it is a symbolic link, must be the file itself".into()),
+            _ => error.into(),
+        })?;
+        let found = file.metadata()?;
+        if !found.is_file() {
             return Err(Fault("it is no regular file".into()));
         }
+        check(found.uid(), found.mode(), geteuid().as_raw())?;
         Ok(Log { path: path.to_owned(), file: Arc::new(file), at: 0, window: Vec::new(), used: 0 })
     }
 
@@ -190,4 +203,39 @@ impl From<io::Error> for Fault {
     }
 }
 
+/// That nobody but this user, or root, can have written the file or can write it: what it says is what ranks tell each other.
+fn check(owner: u32, mode: u32, user: u32) -> Result<(), Fault> {
+    if owner != user && owner != ROOT {
+        let must = format!("must belong to user {user} or to root: choose another path");
+        return Err(Fault(format!("the file belongs to user {owner}, {must}")));
+    }
+    if mode & OTHERS_WRITE != 0 {
+        let must = "must not be writable by others than its owner: chmod go-w, or remove it";
+        return Err(Fault(format!("the file has mode {:04o}, {must}", mode & PERMISSIONS)));
+    }
+    Ok(())
+}
+
 const WINDOW: usize = 64 << 10;
+const ROOT: u32 = 0;
+/// The bits of a mode that let the file's group, or everybody, write.
+const OTHERS_WRITE: u32 = 0o022;
+const PERMISSIONS: u32 = 0o7777;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_somebody_else_is_refused() {
+        const REGULAR: u32 = 0o100_000;
+        let said = |owner, mode| check(owner, REGULAR | mode, 1000).map_err(|Fault(why)| why);
+        assert_eq!((said(1000, 0o600), said(1000, 0o644), said(0, 0o600)), (Ok(()), Ok(()), Ok(())));
+        let why = said(1001, 0o600).unwrap_err();
+        assert!(why.contains("belongs to user 1001, must belong to user 1000 or to root"), "{why}");
+        for mode in [0o620, 0o602, 0o666] {
+            let why = said(0, mode).unwrap_err();
+            assert!(why.contains(&format!("has mode 0{mode:o}")) && why.contains("chmod go-w"), "{why}");
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,6 +34,16 @@ impl Place {
         Store::new(FileStore::open(self.file(), options).unwrap()).with_timeout(Duration::from_secs(10))
     }
 
+    /// Makes the file with these bytes, whatever mode this user's files have else.
+    fn write(&self, bytes: impl AsRef<[u8]>) {
+        fs::write(self.file(), bytes).unwrap();
+        self.permit(0o600);
+    }
+
+    fn permit(&self, mode: u32) {
+        fs::set_permissions(self.file(), fs::Permissions::from_mode(mode)).unwrap();
+    }
+
     fn refusal(&self) -> String {
         FileStore::open(self.file(), FileStoreOptions::new()).unwrap_err().to_string()
     }
@@ -62,10 +72,37 @@ fn a_file_is_for_its_owner_and_stays() {
 }
 
 #[test]
+fn a_file_that_others_may_write_is_refused_and_untouched() {
+    let place = Place::new();
+    place.open().set("a", "1").unwrap();
+    let bytes = fs::read(place.file()).unwrap();
+    for mode in [0o620, 0o602, 0o666] {
+        place.permit(mode);
+        let (said, path) = (place.refusal(), place.file().display().to_string());
+        assert!(said.contains(&path) && said.contains(&format!("mode 0{mode:o}")), "{said}");
+        assert_eq!(fs::read(place.file()).unwrap(), bytes);
+    }
+    // To read it is another matter.
+    place.permit(0o644);
+    assert_eq!(place.open().get("a").unwrap(), b"1");
+}
+
+#[test]
+fn a_link_is_refused_and_nothing_made_where_it_leads() {
+    let place = Place::new();
+    let kept = place.0.join("kept");
+    symlink(&kept, place.file()).unwrap();
+    assert!(place.refusal().contains("symbolic link"), "{}", place.refusal());
+    assert!(!kept.exists());
+    FileStore::open(&kept, FileStoreOptions::new()).unwrap();
+    assert!(place.refusal().contains("symbolic link"), "{}", place.refusal());
+}
+
+#[test]
 fn what_is_no_store_is_refused_and_untouched() {
     let place = Place::new();
     for foreign in ["x", "a letter to a friend", "phalanx, a letter about it", &"long ".repeat(100)] {
-        fs::write(place.file(), foreign).unwrap();
+        place.write(foreign);
         assert!(place.refusal().contains("no store"), "{}", place.refusal());
         assert_eq!(fs::read(place.file()).unwrap(), foreign.as_bytes());
     }
@@ -96,7 +133,7 @@ fn a_writer_killed_at_any_byte_has_written_nothing() {
     let whole = fs::read(place.file()).unwrap();
     for len in before as usize..whole.len() {
         fs::remove_file(place.file()).unwrap();
-        fs::write(place.file(), &whole[..len]).unwrap();
+        place.write(&whole[..len]);
         let (reader, writer) = (place.open(), place.open());
         assert_eq!(reader.get("a").unwrap(), b"1", "cut at {len}");
         writer.append("c", "3").unwrap();
@@ -114,7 +151,7 @@ fn a_maker_killed_at_any_byte_has_made_nothing() {
     let whole = fs::read(place.file()).unwrap();
     for len in 0..header::BYTE_LEN {
         fs::remove_file(place.file()).unwrap();
-        fs::write(place.file(), &whole[..len]).unwrap();
+        place.write(&whole[..len]);
         let (reader, writer) = (place.open(), place.open());
         assert_eq!(reader.find("a").unwrap(), None);
         writer.set("b", "1").unwrap();

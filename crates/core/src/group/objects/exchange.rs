@@ -96,8 +96,8 @@ impl Exchange<'_> {
         let mut heads = vec![0; self.group.size() * Header::BYTE_LEN];
         let sequence =
             self.run(Op::AllGather { counts: Counts::Even(Header::BYTE_LEN) }, Some(&own.encode()), &mut heads)?;
-        let verdict =
-            Verdict { kind: self.kind, sequence, rank: self.group.rank(), members: self.group.members(), own: &own };
+        let (rank, members) = (self.group.rank(), self.group.members());
+        let verdict = Verdict { kind: self.kind, sequence, rank, members, own: &own, site: self.site };
         match gift {
             // Its own reason tells this rank more than what the peers are told.
             Gift::Refused(why) => Err(why.clone()),
@@ -134,6 +134,7 @@ pub(super) struct Verdict<'a> {
     /// The world's ranks that are the group's.
     pub(super) members: &'a [usize],
     pub(super) own: &'a Header,
+    pub(super) site: Site,
 }
 
 impl Verdict<'_> {
@@ -185,8 +186,8 @@ impl Verdict<'_> {
 
     fn differs(&self, peer: usize, field: &'static str, ours: impl ToString, theirs: impl ToString) -> Error {
         let (ours, theirs) = (ours.to_string(), theirs.to_string());
-        let Verdict { sequence, rank, .. } = *self;
-        Error::Desync(Box::new(Desync { sequence, rank, peer, field, ours, theirs, moved: false }))
+        let Verdict { sequence, rank, site, .. } = *self;
+        Error::Desync(Box::new(Desync { sequence, rank, peer, field, ours, theirs, moved: false, site: Some(site) }))
     }
 }
 

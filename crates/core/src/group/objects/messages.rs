@@ -34,7 +34,7 @@ impl Group {
     #[track_caller]
     pub fn recv_object<T: DeserializeOwned>(&self, from: impl Into<Option<usize>>, tag: u32) -> Result<(T, usize)> {
         let (bytes, from) = self.recv_blob(type_name::<T>(), from.into(), tag, Site::caller())?;
-        Ok((read(OpKind::Recv, from, &bytes)?, from))
+        Ok((read(OpKind::Recv, self.members()[from], &bytes)?, from))
     }
 
     /// Sends bytes to a rank that need not know how many come. As [`send_object`](Group::send_object), for bytes.
@@ -97,7 +97,8 @@ impl Group {
         let (sequence, from) = self.recv_part(&mut head, from, tag, site)?;
         let largest = self.shared.options.largest_object;
         let own = Header::new(OpKind::Send, 0, Given::Nothing, largest, type_name);
-        let verdict = Verdict { kind: OpKind::Recv, sequence, rank: self.rank(), members: self.members(), own: &own };
+        let (kind, rank, members) = (OpKind::Recv, self.rank(), self.members());
+        let verdict = Verdict { kind, sequence, rank, members, own: &own, site };
         let theirs = self.told(verdict.decoded(from, &head))?;
         let room =
             verdict.compare(from, &theirs).and_then(|()| verdict.byte_len(from, &theirs, own.largest)).and_then(zeroed);

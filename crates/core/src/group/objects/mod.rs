@@ -35,7 +35,7 @@ impl Group {
         let bytes = exchange.broadcast(given_at(self, OpKind::Broadcast, root, gift))?;
         match value {
             Some(value) if self.rank() == root => Ok(value),
-            _ => read(OpKind::Broadcast, root, &bytes),
+            _ => read(OpKind::Broadcast, self.members()[root], &bytes),
         }
     }
 
@@ -43,7 +43,7 @@ impl Group {
     #[track_caller]
     pub fn all_gather_object<T: Serialize + DeserializeOwned>(&self, value: &T) -> Result<Vec<T>> {
         let exchange = self.objects::<T>(OpKind::AllGather, 0, Site::caller())?;
-        read_all(OpKind::AllGather, &exchange.all_gather(one(OpKind::AllGather, value))?)
+        read_all(OpKind::AllGather, self.members(), &exchange.all_gather(one(OpKind::AllGather, value))?)
     }
 
     /// `root` gets all ranks' values, in rank order; the others get none. Errors are as in
@@ -52,7 +52,7 @@ impl Group {
     pub fn gather_object<T: Serialize + DeserializeOwned>(&self, value: &T, root: usize) -> Result<Option<Vec<T>>> {
         let exchange = self.objects::<T>(OpKind::Gather, root, Site::caller())?;
         let all = exchange.gather(one(OpKind::Gather, value))?;
-        all.map(|all| read_all(OpKind::Gather, &all)).transpose()
+        all.map(|all| read_all(OpKind::Gather, self.members(), &all)).transpose()
     }
 
     /// Rank `i` gets `root`'s `values[i]`; what other ranks give is not looked at. Errors are as in
@@ -62,7 +62,7 @@ impl Group {
         let exchange = self.objects::<T>(OpKind::Scatter, root, Site::caller())?;
         let gift = values.map(|values| each(self, values, |value| written(OpKind::Scatter, value)));
         let bytes = exchange.scatter(given_at(self, OpKind::Scatter, root, gift))?;
-        read(OpKind::Scatter, root, &bytes)
+        read(OpKind::Scatter, self.members()[root], &bytes)
     }
 
     fn objects<T>(&self, kind: OpKind, root: usize, site: Site) -> Result<Exchange<'_>> {
@@ -80,7 +80,7 @@ fn written<T: Serialize>(kind: OpKind, value: &T) -> Result<Vec<u8>> {
         .map_err(|error| Error::usage(kind, "value", type_name::<T>(), format!("must be writable: {error}")))
 }
 
-/// The value in a rank's bytes.
+/// The value in the bytes of a rank of the world.
 fn read<T: DeserializeOwned>(kind: OpKind, from: usize, bytes: &[u8]) -> Result<T> {
     depth::read(bytes).map_err(|why| {
         let value = format!("{} bytes of rank {from}", bytes.len());
@@ -88,6 +88,6 @@ fn read<T: DeserializeOwned>(kind: OpKind, from: usize, bytes: &[u8]) -> Result<
     })
 }
 
-fn read_all<T: DeserializeOwned>(kind: OpKind, all: &[Vec<u8>]) -> Result<Vec<T>> {
-    all.iter().enumerate().map(|(from, bytes)| read(kind, from, bytes)).collect()
+fn read_all<T: DeserializeOwned>(kind: OpKind, members: &[usize], all: &[Vec<u8>]) -> Result<Vec<T>> {
+    members.iter().zip(all).map(|(from, bytes)| read(kind, *from, bytes)).collect()
 }

@@ -34,11 +34,15 @@ impl Cuda for CudaDriver {
             asked.map(|()| value)
         };
         let text = |function| self.device_text(function, ordinal);
+        let mut memory = 0;
+        // SAFETY: room for one number.
+        self.call(&self.functions.device_memory, |call| unsafe { call(&mut memory, ordinal) })?;
         Ok(DeviceInfo {
             name: text(&self.functions.device_name)?,
             capability: (attribute(CAPABILITY_MAJOR)?, attribute(CAPABILITY_MINOR)?),
             bus: text(&self.functions.device_bus)?.to_lowercase(),
             multiprocessors: attribute(MULTIPROCESSORS)?,
+            memory: memory as u64,
         })
     }
 

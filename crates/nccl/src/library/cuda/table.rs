@@ -28,6 +28,7 @@ table! {
         device_count = "cuDeviceGetCount", SINCE, (*mut c_int) -> c_int;
         device = "cuDeviceGet", SINCE, (*mut c_int, c_int) -> c_int;
         device_name = "cuDeviceGetName", SINCE, (*mut c_char, c_int, c_int) -> c_int;
+        device_memory = "cuDeviceTotalMem_v2", SINCE, (*mut usize, c_int) -> c_int;
         device_attribute = "cuDeviceGetAttribute", SINCE, (*mut c_int, c_int, c_int) -> c_int;
         device_bus = "cuDeviceGetPCIBusId", SINCE, (*mut c_char, c_int, c_int) -> c_int;
         retain_context = "cuDevicePrimaryCtxRetain", SINCE, (*mut Opaque, c_int) -> c_int;

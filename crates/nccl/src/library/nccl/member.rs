@@ -5,11 +5,13 @@
 //!
 //! *Who may ask.* Whether a communicator is well may be asked by any thread, but the library does not bear two at once, nor one during
 //! an abort: that waits for the one that asks, which is never long. An abort waits for no other call, since ending such a call is
-//! what it is for.
+//! what it is for; and nobody waits for an abort to ask, since that may hang.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
+use std::thread;
+use std::time::Duration;
 
 use super::table::Opaque;
 use crate::api::{Comm, Device};
@@ -95,8 +97,17 @@ impl Member {
 
     /// The right to ask how it is; none once it is gone.
     pub(super) fn ask(&self) -> Option<MutexGuard<'_, ()>> {
-        let asking = locked(&self.asking);
-        (!self.is_gone.load(Ordering::Acquire)).then_some(asking)
+        loop {
+            let asking = self.asking.try_lock();
+            if self.is_gone.load(Ordering::Acquire) {
+                return None;
+            }
+            match asking {
+                Ok(asking) => return Some(asking),
+                Err(TryLockError::Poisoned(asking)) => return Some(asking.into_inner()),
+                Err(TryLockError::WouldBlock) => thread::sleep(PAUSE),
+            }
+        }
     }
 
     /// It goes: nobody asks any more. What is given back is held until it is gone.
@@ -112,3 +123,6 @@ pub(super) struct Known {
     pub(super) comm: Comm,
     pub(super) handle: Slot,
 }
+
+/// How long whoever asks waits for another one that does.
+const PAUSE: Duration = Duration::from_micros(20);
