@@ -94,7 +94,9 @@ fn dumps_are_not_converted_into_a_directory_that_has_some() {
     let refused = trace(&["convert", path, "--torch", path]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     let why = String::from_utf8_lossy(&refused.stderr).replace(path, "DIR");
-    assert!(why.starts_with("phalanx: --torch DIR: there are dumps already, which must not be mixed\n"), "{why}");
+    let told_why = "phalanx: --torch DIR: there are dumps already, which must not be mixed: name another directory, as in \
+                    --torch dumps-2\n";
+    assert!(why.starts_with(told_why), "{why}");
     assert_eq!(stdout(&trace(&["analyze", path])), told);
 }
 

@@ -1,9 +1,11 @@
 //! Dumps in a directory: one file a rank, whose name ends in the rank. The one room with I/O.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use crate::dump::Dump;
 use crate::error::{Broken, Error};
@@ -85,7 +87,8 @@ pub fn read(path: &Path) -> Result<Dump, Error> {
     dump.map_err(|broken| Error::Broken { path: path.to_owned(), broken })
 }
 
-/// Writes a dump into a directory as `trace_<rank>.json`, and returns the file's path. A file of that name is replaced whole.
+/// Writes a dump into a directory as `trace_<rank>.json`, and returns the file's path. A file of that name is replaced whole. Nobody but this
+/// user can read it.
 ///
 /// # Errors
 ///
@@ -110,9 +113,22 @@ fn put(directory: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, Error> {
     let said = |cause| Error::Io { path: path.clone(), cause };
     let part = directory.join(format!(".{name}.part"));
     fs::create_dir_all(directory).map_err(said)?;
-    let written = fs::write(&part, bytes).and_then(|()| fs::rename(&part, &path));
+    // Groups of one rank may fail at the same time, each in a thread of its own.
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut file = create(&part).map_err(said)?;
+    let written = file.write_all(bytes).and_then(|()| fs::rename(&part, &path));
     written.inspect_err(|_| drop(fs::remove_file(&part))).map_err(said)?;
     Ok(path)
+}
+
+/// A new file that this user alone can read. What has its name is left of a process that was ended meanwhile, or a link that another user has
+/// put there: nothing is written through it.
+fn create(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 fn files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
@@ -193,9 +209,13 @@ const PREFIX: &str = "trace_";
 const LONGEST: u64 = 256 << 20;
 /// More than any job has.
 const MOST_FILES: usize = 1 << 16;
+/// Whoever has it writes.
+static TURN: Mutex<()> = Mutex::new(());
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::thread;
     use std::time::SystemTime;
 
     use super::*;
@@ -272,6 +292,37 @@ mod tests {
         // A directory has the place of the dump.
         fs::create_dir_all(directory.join("trace_0.json/x")).unwrap();
         assert!(put(&directory, "trace_0.json", b"{}").is_err());
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn nothing_is_written_through_a_link_that_somebody_has_put_there() {
+        let directory = dumps("link", &[]);
+        let target = directory.join("target");
+        fs::write(&target, "precious").unwrap();
+        symlink(&target, directory.join(".trace_0.json.part")).unwrap();
+        let path = put(&directory, "trace_0.json", b"{}").unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"precious");
+        let data = fs::symlink_metadata(&path).unwrap();
+        assert_eq!((data.is_file(), data.mode() & 0o777, fs::read(&path).unwrap()), (true, 0o600, b"{}".to_vec()));
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn what_an_ended_process_has_left_is_in_nobodys_way() {
+        let directory = dumps("leftover", &[]);
+        fs::write(directory.join(".trace_0.json.part"), "a longer part of a dump").unwrap();
+        let path = put(&directory, "trace_0.json", b"{}").unwrap();
+        assert_eq!((fs::read(path).unwrap(), fs::read_dir(&directory).unwrap().count()), (b"{}".to_vec(), 1));
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn threads_that_write_one_dump_at_the_same_time_all_do() {
+        let directory = dumps("threads", &[]);
+        let often = || (0..50).for_each(|_| drop(put(&directory, "trace_0.json", b"{}").unwrap()));
+        thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(often))));
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
         fs::remove_dir_all(&directory).unwrap();
     }

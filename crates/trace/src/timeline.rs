@@ -1,10 +1,10 @@
 //! All operations of all ranks on one clock, with what was found about each: what the page and the trace for other viewers draw.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
-use crate::analyse::{Clocks, Report};
+use crate::analyse::{Clocks, Finding, Report};
 use crate::dump::{Dump, Entry};
 
 /// Times are nanoseconds from the first call of all.
@@ -54,7 +54,7 @@ impl<'d> Timeline<'d> {
             operations: Vec::new(),
             verdicts: report.findings.iter().map(ToString::to_string).collect(),
         };
-        let mut places = BTreeMap::new();
+        let (concerns, mut places) = (Concerns::of(&report.findings), BTreeMap::new());
         for (lane, dump) in dumps.iter().enumerate() {
             let view = Sight { dump, lane, clocks: &clocks, start, end: end(dump) };
             let labels: Vec<String> = dump.groups.iter().map(|group| group.label()).collect();
@@ -62,9 +62,7 @@ impl<'d> Timeline<'d> {
                 let label = &labels[entry.group];
                 let next = places.len();
                 let group = *places.entry(label.clone()).or_insert(next);
-                let concerns = report.findings.iter().enumerate();
-                let concerns = concerns.filter(|(_, finding)| finding.concerns(dump.rank, label, entry));
-                timeline.operations.push(view.operation(group, entry, concerns.map(|(at, _)| at).collect()));
+                timeline.operations.push(view.operation(group, entry, concerns.about(dump.rank, label, entry)));
             }
         }
         let mut groups: Vec<(String, usize)> = places.into_iter().collect();
@@ -72,6 +70,39 @@ impl<'d> Timeline<'d> {
         timeline.groups = groups.into_iter().map(|(label, _)| label).collect();
         timeline.span = timeline.operations.iter().map(|operation| operation.until).max().unwrap_or(0).max(1);
         timeline
+    }
+}
+
+/// The places of findings by what they are about, so that not every operation is held against every finding.
+struct Concerns<'r> {
+    /// By rank, label of the group, number and kind.
+    operations: HashMap<(usize, &'r str, u64, &'r str), Vec<usize>>,
+    /// About what all ranks called, by label of the group and number.
+    collectives: HashMap<(&'r str, u64), Vec<usize>>,
+}
+
+impl<'r> Concerns<'r> {
+    fn of(findings: &'r [Finding]) -> Concerns<'r> {
+        let mut concerns = Concerns { operations: HashMap::new(), collectives: HashMap::new() };
+        for (at, finding) in findings.iter().enumerate() {
+            if let Finding::Divergence { group, sequence, .. } = finding {
+                concerns.collectives.entry((group.as_str(), *sequence)).or_default().push(at);
+            }
+            for place in finding.places() {
+                let key = (place.rank, place.group.as_str(), place.sequence, place.kind.as_str());
+                concerns.operations.entry(key).or_default().push(at);
+            }
+        }
+        concerns
+    }
+
+    /// What was found about an operation of a rank, in the order of the report.
+    fn about(&self, rank: usize, group: &str, entry: &Entry) -> Vec<usize> {
+        let own = self.operations.get(&(rank, group, entry.sequence, entry.kind.as_str()));
+        let all = self.collectives.get(&(group, entry.sequence)).filter(|_| !entry.is_message);
+        // One finding may name an operation twice.
+        let found: BTreeSet<usize> = own.into_iter().chain(all).flatten().copied().collect();
+        found.into_iter().collect()
     }
 }
 

@@ -8,6 +8,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use phalanx::JobName;
 use phalanx::trace::{Collected, collect, collect_host};
+use phalanx_trace::ranks;
 
 use crate::counted::counted;
 use crate::failure::{Failure, tell};
@@ -56,7 +57,8 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
     let output = options.output.display();
     let collected = match &options.address {
         Some(address) => ask(options, address)?,
-        None => collect_host((options.job_id.as_deref(), options.pid), &options.output, options.timeout)?,
+        None => collect_host((options.job_id.as_deref(), options.pid), &options.output, options.timeout)
+            .map_err(|error| refused(&error))?,
     };
     for (rank, why) in &collected.garbled {
         tell(&format!("rank {rank} answered what is no dump: {why}"));
@@ -65,10 +67,27 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
         let ranks: Vec<String> = collected.silent.iter().map(usize::to_string).collect();
         tell(&format!("no answer within {} s from rank {}", options.timeout.as_secs_f64(), ranks.join(", ")));
     }
+    if let Some(how) = not_asked(&collected.elsewhere) {
+        tell(&how);
+    }
     match collected.files.len() {
         0 => Err(Failure::Stopped("no rank gave its dump".to_owned())),
         count => Ok(writeln!(io::stdout(), "{output}: dumps of {}", counted(count, "rank"))?),
     }
+}
+
+/// Which ranks are on other hosts, and how they are asked.
+fn not_asked(elsewhere: &[usize]) -> Option<String> {
+    let are = if elsewhere.len() == 1 { "is" } else { "are" };
+    let how =
+        || format!("{} {are} not on this host: run this there too, or name the store's address", ranks(elsewhere));
+    (!elsewhere.is_empty()).then(how)
+}
+
+/// The library names its arguments where one has to be given, which are flags here.
+fn refused(error: &phalanx::Error) -> Failure {
+    let flags = [("(`job`)", "(--job-id)"), ("(`pid`)", "(--pid)"), ("(`epoch`)", "(--epoch)")];
+    Failure::Stopped(flags.into_iter().fold(error.to_string(), |why, (argument, flag)| why.replace(argument, flag)))
 }
 
 fn ask(options: &Options, address: &str) -> Result<Collected, Failure> {
@@ -89,7 +108,7 @@ fn ask(options: &Options, address: &str) -> Result<Collected, Failure> {
     };
     let collected = collect(&store, (&job, target.epoch), &options.output, options.timeout, told);
     progress.finish_and_clear();
-    Ok(collected?)
+    collected.map_err(|error| refused(&error))
 }
 
 const AFTER: &str = "\
@@ -101,3 +120,27 @@ Examples:
 Over a store, each rank looks once a second whether it is asked; a job that was started anew has a higher --epoch.
 A rank that does not answer in time is named: its process has ended or is stopped, or PHALANX_TRACE_REQUESTS
 (over a store) or PHALANX_TOP (on this host) is 0. The dumps of the others are written all the same.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_of_other_hosts_are_named_with_how_they_are_asked() {
+        assert_eq!(not_asked(&[]), None);
+        let how = "not on this host: run this there too, or name the store's address";
+        assert_eq!(not_asked(&[3]), Some(format!("rank 3 is {how}")));
+        assert_eq!(not_asked(&[4, 5, 6, 7]), Some(format!("ranks 4-7 are {how}")));
+    }
+
+    #[test]
+    fn what_has_to_be_given_is_called_by_its_flag() {
+        let told = |why: &str| match refused(&phalanx::Error::setup("traces", why)) {
+            Failure::Stopped(told) => told,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(told("one has to be named (`job`): a, b"), "traces: one has to be named (--job-id): a, b");
+        assert_eq!(told("any process says it (`pid`)"), "traces: any process says it (--pid)");
+        assert_eq!(told("it has a higher epoch (`epoch`)"), "traces: it has a higher epoch (--epoch)");
+    }
+}

@@ -167,7 +167,8 @@ fn convert(directory: &Path, out: &Path) -> Result<(), Failure> {
 fn refuse_dumps(flag: &str, directory: &Path) -> Result<(), Failure> {
     if directory.is_dir() && files::holds_dumps(directory)? {
         let place = directory.display();
-        return Err(Failure::Usage(format!("{flag} {place}: there are dumps already, which must not be mixed")));
+        let what = "there are dumps already, which must not be mixed";
+        return Err(Failure::Usage(format!("{flag} {place}: {what}: name another directory, as in {flag} dumps-2")));
     }
     Ok(())
 }

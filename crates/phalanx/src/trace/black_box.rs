@@ -1,8 +1,10 @@
 //! The black box of a rank: how its groups failed, and its dump for whoever wants it: a directory, a signal, somebody who asks.
 
 use std::env;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{self, Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
@@ -151,12 +153,12 @@ fn usable(directory: PathBuf) -> Result<PathBuf> {
     Ok(path::absolute(&directory).unwrap_or(directory))
 }
 
-/// Makes the directory, and tries to write there.
+/// Makes the directory, and tries to write there, by a name that nobody foresees: another user may have put a link under one that is known
+/// before, and processes of one number on other hosts, or in other containers, try at the same time.
 fn probe(directory: &Path) -> io::Result<()> {
-    let file = directory.join(format!(".probe.{}", std::process::id()));
+    let file = directory.join(format!(".probe.{:016x}", RandomState::new().hash_one(std::process::id())));
     fs::create_dir_all(directory)?;
-    fs::write(&file, [])?;
-    // Another thread of this process may have tried at the same time.
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file)?;
     let _ = fs::remove_file(&file);
     Ok(())
 }
@@ -165,6 +167,8 @@ const VARIABLE: &str = "PHALANX_TRACE_DIR";
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use phalanx_comm::Threads;
     use phalanx_core::PeerReason;
 
@@ -200,6 +204,18 @@ mod tests {
         assert!(relative.is_relative() && found.is_absolute() && place.is_dir());
         assert_eq!(fs::canonicalize(&found).unwrap(), fs::canonicalize(&place).unwrap());
         fs::remove_dir(&place).unwrap();
+    }
+
+    #[test]
+    fn a_directory_is_tried_without_writing_through_a_link_that_somebody_has_put_there() {
+        let place = env::temp_dir().join(format!("phalanx-probe-{}", std::process::id()));
+        fs::create_dir_all(&place).unwrap();
+        let (target, link) = (place.join("target"), place.join(format!(".probe.{}", std::process::id())));
+        fs::write(&target, "precious").unwrap();
+        symlink(&target, &link).unwrap();
+        probe(&place).unwrap();
+        assert_eq!((fs::read(&target).unwrap(), fs::read_dir(&place).unwrap().count()), (b"precious".to_vec(), 2));
+        fs::remove_dir_all(&place).unwrap();
     }
 
     #[test]

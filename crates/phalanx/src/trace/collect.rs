@@ -20,6 +20,8 @@ pub struct Collected {
     pub silent: Vec<usize>,
     /// The ranks whose answer was no dump, and why.
     pub garbled: Vec<(usize, String)>,
+    /// The ranks that were not asked, because they are not on this host. [`collect()`] asks those of all hosts.
+    pub elsewhere: Vec<usize>,
 }
 
 /// Asks all ranks of a job for what they have recorded, over the store that they share, and writes it into `directory`. A rank has `patience` to
@@ -41,7 +43,8 @@ pub fn collect(
 ) -> Result<Collected> {
     let keys = Keys::of_job(store, job, epoch);
     let Some(size) = keys.size()? else {
-        let why = "no rank of it can be asked; a job that was started anew has a higher epoch";
+        let why = "no rank of it can be asked: the job may have another name (`job`), and one that was started anew has \
+                   a higher epoch (`epoch`)";
         return Err(Error::setup(format!("traces of job \"{}\", epoch {epoch}", job.as_str()), why));
     };
     let request = keys.new_request()?;
@@ -116,5 +119,12 @@ mod tests {
         keys.tell(0, &"1".to_owned(), b"nonsense").unwrap();
         let collected = collect(&store, (&job, 0), Path::new("/proc/none"), Duration::MAX, |_, _| {}).unwrap();
         assert_eq!((collected.silent.len(), collected.garbled.len()), (0, 1));
+    }
+
+    #[test]
+    fn who_asks_a_job_that_nobody_has_is_told_to_look_at_its_name_and_epoch() {
+        let (store, job) = (Store::new(LocalStore::default()), JobName::default());
+        let none = collect(&store, (&job, 0), Path::new("/proc/none"), LEAST, |_, _| {}).unwrap_err().to_string();
+        assert!(none.contains("another name (`job`)") && none.contains("a higher epoch (`epoch`)"), "{none}");
     }
 }

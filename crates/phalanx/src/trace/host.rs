@@ -18,7 +18,8 @@ struct Answer {
 
 /// Asks the ranks of this host that this user may ask, as [`neighbours`](crate::neighbours) does, for what they have recorded, and writes it into
 /// `directory`. They need neither an address nor a store that still answers. Where they are of several jobs, `job` says which is meant, and
-/// `pid`, any process of it that answers, which of several of one name.
+/// `pid`, any process of it that answers, which of several of one name. Ranks of the job that are on other hosts are not asked, and named in
+/// [`elsewhere`](Collected::elsewhere).
 ///
 /// # Errors
 ///
@@ -32,14 +33,22 @@ pub fn collect_host(
     let failed = |why: String| Error::setup("traces of this host's ranks", why);
     let told = ask(TRACE_PATH, patience).map_err(|error| failed(error.to_string()))?.into_iter();
     let answers = told.map(|(neighbour, page)| Answer { neighbour, said: page.map(|page| Dump::from_json(&page)) });
-    let mut collected = Collected::default();
-    for Answer { neighbour, said } in choose(answers.collect(), job, pid).map_err(failed)? {
+    let answers = choose(answers.collect(), job, pid).map_err(failed)?;
+    let mut collected = Collected { elsewhere: elsewhere(&answers), ..Collected::default() };
+    for Answer { neighbour, said } in answers {
         match said {
             Some(said) => collected.write(neighbour.rank, said, directory)?,
             None => collected.silent.push(neighbour.rank),
         }
     }
     Ok(collected)
+}
+
+/// The ranks of the job that are not on this host, as far as one that is here says how many there are.
+fn elsewhere(answers: &[Answer]) -> Vec<usize> {
+    let here: BTreeSet<usize> = answers.iter().map(|answer| answer.neighbour.rank).collect();
+    let size = answers.iter().filter_map(|answer| answer.dump()?.world_size).max().unwrap_or_default();
+    (0..size).filter(|rank| !here.contains(rank)).collect()
 }
 
 /// The answers of one job.
@@ -57,7 +66,9 @@ fn choose(mut answers: Vec<Answer>, job: Option<&str>, pid: Option<u32>) -> Resu
             return Err(format!("there is no rank that this user may ask{place}"));
         }
         [_] => {}
-        _ => return Err(format!("they are of several jobs, of which one has to be named: {}", jobs.join(", "))),
+        _ => {
+            return Err(format!("they are of several jobs, of which one has to be named (`job`): {}", jobs.join(", ")));
+        }
     }
     // A process may be in one world after another: the later one is meant.
     answers.dedup_by(|later, kept| {
@@ -90,7 +101,7 @@ fn met(answers: &[Answer], pid: u32) -> Result<u64, String> {
         Some(Some(Ok(_))) => "does not say when its ranks met".to_owned(),
     };
     Err(format!(
-        "process {pid} {why}: which ranks are of its job is not known, but another process of it may say (--pid)"
+        "process {pid} {why}: which ranks are of its job is not known, but another process of it may say (`pid`)"
     ))
 }
 
@@ -132,13 +143,17 @@ fn several(answers: &[Answer], worlds: &BTreeSet<u64>, count: usize) -> String {
     }
     let (job, told) = (&answers[0].neighbour.job, told.join("; "));
     format!(
-        "they are of {count} jobs of the name {job}, of which any process of one says which is meant (--pid): {told}"
+        "they are of {count} jobs of the name {job}, of which any process of one says which is meant (`pid`): {told}"
     )
 }
 
 impl Answer {
+    fn dump(&self) -> Option<&Dump> {
+        self.said.as_ref()?.as_ref().ok()
+    }
+
     fn met_ns(&self) -> Option<u64> {
-        self.said.as_ref()?.as_ref().ok()?.met_ns
+        self.dump()?.met_ns
     }
 }
 
@@ -180,7 +195,7 @@ mod tests {
             let [first, second] = [(10, Some(7)), (20, Some(9))].map(|(pid, met)| answer("a", 0, (pid, 0), met));
             vec![first, second, answer("a", 1, (11, 0), Some(7)), silent, answer("b", 0, (30, 0), Some(8))]
         };
-        let told = "they are of 2 jobs of the name a, of which any process of one says which is meant (--pid): \
+        let told = "they are of 2 jobs of the name a, of which any process of one says which is meant (`pid`): \
                     ranks 0, 1 in processes 10, 11; ranks 0 in processes 20; ranks 1 in processes 22, which do not say";
         assert_eq!(chosen(answers(), Some("a"), None), Err(told.to_owned()));
         assert_eq!(chosen(answers(), None, Some(11)), Ok(vec![10, 11]));
@@ -191,7 +206,7 @@ mod tests {
         assert_eq!(chosen(answers(), Some("a"), Some(30)), Err("process 30 is no rank of job a".to_owned()));
         let nobody = "there is no rank that this user may ask in a job c";
         assert_eq!(chosen(answers(), Some("c"), None), Err(nobody.to_owned()));
-        let several = "they are of several jobs, of which one has to be named: a, b";
+        let several = "they are of several jobs, of which one has to be named (`job`): a, b";
         assert_eq!(chosen(answers(), None, None), Err(several.to_owned()));
     }
 
@@ -208,7 +223,7 @@ mod tests {
         assert!(refused(|| None, 10).starts_with("process 10 does not answer"));
         assert!(refused(|| Some(Broken::Empty), 11).starts_with("process 11 answers what is no dump"));
         assert_eq!(chosen(answers(|| None), Some("a"), Some(21)), Ok(vec![20, 21]));
-        let told = "they are of 2 jobs of the name a, of which any process of one says which is meant (--pid): \
+        let told = "they are of 2 jobs of the name a, of which any process of one says which is meant (`pid`): \
                     ranks 0, 1 in processes 20, 21; ranks 0, 1 in processes 10, 11, which do not say";
         assert_eq!(chosen(answers(|| None), Some("a"), None), Err(told.to_owned()));
     }
@@ -226,6 +241,20 @@ mod tests {
         assert_eq!(given(both), [(10, true), (11, false)]);
         let refused = chosen(first(), None, Some(11)).unwrap_err();
         assert!(refused.starts_with("process 11 does not say when its ranks met"), "{refused}");
+    }
+
+    #[test]
+    fn ranks_that_are_not_on_this_host_are_known() {
+        let of = |world_size, ranks: [usize; 2]| {
+            let mut answers = ranks.map(|rank| answer("a", rank, (10, 0), None));
+            // One that is silent is on this host all the same.
+            answers[1].said = None;
+            answers[0].said.iter_mut().flatten().for_each(|dump| dump.world_size = world_size);
+            elsewhere(&answers)
+        };
+        assert_eq!(of(Some(6), [1, 4]), [0, 2, 3, 5]);
+        assert_eq!(of(Some(2), [0, 1]), Vec::<usize>::new());
+        assert_eq!(of(None, [0, 1]), Vec::<usize>::new());
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What the groups of a rank have recorded, as a file or on its way to whoever asks.
 //!
 //! Where `PHALANX_TRACE_DIR` names a directory, every rank writes its dump there when a call fails, and on `SIGUSR2`. Without it too
-//! `phalanx trace collect` asks all ranks of a job for theirs, and so does [`collect()`]. `phalanx trace analyze DIR` reads what they say.
+//! `phalanx trace collect` asks the ranks of its host for theirs, as [`collect_host()`] does, and where it is given the job's store those of all hosts,
+//! as [`collect()`] does. `phalanx trace analyze DIR` reads what they say.
 
 mod accuser;
 mod black_box;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::kind;
-use super::roster::{Company, Roster};
+use super::roster::{Company, Roster, Seat};
 use super::{Finding, Side};
 use crate::dump::{Entry, State};
 
@@ -11,7 +11,8 @@ use crate::dump::{Entry, State};
 pub(super) fn find(roster: &Roster<'_>) -> Vec<(usize, Finding)> {
     let mut found = vec![];
     for (at, company) in roster.companies.iter().enumerate() {
-        for finding in company.sequences().filter_map(|sequence| differs(company, sequence)) {
+        let last_done = last_done(company);
+        for finding in company.sequences().filter_map(|sequence| differs(company, sequence, last_done)) {
             let is_last = matches!(finding, Finding::Divergence { is_over: false, .. });
             found.push((at, finding));
             // What comes after it is meaningless.
@@ -23,15 +24,20 @@ pub(super) fn find(roster: &Roster<'_>) -> Vec<(usize, Finding)> {
     found
 }
 
-/// Whether all who called this were told that they disagree, and the group went on.
-fn is_over(company: &Company<'_>, sequence: u64) -> bool {
-    let is_told = |entry: &&Entry| matches!(&entry.state, State::Failed(error) if error == "desync");
-    let later = company.seats.values().flat_map(|seat| seat.collectives.range(sequence + 1..).flat_map(|(_, all)| all));
-    company.at(sequence).all(|(_, entries)| entries.iter().all(is_told))
-        && later.into_iter().any(|entry| entry.state == State::Done)
+/// The last number under which an operation ended well on any rank.
+fn last_done(company: &Company<'_>) -> Option<u64> {
+    let is_done = |entries: &[&Entry]| entries.iter().any(|entry| entry.state == State::Done);
+    let last = |seat: &Seat<'_>| seat.collectives.iter().rev().find(|(_, entries)| is_done(entries)).map(|(at, _)| *at);
+    company.seats.values().filter_map(last).max()
 }
 
-fn differs(company: &Company<'_>, sequence: u64) -> Option<Finding> {
+/// Whether all who called this were told that they disagree, and the group went on.
+fn is_over(company: &Company<'_>, sequence: u64, last_done: Option<u64>) -> bool {
+    let is_told = |entry: &&Entry| matches!(&entry.state, State::Failed(error) if error == "desync");
+    company.at(sequence).all(|(_, entries)| entries.iter().all(is_told)) && last_done > Some(sequence)
+}
+
+fn differs(company: &Company<'_>, sequence: u64, last_done: Option<u64>) -> Option<Finding> {
     let called: Vec<(usize, &[&Entry])> = company.at(sequence).collect();
     let whole = || called.iter().filter(|(rank, _)| !company.seats[rank].is_cut(sequence));
     let count = |(_, entries): &(usize, &[&Entry])| entries.len();
@@ -46,7 +52,8 @@ fn differs(company: &Company<'_>, sequence: u64) -> Option<Finding> {
             fields(&of.collect::<Vec<_>>())
         })?
     };
-    Some(Finding::Divergence { group: company.label(), sequence, field, sides, is_over: is_over(company, sequence) })
+    let is_over = is_over(company, sequence, last_done);
+    Some(Finding::Divergence { group: company.label(), sequence, field, sides, is_over })
 }
 
 /// The first field in which these entries differ, and the values.

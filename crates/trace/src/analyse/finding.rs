@@ -196,24 +196,19 @@ impl Finding {
         }
     }
 
-    /// Whether this is about an operation of a rank, by the label of its group.
-    pub(crate) fn concerns(&self, rank: usize, group: &str, entry: &Entry) -> bool {
-        let here = |place: &Place| {
-            (place.rank, &*place.group, place.sequence, &place.kind) == (rank, group, entry.sequence, &entry.kind)
-        };
+    /// The operations that this is about; those of a divergence are all under its number.
+    pub(crate) fn places(&self) -> Vec<&Place> {
         match self {
-            Finding::Divergence { group: theirs, sequence, .. } => {
-                theirs == group && *sequence == entry.sequence && !entry.is_message
-            }
-            Finding::Deadlock { circle: places } | Finding::NoDump { waiting: places, .. } => places.iter().any(here),
-            Finding::Absent { last, busy, waiting, .. } => waiting.iter().chain(last).chain(busy).any(here),
-            Finding::Unanswered { place, last, .. } => here(place) || last.as_ref().is_some_and(here),
-            Finding::Failed { places, .. } => places.iter().any(here),
-            Finding::Unsent { place, .. } | Finding::Undelivered { place, .. } => here(place),
-            Finding::Unfinished { waiting, .. }
-            | Finding::Unknown { waiting, .. }
-            | Finding::NoGroup { waiting, .. } => waiting.iter().any(here),
-            Finding::Verdict { .. } | Finding::Late { .. } => false,
+            Finding::Deadlock { circle: places }
+            | Finding::NoDump { waiting: places, .. }
+            | Finding::Failed { places, .. }
+            | Finding::Unfinished { waiting: places, .. }
+            | Finding::Unknown { waiting: places, .. }
+            | Finding::NoGroup { waiting: places, .. } => places.iter().collect(),
+            Finding::Absent { last, busy, waiting, .. } => waiting.iter().chain(last).chain(busy).collect(),
+            Finding::Unanswered { place, last, .. } => [place].into_iter().chain(last).collect(),
+            Finding::Unsent { place, .. } | Finding::Undelivered { place, .. } => vec![place],
+            Finding::Divergence { .. } | Finding::Verdict { .. } | Finding::Late { .. } => Vec::new(),
         }
     }
 
@@ -240,6 +235,10 @@ impl Place {
     pub(super) fn of(rank: usize, group: String, entry: &Entry, age_ns: Option<u64>) -> Place {
         let (kind, sequence, site) = (entry.kind.clone(), entry.sequence, entry.site.clone());
         Place { rank, group, kind, sequence, tag: entry.tag, site, state: entry.state.name(), age_ns }
+    }
+
+    fn is_message(&self) -> bool {
+        matches!(&*self.kind, "send" | "recv")
     }
 
     /// The operation without its rank.
@@ -291,13 +290,7 @@ impl fmt::Display for Finding {
                 write!(f, "{group}: {}; {} no such group: ", wait_in(waiting), has(without))?;
                 write!(f, "{they} left it, or never had it")
             }
-            Finding::NoDump { ranks: missing, waiting } => {
-                write!(f, "{} no dump", has(missing))?;
-                match waiting.first() {
-                    Some(place) => write!(f, ", and {} of {} waits for all", place.operation(), place.group),
-                    None => Ok(()),
-                }
-            }
+            Finding::NoDump { ranks: missing, waiting } => no_dump(f, missing, waiting),
             Finding::Verdict { group, verdict, ranks: said } => {
                 write!(f, "{group}: {verdict} (said by {})", ranks(said))
             }
@@ -343,14 +336,31 @@ impl Finding {
     }
 }
 
+/// That ranks have no dump, and the first operation in which others wait for them.
+fn no_dump(f: &mut fmt::Formatter<'_>, missing: &[usize], waiting: &[Place]) -> fmt::Result {
+    write!(f, "{} no dump", has(missing))?;
+    let Some(first) = waiting.first() else { return Ok(()) };
+    let (operation, group) = (first.operation(), &first.group);
+    // Messages have numbers of their own on every rank.
+    if first.is_message() {
+        let them = if missing.len() == 1 { "it" } else { "one of them" };
+        return write!(f, ", and rank {} waits for {them} in {operation} of {group}{}", first.rank, since([first]));
+    }
+    let is_it =
+        |place: &&Place| (&place.group, &place.kind, place.sequence) == (&first.group, &first.kind, first.sequence);
+    let same: Vec<&Place> = waiting.iter().filter(is_it).collect();
+    let all: Vec<usize> = same.iter().map(|place| place.rank).collect();
+    write!(f, "; {} in {operation} of {group}{}", waits(&all), since(same))
+}
+
 /// Who has another value than most; all, where no value has more ranks than each other one.
 fn odd(sides: &[Side]) -> Vec<usize> {
     let is_tied = matches!(sides, [first, second, ..] if first.ranks.len() == second.ranks.len());
     sides.iter().skip(usize::from(!is_tied)).flat_map(|side| side.ranks.iter().copied()).collect()
 }
 
-/// Ranks in words: "rank 3", "ranks 0, 2-5".
-pub(super) fn ranks(all: &[usize]) -> String {
+/// Ranks in words, as findings have them: `rank 3`, `ranks 0, 2-5`. They are given in order.
+pub fn ranks(all: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for &rank in all {
         match runs.last_mut() {

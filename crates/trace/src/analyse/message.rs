@@ -1,6 +1,6 @@
 //! Messages that hold a rank up: whose peer does nothing about them, that anybody might send, and that both ends have called.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::roster::{Company, Roster, Seat};
 use super::wait::{Wait, is_waiting};
@@ -10,15 +10,19 @@ use crate::dump::Entry;
 /// What is found of messages.
 pub(super) fn find(roster: &Roster<'_>, waits: &[Wait<'_>]) -> Vec<Finding> {
     let held_up: BTreeSet<usize> = waits.iter().map(|wait| wait.rank).collect();
+    let lasts = lasts(roster);
     let messages = waits.iter().filter(|wait| wait.entry.is_message);
-    messages.filter_map(|wait| of(roster, wait, &held_up)).collect()
+    messages.filter_map(|wait| of(roster, wait, &held_up, &lasts)).collect()
 }
 
-fn of(roster: &Roster<'_>, wait: &Wait<'_>, held_up: &BTreeSet<usize>) -> Option<Finding> {
+fn of(roster: &Roster<'_>, wait: &Wait<'_>, held_up: &BTreeSet<usize>, lasts: &Lasts<'_, '_>) -> Option<Finding> {
     let (company, place) = (&roster.companies[wait.company], wait.place.clone());
     let group = company.label();
     if let Some(&peer) = wait.on.first() {
-        let last = || last_of(roster, peer);
+        let last = || {
+            let (company, seat, entry) = lasts.get(&peer)?;
+            Some(Place::of(peer, company.label(), entry, seat.age(entry)))
+        };
         return (!held_up.contains(&peer)).then(|| Finding::Unanswered { group, place, peer, last: last() });
     }
     // A dump of PyTorch's has entries for several messages at once, which name no peer.
@@ -70,13 +74,20 @@ fn is_alike(one: Option<u32>, other: Option<u32>) -> bool {
     one.zip(other).is_none_or(|(one, other)| one == other)
 }
 
-/// What a rank called last in any group.
-fn last_of(roster: &Roster<'_>, rank: usize) -> Option<Place> {
-    let seats = roster.companies.iter().filter_map(|company| Some((company, company.seats.get(&rank)?)));
-    let all = seats.flat_map(|(company, seat)| {
-        let entries = seat.collectives.values().flatten().chain(&seat.messages);
-        entries.map(move |entry| (company, seat, *entry))
-    });
-    let (company, seat, entry) = all.max_by_key(|(_, _, entry)| entry.created_ns)?;
-    Some(Place::of(rank, company.label(), entry, seat.age(entry)))
+/// By their ranks, with the group and what they say of it.
+type Lasts<'r, 'd> = BTreeMap<usize, (&'r Company<'d>, &'r Seat<'d>, &'d Entry)>;
+
+/// What each rank called last in any group.
+fn lasts<'r, 'd>(roster: &'r Roster<'d>) -> Lasts<'r, 'd> {
+    let mut lasts = Lasts::new();
+    for company in &roster.companies {
+        for (&rank, seat) in &company.seats {
+            let entries = seat.collectives.values().flatten().chain(&seat.messages).copied();
+            let Some(last) = entries.max_by_key(|entry| entry.created_ns) else { continue };
+            if lasts.get(&rank).is_none_or(|(_, _, known)| known.created_ns <= last.created_ns) {
+                lasts.insert(rank, (company, seat, last));
+            }
+        }
+    }
+    lasts
 }

@@ -16,11 +16,12 @@ mod roster;
 mod tests;
 mod wait;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 pub use arrival::Arrival;
 pub(crate) use clock::Clocks;
-pub use finding::{Finding, Place, Side};
+pub use finding::{Finding, Place, Side, ranks};
 pub use report::Report;
 use roster::Roster;
 
@@ -60,13 +61,9 @@ pub fn analyse_with(dumps: &[Dump], options: &Options) -> Report {
     let waits = wait::waits(&roster, options.patience);
     let arrivals = arrival::arrivals(&roster, &clocks);
     let divergences = divergence::find(&roster);
-    let diverged = |company: usize| {
-        let is_its = |(at, finding): &(usize, Finding)| {
-            *at == company && matches!(finding, Finding::Divergence { is_over: false, .. })
-        };
-        divergences.iter().any(is_its)
-    };
-    let unfinished = wait::unfinished(&roster, &waits, diverged);
+    let is_of_now = |(_, finding): &&(usize, Finding)| matches!(finding, Finding::Divergence { is_over: false, .. });
+    let diverged: BTreeSet<usize> = divergences.iter().filter(is_of_now).map(|(at, _)| *at).collect();
+    let unfinished = wait::unfinished(&roster, &waits, &diverged);
     let mut findings: Vec<Finding> = divergences.into_iter().map(|(_, finding)| finding).collect();
     findings.extend(deadlock::find(&roster, &waits));
     findings.extend(wait::absent(&roster, &waits));

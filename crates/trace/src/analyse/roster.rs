@@ -33,6 +33,9 @@ pub(super) struct Seat<'d> {
     /// By their numbers; a number stands for several only where they were coalesced.
     pub(super) collectives: BTreeMap<u64, Vec<&'d Entry>>,
     pub(super) messages: Vec<&'d Entry>,
+    /// Whether older operations are no longer remembered, which may have been of this group.
+    has_forgotten: bool,
+    is_over: bool,
 }
 
 /// What makes two ranks' groups the same one: name, epoch, generation and members. Those of one rank that are alike in this are told apart by
@@ -66,11 +69,11 @@ impl<'d> Roster<'d> {
             self.companies.push(Company { name, description, epoch: *epoch, is_listed, members, seats });
         }
         let company = &mut self.companies[at];
+        let is_member = group.members.as_ref().is_some_and(|members| members.contains(&rank));
         // Where nobody wrote down who is in the group, they are those who called something in it.
-        if !company.members.contains(&rank) {
+        if company.seats.insert(rank, seat).is_none() && !is_member {
             company.members.push(rank);
         }
-        company.seats.insert(rank, seat);
     }
 
     /// How many ranks there are, as far as anybody says.
@@ -129,22 +132,18 @@ impl<'d> Seat<'d> {
 
     /// Whether nothing here tells which collectives the rank has called: all that it remembers is messages, or is of other groups.
     fn is_overwritten(&self) -> bool {
-        let is_cut = self.group.forgotten > 0 || self.dump.entries.iter().map(|entry| entry.record).min() > Some(0);
-        is_cut && self.collectives.is_empty() && self.group.upcoming.is_none()
+        self.has_forgotten && self.collectives.is_empty() && self.group.upcoming.is_none()
     }
 
     /// Whether a part of what was coalesced under this number may be forgotten: a ring of entries is overwritten one by one, and whatever is
     /// gone was before the oldest that is left.
     pub(super) fn is_cut(&self, sequence: u64) -> bool {
-        let has_forgotten = || self.group.forgotten > 0 || self.dump.entries.iter().all(|entry| entry.record > 0);
-        self.collectives.keys().next() == Some(&sequence) && has_forgotten()
+        self.has_forgotten && self.collectives.keys().next() == Some(&sequence)
     }
 
     /// Whether a collective ended in an error here after which the group is over. One of the call alone is corrected, and all go on.
     pub(super) fn is_over(&self) -> bool {
-        let is_end =
-            |entry: &&Entry| matches!(&entry.state, State::Failed(error) if !["desync", "usage"].contains(&&**error));
-        self.collectives.values().flatten().any(is_end)
+        self.is_over
     }
 
     /// How long an operation had taken when the dump was taken; none where that was not written down.
@@ -155,17 +154,32 @@ impl<'d> Seat<'d> {
 
 /// The groups of a dump and what was called in each.
 fn seats(dump: &Dump) -> impl Iterator<Item = (&TracedGroup, Seat<'_>)> {
-    let new = |group| Seat { dump, group, collectives: BTreeMap::new(), messages: Vec::new() };
-    let mut seats: Vec<Seat<'_>> = dump.groups.iter().map(new).collect();
+    // Looked up once: every group is asked for it again and again.
+    let is_cut = dump.entries.iter().map(|entry| entry.record).min() > Some(0);
+    let new = dump.groups.iter().map(|group| Seat {
+        dump,
+        group,
+        collectives: BTreeMap::new(),
+        messages: Vec::new(),
+        has_forgotten: is_cut || group.forgotten > 0,
+        is_over: false,
+    });
+    let mut seats: Vec<Seat<'_>> = new.collect();
     for entry in &dump.entries {
         let seat = &mut seats[entry.group];
         if entry.is_message {
             seat.messages.push(entry);
         } else {
+            seat.is_over |= is_end(entry);
             seat.collectives.entry(entry.sequence).or_default().push(entry);
         }
     }
     dump.groups.iter().zip(seats)
+}
+
+/// Whether an operation ended in an error after which its group is over.
+fn is_end(entry: &Entry) -> bool {
+    matches!(&entry.state, State::Failed(error) if !["desync", "usage"].contains(&&**error))
 }
 
 /// What a group is called where people read it.

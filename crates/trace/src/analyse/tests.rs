@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::dump::{Entry, FORMAT, Site, State, TracedGroup};
+use crate::timeline::Timeline;
 
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 1_700_000_000 * SECOND;
@@ -11,7 +12,12 @@ struct Rank(Dump);
 
 impl Rank {
     fn new(rank: usize, size: usize) -> Rank {
-        let dump = Dump {
+        Rank::bare(rank, size).group("world", (0..size).collect())
+    }
+
+    /// One that is in no group.
+    fn bare(rank: usize, size: usize) -> Rank {
+        Rank(Dump {
             format: FORMAT,
             rank,
             world_size: Some(size),
@@ -21,8 +27,7 @@ impl Rank {
             taken_ns: Some(START + 1000 * SECOND),
             groups: Vec::new(),
             entries: Vec::new(),
-        };
-        Rank(dump).group("world", (0..size).collect())
+        })
     }
 
     fn group(mut self, name: &str, members: Vec<usize>) -> Rank {
@@ -36,6 +41,12 @@ impl Rank {
         let is_message = matches!(kind, "send" | "recv");
         let before = self.0.entries.iter().filter(|entry| entry.group == group && entry.is_message == is_message);
         let sequence = before.count() as u64;
+        self.put((group, sequence), kind, at, state)
+    }
+
+    /// The operation of this number.
+    fn put(&mut self, (group, sequence): (usize, u64), kind: &str, at: u64, state: State) -> &mut Entry {
+        let is_message = matches!(kind, "send" | "recv");
         let ended_ns = (state == State::Done).then_some(START + at + 1000);
         self.0.entries.push(Entry {
             group,
@@ -50,7 +61,7 @@ impl Rank {
             input: 8,
             output: 8,
             even: true,
-            site: Some(Site { file: "train.rs".to_owned(), line: 10 + sequence as u32, function: None }),
+            site: Some(Site { file: "train.rs".to_owned(), line: 10u32.wrapping_add(sequence as u32), function: None }),
             created_ns: START + at,
             started_ns: Some(START + at),
             ended_ns,
@@ -263,8 +274,23 @@ fn who_waits_for_a_rank_that_is_gone_is_not_blamed_before_it() {
     dumps.pop();
     let report = analyse(&dumps);
     let [finding] = &report.findings[..] else { panic!("{report}") };
-    let expected = "rank 2 has no dump, and recv 0 (at train.rs:10) of world waits for all";
+    let expected = "rank 2 has no dump, and rank 1 waits for it in recv 0 (at train.rs:10) of world since 999.000 s";
     assert_eq!((finding.culprits(), finding.to_string()), (vec![2], expected.to_owned()));
+}
+
+/// Of a message nobody says for which of several ranks it waits.
+#[test]
+fn who_waits_for_one_of_several_ranks_without_a_dump_is_told_with_its_message() {
+    let mut dumps = world(3, |number, mut rank| {
+        if number == 0 {
+            rank.call(0, "send", SECOND, State::Started).peer = Some(2);
+        }
+        rank
+    });
+    dumps.truncate(1);
+    let expected = "ranks 1, 2 have no dump, and rank 0 waits for one of them in send 0 (at train.rs:10) of world since \
+                    999.000 s";
+    assert_eq!(told(&dumps), [expected]);
 }
 
 /// The same, where rank 2 has left the group or says nothing of its collectives.
@@ -512,7 +538,8 @@ fn ranks_without_a_dump_are_told_and_suspected_where_others_wait() {
         rank
     });
     dumps.remove(2);
-    assert_eq!(told(&dumps), ["rank 2 has no dump, and barrier 1 (at train.rs:11) of world waits for all"]);
+    let expected = "rank 2 has no dump; ranks 0, 1, 3 wait in barrier 1 (at train.rs:11) of world since 999.000 s";
+    assert_eq!(told(&dumps), [expected]);
     dumps.iter_mut().for_each(|dump| dump.entries.truncate(1));
     assert_eq!(told(&dumps), ["rank 2 has no dump"]);
 }
@@ -691,4 +718,149 @@ fn coalesced_groups_that_are_remembered_whole_are_compared() {
     });
     let [finding] = &analyse(&dumps).findings[..] else { panic!("{:?}", told(&dumps)) };
     assert!(finding.to_string().starts_with("world: operation 2 differs in the number of coalesced operations: "));
+}
+
+/// A dump may say any number. Nothing comes after the last one.
+#[test]
+fn a_disagreement_under_the_last_number_is_one_that_nobody_went_on_from() {
+    let dumps = world(2, |number, rank| {
+        let mut rank = rank.done("all_reduce", 1);
+        rank.put((0, u64::MAX), "all_reduce", SECOND, State::Failed("desync".to_owned())).output = 9 + number as u64;
+        rank
+    });
+    let report = analyse(&dumps);
+    assert!(matches!(report.findings[0], Finding::Divergence { sequence: u64::MAX, is_over: false, .. }), "{report}");
+}
+
+/// Each group by itself: a look at all that waits, or at all that a rank remembers, for each of so many takes minutes.
+#[test]
+fn very_many_groups_that_wait_are_looked_at_once_each() {
+    const GROUPS: usize = 50_000;
+    let [mut waiting, mut forgetful] = [0, 1].map(|rank| Rank::bare(rank, 2));
+    for at in 0..GROUPS {
+        let name = format!("pair {at}");
+        waiting = waiting.group(&name, vec![0, 1]);
+        waiting.put((at, 0), "all_reduce", SECOND, State::Started);
+        forgetful = forgetful.group(&name, vec![0, 1]);
+        forgetful.put((at, 4), "send", SECOND, State::Done).record = 9;
+    }
+    let mut dumps = vec![waiting.0];
+    let report = analyse(&dumps);
+    let [Finding::NoDump { ranks, waiting }] = &report.findings[..] else {
+        panic!("{} findings", report.findings.len())
+    };
+    assert_eq!((&ranks[..], waiting.len()), (&[1][..], GROUPS));
+    assert_eq!(verdicts(&dumps, &report), [GROUPS, 0]);
+
+    dumps.push(forgetful.0);
+    let report = analyse(&dumps);
+    let is_it = |finding: &Finding| matches!(finding, Finding::Unknown { waiting, .. } if waiting.len() == 1);
+    assert_eq!(report.findings.iter().filter(|finding| is_it(finding)).count(), GROUPS);
+    assert_eq!(verdicts(&dumps, &report), [GROUPS, GROUPS]);
+
+    // It says now that it has called none of them.
+    dumps[1].groups.iter_mut().for_each(|group| group.upcoming = Some(0));
+    let report = analyse(&dumps);
+    let is_it = |finding: &Finding| matches!(finding, Finding::Absent { rank: 1, busy: None, .. });
+    assert_eq!(report.findings.iter().filter(|finding| is_it(finding)).count(), GROUPS);
+}
+
+/// How many operations something was found about, and about how many nothing was.
+fn verdicts(dumps: &[Dump], report: &Report) -> [usize; 2] {
+    let timeline = Timeline::of(dumps, report);
+    let (told, others): (Vec<_>, Vec<_>) =
+        timeline.operations.iter().partition(|operation| !operation.verdicts.is_empty());
+    [told.len(), others.len()]
+}
+
+/// Ranks of which each waits for the next, in a group of these two.
+fn chain(length: usize, is_closed: bool) -> Vec<Dump> {
+    let links = if is_closed { length } else { length - 1 };
+    let rank = |number: usize| {
+        let mut rank = Rank::bare(number, length);
+        for link in [number, (number + length - 1) % length].into_iter().filter(|link| *link < links) {
+            rank = rank.group(&format!("link {link}"), vec![link, (link + 1) % length]);
+        }
+        if number < links {
+            rank.put((0, 0), "all_reduce", SECOND, State::Started);
+        }
+        rank.0
+    };
+    (0..length).map(rank).collect()
+}
+
+/// Whoever is freed frees one other: a look at all ranks for each of so many takes minutes.
+#[test]
+fn very_many_ranks_that_wait_in_a_row_are_no_deadlock_and_in_a_circle_they_are() {
+    const RANKS: usize = 50_000;
+    let report = analyse(&chain(RANKS, false));
+    assert!(matches!(report.findings[0], Finding::Absent { rank, busy: None, .. } if rank == RANKS - 1));
+    assert_eq!(report.findings.len(), RANKS - 1);
+    let report = analyse(&chain(RANKS, true));
+    let Finding::Deadlock { circle } = &report.findings[0] else { panic!("{} findings", report.findings.len()) };
+    assert!(circle.iter().map(|place| place.rank).eq(0..RANKS));
+}
+
+/// The page on hangs quotes what is printed: whoever searches it for a line of a report finds its row.
+#[test]
+fn the_page_on_hangs_has_every_finding_in_its_own_words() {
+    let page = include_str!("../../../../docs/hangs.md").lines();
+    let rows =
+        page.skip_while(|line| !line.starts_with("| it says |")).skip(2).take_while(|line| line.starts_with('|'));
+    let first = rows.filter_map(|row| row.split('|').nth(1));
+    let quoted: Vec<&str> = first.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let told: Vec<String> = one_of_each().iter().map(ToString::to_string).collect();
+    for quote in &quoted {
+        assert!(told.iter().any(|told| told.contains(quote)), "{quote} is said of nothing");
+    }
+    for told in &told {
+        assert!(quoted.iter().any(|quote| told.contains(quote)), "{told} has no row");
+    }
+}
+
+/// What the page on hangs tells of.
+fn one_of_each() -> Vec<Finding> {
+    let group = || "world".to_owned();
+    let place = |rank: usize, kind: &str, sequence: u64| Place {
+        rank,
+        group: group(),
+        kind: kind.to_owned(),
+        sequence,
+        tag: None,
+        site: None,
+        state: "started",
+        age_ns: None,
+    };
+    let (recv, reduce) = (|rank| place(rank, "recv", 3), |rank| place(rank, "all_reduce", 1000));
+    let differs = |sequence, is_over| {
+        let (field, sides) = ("elements", Vec::new());
+        Finding::Divergence { group: group(), sequence, field, sides, is_over }
+    };
+    let unanswered = |last| Finding::Unanswered { group: group(), place: recv(0), peer: 1, last };
+    vec![
+        differs(1000, false),
+        Finding::Deadlock { circle: vec![recv(0), recv(1)] },
+        Finding::Absent {
+            group: group(),
+            sequence: 1000,
+            kind: Some("all_reduce".to_owned()),
+            rank: 2,
+            last: None,
+            is_forgotten: false,
+            busy: Some(place(2, "barrier", 3)),
+            waiting: vec![reduce(0), reduce(1)],
+        },
+        unanswered(None),
+        unanswered(Some(reduce(1))),
+        Finding::Unsent { group: group(), place: recv(0), free: vec![1] },
+        Finding::NoDump { ranks: vec![2], waiting: Vec::new() },
+        Finding::Unknown { group: group(), ranks: vec![2], waiting: vec![reduce(0)] },
+        Finding::NoGroup { group: group(), ranks: vec![2], waiting: vec![reduce(0)] },
+        Finding::Verdict { group: group(), verdict: "rank 2 is dead".to_owned(), ranks: vec![0, 1] },
+        Finding::Unfinished { group: group(), waiting: vec![reduce(1)], done: vec![0] },
+        Finding::Undelivered { group: group(), place: recv(0), peer: 1 },
+        differs(12, true),
+        Finding::Failed { group: group(), error: "timeout".to_owned(), places: vec![reduce(0)] },
+        Finding::Late { rank: 2, times: 951, operations: 998, caused_ns: SECOND, span_ns: SECOND },
+    ]
 }

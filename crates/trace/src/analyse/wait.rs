@@ -1,7 +1,7 @@
 //! Who waits for whom: the first operation of each rank that has begun and not ended, and the peers it cannot end without. Messages are told of
 //! in `message`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::roster::{Company, Roster, Seat};
@@ -78,16 +78,28 @@ fn begun<'d>(roster: &Roster<'d>, patience: Duration) -> Vec<Wait<'d>> {
 
 /// For each rank that others wait for in a collective, what it did not call.
 pub(super) fn absent(roster: &Roster<'_>, waits: &[Wait<'_>]) -> Vec<Finding> {
+    let mut busy: BTreeMap<usize, &Place> = BTreeMap::new();
+    for wait in waits {
+        busy.entry(wait.rank).or_insert(&wait.place);
+    }
     let mut found = Vec::new();
-    for (at, company) in roster.companies.iter().enumerate() {
-        let here: Vec<&Wait<'_>> = waits.iter().filter(|wait| wait.company == at && !wait.entry.is_message).collect();
+    for (at, here) in by_company(waits) {
+        let here: Vec<&Wait<'_>> = here.iter().filter(|wait| !wait.entry.is_message).collect();
         let missing: BTreeSet<usize> = here.iter().flat_map(|wait| wait.on.iter().copied()).collect();
-        found.extend(missing.into_iter().map(|rank| absentee(company, &here, waits, rank)));
+        let company = &roster.companies[at];
+        found.extend(missing.into_iter().map(|rank| absentee(company, &here, busy.get(&rank).copied(), rank)));
     }
     found
 }
 
-fn absentee(company: &Company<'_>, here: &[&Wait<'_>], waits: &[Wait<'_>], rank: usize) -> Finding {
+/// The waits of each group that has any, with the group's place in the roster.
+fn by_company<'w, 'd>(waits: &'w [Wait<'d>]) -> impl Iterator<Item = (usize, &'w [Wait<'d>])> {
+    // They were found group by group.
+    let groups = waits.chunk_by(|one, other| one.company == other.company);
+    groups.filter_map(|here| Some((here.first()?.company, here)))
+}
+
+fn absentee(company: &Company<'_>, here: &[&Wait<'_>], busy: Option<&Place>, rank: usize) -> Finding {
     let waiting: Vec<&&Wait<'_>> = here.iter().filter(|wait| wait.on.contains(&rank)).collect();
     let seat = company.seats.get(&rank);
     let last = seat.and_then(|seat| Some((seat, seat.last()?)));
@@ -102,7 +114,7 @@ fn absentee(company: &Company<'_>, here: &[&Wait<'_>], waits: &[Wait<'_>], rank:
         rank,
         last: last.map(|(seat, entry)| Place::of(rank, company.label(), entry, seat.age(entry))),
         is_forgotten: last.is_none() && next.is_some(),
-        busy: waits.iter().find(|wait| wait.rank == rank).map(|wait| wait.place.clone()),
+        busy: busy.cloned(),
         waiting: waiting.iter().map(|wait| wait.place.clone()).collect(),
     }
 }
@@ -110,9 +122,9 @@ fn absentee(company: &Company<'_>, here: &[&Wait<'_>], waits: &[Wait<'_>], rank:
 /// The first operation of each group of which it is not known who has come to it, and the first that waits for ranks that do not have the group.
 pub(super) fn unsure(roster: &Roster<'_>, waits: &[Wait<'_>]) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (at, company) in roster.companies.iter().enumerate() {
-        let here: Vec<&Wait<'_>> = waits.iter().filter(|wait| wait.company == at).collect();
-        let group = || company.label();
+    for (at, here) in by_company(waits) {
+        let here: Vec<&Wait<'_>> = here.iter().collect();
+        let group = || roster.companies[at].label();
         found.extend(first(&here, |wait| &wait.unknown).map(|(ranks, waiting)| Finding::Unknown {
             group: group(),
             ranks,
@@ -143,17 +155,16 @@ fn first<'w>(
 }
 
 /// The first operation of each group that every rank called and some have not finished.
-pub(super) fn unfinished(roster: &Roster<'_>, waits: &[Wait<'_>], diverged: impl Fn(usize) -> bool) -> Vec<Finding> {
+pub(super) fn unfinished(roster: &Roster<'_>, waits: &[Wait<'_>], diverged: &BTreeSet<usize>) -> Vec<Finding> {
+    let is_met = |wait: &&Wait<'_>| !wait.entry.is_message && !wait.is_for_others() && wait.entry.is_pending();
     let mut found = Vec::new();
-    for (at, company) in roster.companies.iter().enumerate().filter(|(at, _)| !diverged(*at)) {
-        let pending = |wait: &&Wait<'_>| {
-            wait.company == at && !wait.entry.is_message && !wait.is_for_others() && wait.entry.is_pending()
-        };
-        let Some(sequence) = waits.iter().filter(pending).map(|wait| wait.entry.sequence).min() else { continue };
+    for (at, here) in by_company(waits).filter(|(at, _)| !diverged.contains(at)) {
+        let company = &roster.companies[at];
+        let Some(sequence) = here.iter().filter(is_met).map(|wait| wait.entry.sequence).min() else { continue };
         if company.members.iter().any(|rank| !company.seats.contains_key(rank)) {
             continue;
         }
-        let waiting = waits.iter().filter(pending).filter(|wait| wait.entry.sequence == sequence);
+        let waiting = here.iter().filter(is_met).filter(|wait| wait.entry.sequence == sequence);
         let is_done = |entries: &[&Entry]| entries.iter().all(|entry| entry.state == State::Done);
         let done = company.at(sequence).filter(|(_, entries)| is_done(entries)).map(|(rank, _)| rank).collect();
         let waiting = waiting.map(|wait| wait.place.clone()).collect();

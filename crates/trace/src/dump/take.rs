@@ -114,7 +114,7 @@ fn state(recorded: Recorded) -> State {
         Recorded::Queued => State::Queued,
         Recorded::Started => State::Started,
         Recorded::Done => State::Done,
-        Recorded::Failed(kind) => State::Failed(format!("{kind:?}").to_lowercase()),
+        Recorded::Failed(kind) => State::Failed(kind.to_string()),
     }
 }
 
