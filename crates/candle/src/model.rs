@@ -29,8 +29,8 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] for no unit, no trained parameter at all, two parameters of one name, a variable twice in a unit, or what the strategy
-    /// refuses.
+    /// [`Error::Usage`] for no unit, no trained parameter at all, two parameters of one name, a variable twice in a unit, one that a sharded model
+    /// has, or what the strategy refuses.
     pub fn new(mut units: Vec<Unit>, mut strategy: impl Strategy) -> Result<Model> {
         check(&units)?;
         let sharing = Sharing::settle(&mut units)?;
@@ -60,7 +60,8 @@ impl Model {
         self.tape.clear();
         self.output = None;
         self.strategy.set_training(true);
-        let mut x = tape::leaf(input)?;
+        // Nobody wants its gradient.
+        let mut x = input.contiguous()?.detach();
         for index in 0..self.units.len() {
             self.strategy.before_forward(&self.units, index)?;
             let unit = &self.units[index];
@@ -121,15 +122,39 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] where there was no forward or the loss has nothing to do with it: another loss of it may follow then. The same for a unit
-    /// that computes with a variable that it was [not given](Unit::parameter). Those of the strategy.
+    /// [`Error::Usage`] where there was no forward, or the loss has nothing to do with it or computes with another variable, whose gradient nobody
+    /// would take: a learnable temperature, a parameter of which it adds the square, what another model's forward returned. What the units have
+    /// computed stays then, and another loss of it may follow.
+    ///
+    /// [`Error::Usage`] for a unit that computes with a variable that it was [not given](Unit::parameter), and what a unit or the strategy says. Then
+    /// this backward is given up, and all gradients are dropped, those of earlier backwards as well, to which its own were added. All ranks go on
+    /// with another forward, or none.
     pub fn backward(&mut self, loss: &Tensor) -> Result<()> {
+        let gradient = self.gradient_of_output(loss)?;
+        self.output = None;
+        self.sharing.clear();
+        let ran = self.run_backwards(gradient);
+        if ran.is_err() {
+            self.tape.clear();
+            self.strategy.zero_gradients();
+        }
+        ran
+    }
+
+    /// The gradient of what forward returned last, where that is all that the loss has one of.
+    fn gradient_of_output(&self, loss: &Tensor) -> Result<Tensor> {
         let absent = || Error::Usage("backward: no forward went before".to_owned());
         let cut_off = || Error::Usage("backward: the loss does not depend on what forward returned last".to_owned());
         let output = self.output.as_ref().ok_or_else(absent)?;
-        let mut gradient = Some(loss.backward()?.remove(output).ok_or_else(cut_off)?);
-        self.output = None;
-        self.sharing.clear();
+        let mut gradients = loss.backward()?;
+        let gradient = gradients.remove(output).ok_or_else(cut_off)?;
+        check_strays(&self.units, None, &tape::strays(loss, &gradients))?;
+        Ok(gradient)
+    }
+
+    /// Goes back through the tape from the gradient of its end.
+    fn run_backwards(&mut self, of_output: Tensor) -> Result<()> {
+        let mut gradient = Some(of_output);
         while let Some(segment) = self.tape.pop() {
             let index = self.tape.len();
             self.enter_backward(index)?;
@@ -140,7 +165,7 @@ impl Model {
                 let vars = unit.vars().cloned();
                 let ran = segment.backward(unit.module.as_ref(), of_output, vars)?;
                 let Gradients { of_input, mut of_vars, strays } = ran;
-                check_strays(&self.units, unit, &strays)?;
+                check_strays(&self.units, Some(unit), &strays)?;
                 self.sharing.owe(unit, of_vars.drain(own.len()..))?;
                 (gradient, own) = (of_input, of_vars);
             }
@@ -258,6 +283,10 @@ fn check(units: &[Unit]) -> Result<()> {
         return Err(Error::Usage("Model::new: no units".to_owned()));
     }
     let mut parameters = units.iter().flat_map(|unit| &unit.parameters);
+    if let Some(taken) = parameters.clone().find(|one| storage::is_taken(&one.var)) {
+        let why = format!("a sharded model has the values of {}: must be a new variable", taken.name);
+        return Err(Error::Usage(format!("Model::new: {why}")));
+    }
     if !parameters.any(|one| one.is_trained) {
         let why = "no trained parameter: units must be given theirs by Unit::parameter";
         return Err(Error::Usage(format!("Model::new: {why}")));
@@ -265,9 +294,9 @@ fn check(units: &[Unit]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a unit that computes with a variable that it was not given: nobody would train it, nor make it the same on all ranks. What another
-/// unit has frozen is the same, and wants no gradient.
-fn check_strays(units: &[Unit], unit: &Unit, strays: &[Tensor]) -> Result<()> {
+/// Refuses a unit, or else the loss, that computes with a variable that it was not given: nobody would train it, nor make it the same on all
+/// ranks. What another unit has frozen is the same, and wants no gradient.
+fn check_strays(units: &[Unit], user: Option<&Unit>, strays: &[Tensor]) -> Result<()> {
     for stray in strays {
         let mut parameters = units.iter().flat_map(|unit| &unit.parameters);
         let name = match parameters.find(|one| one.var.id() == stray.id()) {
@@ -275,9 +304,12 @@ fn check_strays(units: &[Unit], unit: &Unit, strays: &[Tensor]) -> Result<()> {
             Some(held) => held.name.as_str(),
             None => "a variable",
         };
-        let (user, shape) = (&unit.name, stray.dims());
-        let expected = "must be given to it by Unit::parameter or Unit::frozen, or be detached";
-        return Err(Error::Usage(format!("backward: unit {user} computes with {name} of shape {shape:?}: {expected}")));
+        let (user, given) = match user {
+            Some(unit) => (format!("unit {}", unit.name), "it by Unit::parameter or Unit::frozen"),
+            None => ("the loss".to_owned(), "a unit that does so"),
+        };
+        let what = format!("{user} computes with {name} of shape {:?}", stray.dims());
+        return Err(Error::Usage(format!("backward: {what}: must be given to {given}, or be detached")));
     }
     Ok(())
 }

@@ -6,14 +6,18 @@ use std::cell::RefCell;
 use candle_core::{CpuStorage, DType, Error, InplaceOp1, Layout, Result, Storage, Tensor, Var};
 use half::bf16;
 
-/// Takes the memory of a variable, which must not be used until it gets some again.
+/// Takes the memory of a variable, with which nothing can be computed until it gets some again: what stands in for it is of a type for which
+/// candle has no operation. Of its own type, only shorter than its shape says, a matrix product would read whatever lies there.
 pub(crate) fn take(var: &Var) -> Result<CpuStorage> {
-    let empty = match var.dtype() {
-        DType::F32 => CpuStorage::F32(vec![]),
-        DType::BF16 => CpuStorage::BF16(vec![]),
-        other => return Err(Error::Msg(format!("a parameter of {other:?}: must be f32 or bf16"))),
-    };
-    swap(var, empty)
+    match var.dtype() {
+        DType::F32 | DType::BF16 => swap(var, CpuStorage::F4(vec![])),
+        other => Err(Error::Msg(format!("a parameter of {other:?}: must be f32 or bf16"))),
+    }
+}
+
+/// Whether the memory of a variable was taken.
+pub(crate) fn is_taken(var: &Var) -> bool {
+    var.storage_and_layout().0.dtype() != var.dtype()
 }
 
 /// Gives a variable memory, which must be of its type and length; what it had before.
@@ -110,7 +114,7 @@ mod tests {
         let x = Var::new(&[[1.0_f32, 1.0]], &Device::Cpu).expect("a variable");
         let output = x.matmul(&var.t().expect("a view")).and_then(|y| y.sum_all()).expect("forward");
         drop(take(&var).expect("its memory"));
-        assert!(var.storage_and_layout().0.device().is_cpu());
+        assert!(is_taken(&var) && var.storage_and_layout().0.device().is_cpu());
         let mut spare = Spare::default();
         let CpuStorage::F32(mut values) = spare.take(&var) else { panic!("of another type") };
         values.copy_from_slice(&[10.0, 20.0, 30.0, 40.0]);
@@ -118,6 +122,42 @@ mod tests {
         let grads = output.backward().expect("backward");
         let of_x: Vec<Vec<f32>> = grads.get(&x).and_then(|of_x: &Tensor| of_x.to_vec2().ok()).expect("a gradient");
         assert_eq!(of_x, [[40.0, 60.0]]);
+    }
+
+    #[test]
+    fn nothing_is_computed_with_a_variable_whose_memory_was_taken() {
+        for dtype in [DType::F32, DType::BF16] {
+            let ones = || Var::ones((2, 2), dtype, &Device::Cpu).expect("a variable");
+            let (var, other, x) = (ones(), ones(), ones());
+            let values = [&var, &other].map(|var| take(var).expect("its memory"));
+            let view = var.t().expect("a view");
+            let refused = [
+                x.matmul(&var),
+                var.matmul(&x),
+                x.matmul(&view),
+                var.matmul(&other),
+                x.add(&var),
+                var.mul(&other),
+                var.sqr(),
+                view.sqr(),
+                var.affine(2.0, 1.0),
+                var.sum_all(),
+                var.argmax(0),
+                var.to_dtype(DType::F64),
+                var.index_select(&Tensor::new(&[0_u32], &Device::Cpu).expect("numbers"), 0),
+                view.contiguous(),
+                Tensor::cat(&[x.as_tensor(), var.as_tensor()], 0),
+            ];
+            for (at, refused) in refused.iter().enumerate() {
+                assert!(refused.is_err(), "operation {at} with {dtype:?}: {refused:?}");
+            }
+            assert!(var.set(&x).is_err() && x.set(&var).is_err());
+            assert!(var.to_vec2::<f32>().is_err() && var.to_vec2::<bf16>().is_err());
+            for (var, values) in [&var, &other].into_iter().zip(values) {
+                swap(var, values).expect("memory");
+            }
+            assert!(!is_taken(&var) && var.sqr().is_ok());
+        }
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub trait Strategy: Any {
     /// Multiplies all gradients such that their norm over all ranks is at most this; the norm before.
     fn clip(&mut self, most: f64) -> Result<f64>;
 
-    /// Drops all gradients, those as well that wait on this rank to be exchanged.
+    /// Drops all gradients, those as well that wait on this rank to be exchanged: between backwards, and after one that failed half-way.
     fn zero_gradients(&mut self);
 
     /// The names of trained parameters that got no gradient.

@@ -31,7 +31,7 @@ pub(crate) fn forward(module: &dyn Module, input: Tensor, recomputes: bool) -> R
 }
 
 /// A tensor to which gradients come, and go no further. Numbers that are no floating ones have no gradient.
-pub(crate) fn leaf(tensor: &Tensor) -> Result<Tensor> {
+fn leaf(tensor: &Tensor) -> Result<Tensor> {
     match tensor.dtype().is_float() {
         true => Ok(Var::from_tensor(&tensor.detach())?.into_inner()),
         false => Ok(tensor.detach()),
@@ -64,7 +64,7 @@ impl Segment {
 
 /// The variables among which a tensor was computed whose gradients are left. candle leaves those of constants as well, so that the graph has
 /// to say which are variables; and the graph has variables without a gradient, such as the numbers of rows that are chosen.
-fn strays(computed: &Tensor, left: &GradStore) -> Vec<Tensor> {
+pub(crate) fn strays(computed: &Tensor, left: &GradStore) -> Vec<Tensor> {
     // Mostly there are none: no need to walk through the graph again.
     if left.get_ids().next().is_none() {
         return vec![];

@@ -1,5 +1,8 @@
 //! What a model tells and refuses, whoever holds it.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use candle_core::{CpuStorage, DType, Device, Module, Result, Storage, Tensor, Var};
 use phalanx_candle::ops::linear;
 use phalanx_candle::{
@@ -149,6 +152,8 @@ fn sharded_variables_have_no_memory_between_steps() {
         let held = || {
             let len = |weight: &Var| match &*weight.storage_and_layout().0 {
                 Storage::Cpu(CpuStorage::F32(values)) => values.len(),
+                // Of a type with which nothing is computed.
+                Storage::Cpu(CpuStorage::F4(none)) => none.len(),
                 _ => usize::MAX,
             };
             weights.iter().map(len).collect::<Vec<_>>()
@@ -163,6 +168,27 @@ fn sharded_variables_have_no_memory_between_steps() {
         // Three of five rows for the first rank, two for the second: shards of four weights, gradients of the trained.
         let own = model.parts()[0].elements.len() * 4;
         assert!(model.held().lasting >= 4 * own + own && model.held().lasting <= 7 * own, "{:?}", model.held());
+    };
+    Threads::new(2).run(rank).expect("a world");
+}
+
+/// candle's matrix product asks nobody how much memory there is.
+#[test]
+fn a_sharded_variable_is_nothing_to_compute_with_outside_its_unit() {
+    let rank = |group: Group| {
+        let (units, weights) = units();
+        let mut model = Model::new(units, FullyShard::new(group.clone(), Policy::default())).expect("a model");
+        let x = Tensor::ones((5, 5), DType::F32, &Device::Cpu).expect("an input");
+        for _pass in 0..2 {
+            for weight in &weights {
+                assert!(linear(&x, weight).is_err() && weight.sqr().is_err() && weight.set(&x).is_err());
+            }
+            pass(&mut model).expect("a pass");
+        }
+        let unit = Unit::new("again", Layer { weight: weights[0].clone(), is_cut: false });
+        let again = Model::new(vec![unit.parameter("again", &weights[0])], FullyShard::new(group, Policy::default()));
+        let refused = again.expect_err("refused").to_string();
+        assert_eq!(refused, "Model::new: a sharded model has the values of again: must be a new variable");
     };
     Threads::new(2).run(rank).expect("a world");
 }
@@ -307,6 +333,119 @@ fn a_variable_that_another_unit_trains_is_given_to_each_that_uses_it() {
     let second = unit("second").parameter("second.weight", &shared);
     let mut model = Model::new(vec![first(), second], Single::new()).expect("a model");
     pass(&mut model).expect("a pass");
+}
+
+/// Its memory is taken when its own unit has run.
+#[test]
+fn a_sharded_variable_that_a_unit_was_not_given_fails_its_forward() {
+    let rank = |group: Group| {
+        for is_frozen in [false, true] {
+            let ones = || Var::ones((5, 5), DType::F32, &Device::Cpu).expect("a variable");
+            let (of_first, own) = (ones(), ones());
+            let first = Unit::new("first", Layer { weight: of_first.clone(), is_cut: false });
+            let first = match is_frozen {
+                true => first.frozen("first.weight", &of_first),
+                false => first.parameter("first.weight", &of_first),
+            };
+            let used = own.clone();
+            let both = move |x: &Tensor| -> Result<Tensor> { linear(&linear(x, &used)?, &of_first) };
+            let second = Unit::new("second", both).parameter("second.weight", &own);
+            let sharded = FullyShard::new(group.clone(), Policy::default());
+            let mut model = Model::new(vec![first, second], sharded).expect("a model");
+            let refused = pass(&mut model);
+            assert!(matches!(refused, Err(Error::Tensor(_))), "{refused:?}");
+        }
+    };
+    Threads::new(2).run(rank).expect("a world");
+}
+
+#[test]
+fn a_loss_that_computes_with_a_variable_is_refused_and_another_may_follow() {
+    let refused = |model: &mut Model, loss: Tensor, what: &str| {
+        let refused = model.backward(&loss).expect_err("refused").to_string();
+        let how = "must be given to a unit that does so, or be detached";
+        assert_eq!(refused, format!("backward: the loss computes with {what}: {how}"));
+    };
+    let x = Tensor::ones((2, 5), DType::F32, &Device::Cpu).expect("an input");
+    let (units, weights) = units();
+    let mut model = Model::new(units, Single::new()).expect("a model");
+    let output = model.forward(&x).expect("an output");
+    let plain = output.sum_all().expect("a loss");
+    let with = |term: Result<Tensor>| term.and_then(|term| &plain + term.sqr()?.sum_all()?).expect("a loss");
+    refused(&mut model, with(Ok(weights[2].as_tensor().clone())), "2.weight of shape [5, 5]");
+    let temperature = Var::ones((5,), DType::F32, &Device::Cpu).expect("a variable");
+    refused(&mut model, with(output.broadcast_mul(&temperature)), "a variable of shape [5]");
+    // What is frozen, or a constant, has no gradient that could be lost.
+    let constants = weights[3].add(&weights[2].as_detached_tensor());
+    model.backward(&with(constants)).expect("backward");
+    let mut fresh = Model::new(self::units().0, Single::new()).expect("a model");
+    let loss = fresh.forward(&x).and_then(|output| Ok(output.sum_all()?)).expect("a loss");
+    fresh.backward(&loss).expect("backward");
+    assert_eq!(slopes(&mut model), slopes(&mut fresh));
+}
+
+/// The gradients of this rank's parts.
+fn slopes(model: &mut Model) -> Vec<Vec<f32>> {
+    let mut all = vec![];
+    model.update(|_, _, gradient| all.push(gradient.unwrap_or_default().to_vec())).expect("gradients");
+    all
+}
+
+/// The gradients of a pass through two layers, before which the backward of another one got as far as the second.
+fn slopes_after(fails: bool, strategy: impl Strategy) -> Vec<Vec<f32>> {
+    let ones = || Var::ones((5, 5), DType::F32, &Device::Cpu).expect("a variable");
+    let (of_first, of_second) = (ones(), ones());
+    let (used, is_broken) = (of_first.clone(), Rc::new(Cell::new(false)));
+    let breaks = is_broken.clone();
+    let first = move |x: &Tensor| -> Result<Tensor> {
+        if breaks.get() {
+            candle_core::bail!("broken");
+        }
+        linear(x, &used)
+    };
+    let first = Unit::new("first", first).parameter("first.weight", &of_first).recompute(true);
+    let second = Unit::new("second", Layer { weight: of_second.clone(), is_cut: false });
+    let mut model = Model::new(vec![first, second.parameter("second.weight", &of_second)], strategy).expect("a model");
+    if fails {
+        let x = Tensor::full(7.0_f32, (2, 5), &Device::Cpu).expect("an input");
+        let loss = model.forward(&x).and_then(|output| Ok(output.sum_all()?)).expect("a loss");
+        is_broken.set(true);
+        assert!(matches!(model.backward(&loss), Err(Error::Tensor(why)) if why.to_string().contains("broken")));
+        assert_eq!(model.unused(), ["first.weight", "second.weight"]);
+        is_broken.set(false);
+    }
+    pass(&mut model).expect("a pass");
+    slopes(&mut model)
+}
+
+#[test]
+fn a_backward_that_fails_half_way_leaves_no_gradients_behind() {
+    fn check<S: Strategy>(strategy: impl Fn() -> S) {
+        let wanted = slopes_after(false, strategy());
+        assert!(wanted.iter().flatten().any(|slope| *slope != 0.0));
+        assert_eq!(slopes_after(true, strategy()), wanted);
+    }
+    check(Single::new);
+    Threads::new(2).run(|group| check(|| Ddp::new(group.clone()))).expect("a world");
+    let sharded = |group: Group| check(|| FullyShard::new(group.clone(), Policy::default()));
+    Threads::new(2).run(sharded).expect("a world");
+}
+
+#[test]
+fn the_first_unit_is_given_the_batch_itself() {
+    let x = Tensor::ones((2, 5), DType::F32, &Device::Cpu).expect("an input");
+    let weight = Var::ones((5, 5), DType::F32, &Device::Cpu).expect("a variable");
+    let (batch, used) = (x.clone(), weight.clone());
+    let first = move |x: &Tensor| -> Result<Tensor> {
+        // As a variable it would be a copy, and have a gradient that nobody wants.
+        assert!(!x.is_variable() && x.id() == batch.id());
+        linear(x, &used)
+    };
+    let unit = Unit::new("first", first).parameter("weight", &weight);
+    let mut model = Model::new(vec![unit], Single::new()).expect("a model");
+    let loss = model.forward(&x).and_then(|output| Ok(output.sum_all()?)).expect("a loss");
+    model.backward(&loss).expect("backward");
+    assert_eq!(slopes(&mut model), [[2.0; 25]]);
 }
 
 #[test]

@@ -60,6 +60,14 @@ pub enum Error {
         /// What it saves, and what the first does.
         why: String,
     },
+    /// A later step than the one that is to be saved has a checkpoint already, which would stay the newest.
+    #[error("{}: later than step {step}, which is to be saved: remove it, or save elsewhere", file.display())]
+    Later {
+        /// The later checkpoint's directory.
+        file: PathBuf,
+        /// The step that is to be saved.
+        step: u64,
+    },
     /// The rank that looks for a checkpoint for all could not find one.
     #[error("rank {rank} found no checkpoint: {why}")]
     Unfound {

@@ -1,4 +1,4 @@
-//! The newest checkpoint that is whole, for one rank or for all.
+//! The newest checkpoint that is whole, for one rank or for all; and that none is saved behind it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -54,27 +54,54 @@ impl Checkpoint {
     }
 }
 
+/// What there is in a directory.
+#[derive(Default)]
+struct Found {
+    /// The newest that is whole, and the step by which its directory is called.
+    whole: Option<(u64, Checkpoint)>,
+    /// Why newer ones are not.
+    damaged: Vec<Error>,
+}
+
 /// The newest that is whole, and the step by which its directory is called.
 fn newest(disk: Arc<dyn Disk>, root: &Path) -> Result<Option<(u64, Checkpoint)>> {
+    let Found { whole, damaged } = newest_after(&disk, root, None)?;
+    match whole {
+        Some((step, checkpoint)) => Ok(Some((step, checkpoint.pass_over(damaged)))),
+        // That nothing was saved is another thing: one would begin anew, in the place of what may be mended.
+        None => damaged.into_iter().next().map_or(Ok(None), Err),
+    }
+}
+
+/// Refuses to save a step while a later one has a checkpoint that is whole: whoever looked for the newest would go on with a run that was given up.
+pub(crate) fn refuse_later(disk: &Arc<dyn Disk>, root: &Path, step: u64) -> Result<()> {
+    match newest_after(disk, root, Some(step))?.whole {
+        Some((later, _)) => Err(Error::Later { file: names::directory(root, later), step }),
+        None => Ok(()),
+    }
+}
+
+/// The newest that is whole of all steps, or of those after one.
+fn newest_after(disk: &Arc<dyn Disk>, root: &Path, step: Option<u64>) -> Result<Found> {
+    let mut damaged = vec![];
     let names = match disk.list(root) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Found::default()),
         listed => listed.map_err(Error::disk(root))?,
     };
     let mut steps: Vec<u64> = names.iter().filter_map(|name| names::step(name)).collect();
+    steps.retain(|found| Some(*found) > step);
     steps.sort_unstable();
-    let mut damaged = vec![];
     for step in steps.into_iter().rev() {
         let directory = names::directory(root, step);
         let index = directory.join(names::INDEX);
         if !disk.has(&index).map_err(Error::disk(&index))? {
             continue;
         }
-        match Checkpoint::open_complete_on(disk.clone(), &directory) {
-            Ok(checkpoint) => return Ok(Some((step, checkpoint.pass_over(damaged)))),
+        match Checkpoint::open_complete_on(Arc::clone(disk), &directory) {
+            Ok(checkpoint) => return Ok(Found { whole: Some((step, checkpoint)), damaged }),
             Err(error) if error.is_damage() => damaged.push(error),
             Err(error) => return Err(error),
         }
     }
-    // That nothing was saved is another thing: one would begin anew, in the place of what may be mended.
-    damaged.into_iter().next().map_or(Ok(None), Err)
+    Ok(Found { whole: None, damaged })
 }

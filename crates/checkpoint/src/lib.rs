@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Each save marks its files with a number of its own. One of a step that has a checkpoint writes beside that, and takes its place with the
-//! index.
+//! index. None is made of an earlier step than one that has a checkpoint, which would stay the newest.
 //!
 //! All ranks see one directory. A checkpoint is [loaded](Checkpoint) by any number of ranks, each of which reads only the files that hold
 //! elements of its own; and [from and to](Checkpoint::write_whole) one plain safetensors file.

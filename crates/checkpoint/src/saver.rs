@@ -16,6 +16,7 @@ use crate::disk::{Disk, SystemDisk};
 use crate::error::{Error, Result};
 use crate::file::{self, Entry};
 use crate::index::{Index, Span, Tensor, Written};
+use crate::latest;
 use crate::names;
 use crate::piece::{Piece, Progress};
 use crate::sweep;
@@ -74,7 +75,8 @@ impl Saver {
     }
 
     /// Begins to save this rank's pieces of a step, and returns. All ranks call this for the same steps in the same order, with the same
-    /// progress or, but for the first, with none; the next save and [`finish`](Saver::finish) wait for it.
+    /// progress or, but for the first, with none; the next save and [`finish`](Saver::finish) wait for it. A step that has a checkpoint may be
+    /// saved again, and none before one that has: who goes on from an older checkpoint removes the later ones, or saves elsewhere.
     ///
     /// # Errors
     ///
@@ -92,8 +94,9 @@ impl Saver {
     ///
     /// # Errors
     ///
-    /// Why it is none: pieces that are not elements of their tensors ([`Error::Tensor`]) or ranks that save different things
-    /// ([`Error::Apart`]; in both cases nothing was written), what the disk said, here or [elsewhere](Error::Elsewhere), or that ranks are gone.
+    /// Why it is none: pieces that are not elements of their tensors ([`Error::Tensor`]), a later checkpoint in the directory
+    /// ([`Error::Later`]) or ranks that save different things ([`Error::Apart`]; in these cases nothing was written), what the disk said, here or
+    /// [elsewhere](Error::Elsewhere), or that ranks are gone.
     /// What was written is removed then, as far as the disk lets it, unless ranks are gone or the index may be in its place already.
     pub fn finish(&mut self) -> Result<()> {
         let Some(underway) = self.underway.take() else { return Ok(()) };
@@ -132,7 +135,7 @@ impl Writer {
     fn save(&self, step: u64, pieces: &[Piece], progress: Progress) -> Result<()> {
         let directory = names::directory(&self.root, step);
         let checked = check(&directory, pieces);
-        let marked = checked.and_then(|()| if self.rank() == 0 { self.begin(&directory) } else { Ok(0) });
+        let marked = checked.and_then(|()| if self.rank() == 0 { self.begin(step, &directory) } else { Ok(0) });
         let begun = agree(self.group.as_ref(), self.together(marked.map(|mark| Begun { mark, step, progress }))?)?;
         let mark = begun.mark;
         let index = self.prepare(&directory, begun, pieces).inspect_err(|error| {
@@ -163,7 +166,8 @@ impl Writer {
     /// Makes the directory, where the step may have a checkpoint, and chooses what marks the files of this save, its index until that takes
     /// its place among them: those that are there keep their names to themselves, and a rank that is left over from a save that did not end
     /// writes to none of them.
-    fn begin(&self, directory: &Path) -> Result<u64> {
+    fn begin(&self, step: u64, directory: &Path) -> Result<u64> {
+        latest::refuse_later(&self.disk, &self.root, step)?;
         self.disk.make_lasting_directory(&self.root).map_err(Error::disk(&self.root))?;
         self.disk.make_directory(directory).map_err(Error::disk(directory))?;
         self.disk.sync(&self.root).map_err(Error::disk(&self.root))?;

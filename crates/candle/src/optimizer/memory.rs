@@ -39,6 +39,7 @@ impl<Q: Default> PartMemory<Q> {
         &mut self.of_parts
     }
 
+    /// Whether the parts are the same. Whether the values are those that the optimizer had stepped to, nothing here says.
     fn is_of(&self, model: &Model) -> bool {
         self.parts.len() == model.parts().len() && self.apart(model).is_none()
     }

@@ -24,8 +24,10 @@ pub trait Optimizer {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`](crate::Error::Usage) where what it remembers is of other parts than the model has, as after a change of the ranks;
-    /// those of the model.
+    /// [`Error::Usage`](crate::Error::Usage) where what it remembers is of other parts than the model has, as where
+    /// [`FullyShard`](crate::FullyShard) divides it among more ranks or fewer than before; those of the model. Nothing but the parts is compared:
+    /// where they are the same, under [`Ddp`](crate::Ddp) or among as many ranks, an optimizer that was kept while the model went back to a
+    /// checkpoint steps on with what it remembers of lost steps. It is made anew, or set from the checkpoint, whenever the model is.
     fn step(&mut self, model: &mut Model, rate: f64) -> Result<()>;
 
     /// What it remembers of each part, in the order of [`Model::parts`]: the name of the quantity, and as many values as the part has. What it

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use phalanx_checkpoint::{Checkpoint, Disk, Error, Result, SystemDisk};
+use phalanx_checkpoint::{Checkpoint, Disk, Error, Result, Saver, SystemDisk};
 use phalanx_comm::Threads;
 
 use crate::disks::Asking;
 use crate::memory::Memory;
-use crate::{Place, assert_holds, assert_values, latest, progress, save, save_on};
+use crate::{Place, assert_holds, assert_values, latest, pieces, progress, save, save_on};
 
 /// The file of a step whose name begins so.
 fn file_of(root: &Path, step: u64, name: &str) -> std::path::PathBuf {
@@ -114,6 +114,37 @@ fn one_that_is_damaged_does_not_count_among_those_that_are_kept() {
     // With two that are whole the damaged ones are too old.
     save(&place.0, 2, &[4, 5]);
     assert_eq!(steps(), [4, 5]);
+}
+
+/// As of a run that goes on from an older checkpoint in the same place: what was given up would stay the newest.
+#[test]
+fn no_step_is_saved_before_one_that_is_whole() {
+    let place = Place::new();
+    save(&place.0, 2, &[100, 300]);
+    let saved = Threads::new(2).run(|group| {
+        let rank = group.rank();
+        let mut saver = Saver::new(&place.0).group(group);
+        saver.save(150, pieces(150, rank, 2), progress(150))?;
+        saver.finish()
+    });
+    let [first, second] = saved.expect("a world").try_into().expect("two ranks");
+    assert!(matches!(&first, Err(Error::Later { step: 150, .. })), "{first:?}");
+    let later = place.0.join("step-000000000300");
+    let how = "later than step 150, which is to be saved: remove it, or save elsewhere";
+    let told = format!("{}: {how}", later.display());
+    assert_eq!(
+        [first, second].map(|refused| refused.expect_err("refused").to_string()),
+        [told.clone(), format!("rank 0 could not save: {told}")]
+    );
+    assert!(!place.0.join("step-000000000150").exists());
+    // It may be saved again itself, and one that is damaged or gone is in nobody's way.
+    save(&place.0, 2, &[300]);
+    cut(&file_of(&place.0, 300, "rank-1-of-2"));
+    save(&place.0, 2, &[150]);
+    assert_holds(&mut latest(&place.0).expect("a checkpoint"), 150, 2);
+    fs::remove_dir_all(&later).expect("removed");
+    save(&place.0, 2, &[200]);
+    assert_holds(&mut latest(&place.0).expect("a checkpoint"), 200, 2);
 }
 
 /// A first rank that is left over from a save that all others have given up, as after a restart.

@@ -29,18 +29,23 @@ pub(super) fn pieces(model: &Model, optimizer: &mut AdamW) -> Result<Vec<Piece>,
 
 /// Which run this is, and how far it has come: all that a step follows from besides.
 pub(super) fn progress(options: &Options, corpus: &Corpus, optimizer: &AdamW) -> Progress {
+    let run = run(options, corpus).map(|(name, _, value)| (name.to_owned(), value));
+    run.into_iter().chain([(STEPS.to_owned(), optimizer.steps().to_string())]).collect()
+}
+
+/// Which run this is: what a checkpoint calls it, what the command line does, and how it is here.
+fn run(options: &Options, corpus: &Corpus) -> [(&'static str, &'static str, String); 7] {
     let sizes = options.sizes(corpus.vocabulary());
-    let said = [
-        (LAYERS, sizes.layers.to_string()),
-        (HEADS, sizes.heads.to_string()),
-        (WIDTH, sizes.width.to_string()),
-        (CONTEXT, sizes.context.to_string()),
-        (STEPS, optimizer.steps().to_string()),
-        (SEED, options.seed.to_string()),
-        (TEXT, corpus.mark()),
-        (ROWS, (options.rows() * options.ranks() * usize::from(options.accumulate)).to_string()),
-    ];
-    said.map(|(name, value)| (name.to_owned(), value)).into()
+    let rows = options.rows() * options.ranks() * usize::from(options.accumulate);
+    [
+        ("layers", "--layers", sizes.layers.to_string()),
+        ("heads", "--heads", sizes.heads.to_string()),
+        ("width", "--width", sizes.width.to_string()),
+        ("context", "--context", sizes.context.to_string()),
+        ("seed", "--seed", options.seed.to_string()),
+        ("text_crc32c", "the checksum of --text", corpus.mark()),
+        ("rows_a_step", "--batch times --np and --accumulate", rows.to_string()),
+    ]
 }
 
 /// Takes this rank's part of the newest checkpoint there is to go on from, the same on all ranks; the step to begin with.
@@ -55,7 +60,7 @@ pub(super) fn resume(
     for error in checkpoint.passed_over() {
         tell(&format!("a checkpoint after step {} is damaged: {error}", checkpoint.step()));
     }
-    check(&checkpoint, &progress(options, corpus, optimizer))?;
+    check(&checkpoint, options, corpus)?;
     let parts = model.parts().to_vec();
     let mut failed = None;
     let mut load =
@@ -115,23 +120,11 @@ fn nothing(place: &Path) -> Failure {
 }
 
 /// That it is of the same run. What it does not say may be anything.
-fn check(checkpoint: &Checkpoint, own: &Progress) -> Result<(), Failure> {
-    let compared = [
-        (LAYERS, "--layers"),
-        (HEADS, "--heads"),
-        (WIDTH, "--width"),
-        (CONTEXT, "--context"),
-        (SEED, "--seed"),
-        (TEXT, "the checksum of --text"),
-        (ROWS, "--batch times --np and --accumulate"),
-    ];
-    for (what, name) in compared {
-        match (checkpoint.progress().get(what), own.get(what)) {
-            (Some(saved), Some(own)) if saved != own => {
-                let place = checkpoint.path().display();
-                return Err(Failure::Stopped(format!("{place}: {name} was {saved}, is {own}")));
-            }
-            _ => {}
+fn check(checkpoint: &Checkpoint, options: &Options, corpus: &Corpus) -> Result<(), Failure> {
+    for (name, flag, own) in run(options, corpus) {
+        if let Some(saved) = checkpoint.progress().get(name).filter(|saved| **saved != own) {
+            let place = checkpoint.path().display();
+            return Err(Failure::Stopped(format!("{place}: {flag} was {saved}, is {own}")));
         }
     }
     Ok(())
@@ -143,11 +136,4 @@ fn state_name(quantity: &str, name: &str) -> String {
 
 /// Without it there is no checkpoint.
 const INDEX: &str = "index.json";
-const LAYERS: &str = "layers";
-const HEADS: &str = "heads";
-const WIDTH: &str = "width";
-const CONTEXT: &str = "context";
 const STEPS: &str = "optimizer_steps";
-const SEED: &str = "seed";
-const TEXT: &str = "text_crc32c";
-const ROWS: &str = "rows_a_step";
