@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use burn::module::Module;
+use burn::tensor::TensorData;
 use burn_optim::GradientsParams;
 use phalanx_core::{DType, Error, Group, Result};
 use phalanx_fsdp::{Ddp as Buckets, DdpOptions};
@@ -86,17 +87,16 @@ impl Ddp {
     /// # Errors
     ///
     /// [`Usage`](phalanx_core::ErrorKind::Usage) where a parameter has no gradient, or a gradient is of no parameter that the model has had from
-    /// the beginning; those of the reductions.
+    /// the beginning; those of the reductions. Nothing is left of what was brought. The other ranks are not told of a gradient that is missing on
+    /// this one alone: they wait for what it brings next.
     pub fn average<M: Module>(&mut self, model: &M, mut gradients: GradientsParams) -> Result<GradientsParams> {
         let own = walk::read_gradients(model, &self.parameters, &mut gradients)?;
         if !gradients.is_empty() {
             let value = format!("{} of other parameters", gradients.len());
             return Err(Error::usage("average", "gradients", value, "must be of the model that Ddp was made of"));
         }
-        for (at, data) in own.into_iter().rev() {
-            self.buckets.gradient(at, &values::floats(&self.parameters[at].name, data)?)?;
-        }
-        self.buckets.finish_backward()?;
+        // What came of them would be there a second time when the next come.
+        self.bring(own).inspect_err(|_| self.buckets.zero_gradients())?;
         let averaged = |at| self.buckets.averaged::<f32>(at).map(|averaged| averaged.map(<[f32]>::to_vec));
         walk::write_gradients(model, &self.parameters, averaged)
     }
@@ -109,5 +109,13 @@ impl Ddp {
     /// How long this rank has waited for others so far.
     pub fn waited(&self) -> Duration {
         self.buckets.waited()
+    }
+
+    /// Brings gradients, the last first, and waits for their average.
+    fn bring(&mut self, own: Vec<(usize, TensorData)>) -> Result<()> {
+        for (at, data) in own.into_iter().rev() {
+            self.buckets.gradient(at, &values::floats(&self.parameters[at].name, data)?)?;
+        }
+        self.buckets.finish_backward()
     }
 }

@@ -79,14 +79,21 @@ impl<const D: usize> Flow for Tensor<D> {
         if self.dims() != other.dims() {
             return false;
         }
+        if self.dims().contains(&0) {
+            return true;
+        }
         let (one, other) = (self.clone().plain(), other.clone().plain());
-        // What is no number equals nothing, itself included, and infinity less infinity is no number.
+        // What is no number equals nothing, itself included. It and infinities are where they were, and bound no rounding.
         let are_nan = one.clone().is_nan().bool_and(other.clone().is_nan());
         let are_equal = one.clone().equal(other.clone()).bool_or(are_nan);
-        let largest = |tensor: Tensor<D>| tensor.abs().mask_fill(are_equal.clone(), 0.0).max().into_scalar::<f64>();
+        let are_finite = one.clone().is_finite().bool_and(other.clone().is_finite());
+        if !are_equal.bool_or(are_finite.clone()).all().into_scalar::<bool>() {
+            return false;
+        }
+        let are_odd = are_finite.bool_not();
+        let largest = |tensor: Tensor<D>| tensor.abs().mask_fill(are_odd.clone(), 0.0).max().into_scalar::<f64>();
         let rounding = if matches!(one.dtype(), DType::F64 | DType::F32) { 1e-4 } else { 1e-2 };
-        let far = largest(one.clone() - other);
-        far == 0.0 || far <= rounding * one.abs().max().into_scalar::<f64>()
+        largest(one.clone() - other) <= rounding * largest(one)
     }
 }
 
@@ -127,7 +134,8 @@ macro_rules! without_gradient {
             }
 
             fn is_same(&self, other: &Self) -> bool {
-                self.dims() == other.dims() && self.clone().equal(other.clone()).all().into_scalar::<bool>()
+                let are_equal = || self.clone().equal(other.clone()).all().into_scalar::<bool>();
+                self.dims() == other.dims() && (self.dims().contains(&0) || are_equal())
             }
         }
     )*};
@@ -257,5 +265,55 @@ impl<T: Flow> Flow for Option<T> {
             (None, None) => true,
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{Device, TensorData};
+
+    use super::*;
+
+    fn is_same(one: &[f32], other: &[f32], dtype: DType) -> bool {
+        let tensor = |values: &[f32]| {
+            let data = TensorData::new(values.to_vec(), [values.len()]);
+            Tensor::<1>::from_data(data, &Device::flex().autodiff()).cast(dtype)
+        };
+        tensor(one).is_same(&tensor(other))
+    }
+
+    const NAN: f32 = f32::NAN;
+    const INFINITE: f32 = f32::INFINITY;
+
+    #[test]
+    fn what_differs_by_rounding_is_the_same() {
+        assert!(is_same(&[100.0, 0.001], &[100.0, 0.002], DType::F32));
+        assert!(!is_same(&[100.0, 0.001], &[100.0, 0.1], DType::F32));
+        assert!(is_same(&[100.0, 0.001], &[100.0, 0.1], DType::BF16));
+        assert!(is_same(&[0.0], &[-0.0], DType::F32));
+        assert!(!is_same(&[0.0], &[1e-30], DType::F32));
+        assert!(!is_same(&[1.0], &[1.0, 1.0], DType::F32));
+    }
+
+    #[test]
+    fn what_has_no_elements_is_the_same() {
+        let (none, ids) = (Tensor::<2>::zeros([0, 3], &Device::flex()), Tensor::<1, Int>::zeros([0], &Device::flex()));
+        assert!(none.is_same(&none.clone()) && ids.is_same(&ids.clone()));
+        assert!(!none.is_same(&Tensor::zeros([3, 0], &Device::flex())));
+    }
+
+    #[test]
+    fn what_is_no_finite_number_stays_where_it_is_and_hides_no_difference() {
+        let with = |value: f32| [NAN, INFINITE, -INFINITE, 1.0, value];
+        assert!(is_same(&with(2.0), &with(2.0), DType::F32));
+        assert!(is_same(&with(2.0), &with(2.00001), DType::F32));
+        for other in [3.0, NAN, INFINITE, -INFINITE] {
+            assert!(!is_same(&with(2.0), &with(other), DType::F32), "{other}");
+            assert!(!is_same(&with(other), &with(2.0), DType::F32), "{other}");
+        }
+        assert!(!is_same(&with(INFINITE), &with(-INFINITE), DType::F32));
+        assert!(!is_same(&with(INFINITE), &with(NAN), DType::F32));
+        // Two numbers whose difference is none.
+        assert!(!is_same(&[3e38], &[-3e38], DType::F32));
     }
 }

@@ -69,9 +69,9 @@ impl FullyShard {
     /// first. All ranks call this: what they say of the model is compared.
     ///
     /// Where the policy frees full parameters after forward, which it does unless told otherwise, backward runs the unit again, because burn
-    /// keeps what a graph was made of; the last unit that was added is kept unless it says itself what becomes of it. What ranks hold and
-    /// optimizers change is `f32`, and frozen parameters are held in the type that they have; all are gathered and computed with in `f32`
-    /// unless the policy says [`compute`](Policy::compute).
+    /// keeps what a graph was made of. Unless they say themselves what becomes of them, the last unit that was added is kept, and so are those
+    /// with running averages, which would count twice what they see. What ranks hold and optimizers change is `f32`, and frozen parameters are
+    /// held in the type that they have; all are gathered and computed with in `f32` unless the policy says [`compute`](Policy::compute).
     ///
     /// # Errors
     ///
@@ -81,8 +81,10 @@ impl FullyShard {
         let (groups, Units { mut held, number }) = (groups.into(), units);
         check(&held, &policy)?;
         let last = held.len() - 1;
-        let said = |at: usize| if at == last { Reshard::No } else { policy.reshard() };
-        let reshards = held.iter().enumerate().map(|(at, unit)| unit.reshard().unwrap_or(said(at)));
+        let reshards = held.iter().enumerate().map(|(at, unit)| {
+            let is_kept = at == last || unit.survey().has_averages();
+            unit.reshard().unwrap_or(if is_kept { Reshard::No } else { policy.reshard() })
+        });
         let reshards: Vec<Reshard> = reshards.collect();
         let spec = |(at, reshard): (usize, &Reshard)| {
             let unit = &held[at];
@@ -163,13 +165,18 @@ impl FullyShard {
 
     /// Runs backward from a loss through all units that were run since the last backward, and averages their gradients over all ranks. Those
     /// of several backwards add up until a [`step`](FullyShard::step). What units returned leads nowhere after it, and no gradient goes from one
-    /// model to another.
+    /// model to another. All ranks call this.
     ///
     /// # Errors
     ///
-    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a loss that was computed from nothing that units returned since, and a unit that returns
-    /// something else when it is run again; those of the gathers and reductions. After an error what was run is forgotten, and gradients are dropped.
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a loss that was computed from nothing that units returned since, and, on all ranks, for a unit
+    /// that returns something else when it is run again, be it on one of them; those of the gathers and reductions. After an error what was run is
+    /// forgotten, and gradients are dropped.
     pub fn backward<const D: usize>(&mut self, loss: &Tensor<D>) -> Result<()> {
+        self.run_all_back(loss).inspect_err(|_| self.zero_gradients())
+    }
+
+    fn run_all_back<const D: usize>(&mut self, loss: &Tensor<D>) -> Result<()> {
         let mut tape = std::mem::take(&mut self.tape);
         if !loss.is_tracked() || !hand_back(&mut tape, &mut loss.backward()) {
             let expected = "must be computed from what units returned since the last backward";
@@ -177,39 +184,53 @@ impl FullyShard {
         }
         let mut failed = None;
         while let Some(segment) = tape.pop() {
-            let ran = self.run_back(segment, &mut failed);
-            if let Some(mut left) = ran.inspect_err(|_| self.zero_gradients())? {
+            if let Some(mut left) = self.run_back(segment, &mut failed)? {
                 hand_back(&mut tape, &mut left);
             }
         }
         self.engine.finish_backward()?;
         self.settle_all();
-        failed.map_or(Ok(()), |error| {
-            self.zero_gradients();
-            Err(error)
-        })
+        self.agree(failed)
     }
 
     /// Runs one unit backwards, and begins to average its gradients; what is left for the units before. One that fails on this rank alone brings
     /// none, and has the others wait for nothing.
-    fn run_back(&mut self, segment: Box<dyn Segment>, failed: &mut Option<Error>) -> Result<Option<Gradients>> {
+    fn run_back(&mut self, segment: Box<dyn Segment>, failed: &mut Failed) -> Result<Option<Gradients>> {
         let at = segment.unit();
         self.engine.before_backward(at)?;
         // Also where no gradient has come: ranks must gather the same.
         self.fill(at)?;
         let ran = segment.backward(&*self.held[at]);
         let Backward { left, of_parameters } = ran.unwrap_or_else(|error| {
-            failed.get_or_insert(error);
+            failed.get_or_insert((at, error));
             Backward::default()
         });
         let lent = of_parameters.iter().map(|(index, data)| values::gradient(*index, data));
         let lent = lent.collect::<Result<Vec<_>>>().unwrap_or_else(|error| {
-            failed.get_or_insert(error);
+            failed.get_or_insert((at, error));
             vec![]
         });
         self.engine.gradients(at, &lent)?;
         self.settle(at);
         Ok(left)
+    }
+
+    /// Ends a backward alike on all ranks: without the gradients of one, what the others have is no average. Where units failed on several of
+    /// them, the rest is told of one.
+    fn agree(&mut self, failed: Failed) -> Result<()> {
+        let shard = self.engine.groups().shard();
+        let rank = shard.world_rank(shard.rank()).unwrap_or_default() as u64;
+        // Nothing is 0.
+        let own = failed.as_ref().map_or(0, |(unit, _)| (((*unit as u64) << 32) | rank) + 1);
+        let told = self.engine.largest(own);
+        if let Some((_, error)) = failed {
+            return Err(error);
+        }
+        let Some(told) = told?.checked_sub(1) else { return Ok(()) };
+        let name = self.held.get((told >> 32) as usize).map_or("", |held| held.name());
+        let value = format!("{name:?}, which failed on rank {}", told as u32);
+        let expected = "must run on all ranks: the error there says why it did not, and gradients are dropped on all";
+        Err(Error::usage("backward", "unit", value, expected))
     }
 
     /// Has an optimizer step over this rank's rows of all parameters for which there is a gradient, and drops all gradients. The optimizer
@@ -314,7 +335,8 @@ impl FullyShard {
     }
 
     /// The module of a unit with its full parameters, in the types in which ranks hold them: to be saved, or used without ranks. All ranks
-    /// call this. Running averages in it are the unit's own, and go on with it.
+    /// call this. Running averages in it are the unit's own, and go on with it; they and frozen parameters are not among
+    /// [`parts`](FullyShard::parts), so this is how they are saved.
     ///
     /// # Errors
     ///
@@ -387,6 +409,9 @@ impl std::fmt::Debug for FullyShard {
         formatter.debug_struct("FullyShard").field("units", &units).field("engine", &self.engine).finish()
     }
 }
+
+/// The first unit whose backward failed on this rank alone, and of what.
+type Failed = Option<(usize, Error)>;
 
 /// Hands each use of a unit the gradients of what it returned; whether there were any.
 fn hand_back(tape: &mut [Box<dyn Segment>], left: &mut Gradients) -> bool {

@@ -53,12 +53,13 @@ impl Units {
 
     /// Adds a module under a name that no other unit has, which the names of its parameters begin with. It must be on a device with
     /// autodiff. Its parameters are sharded, trained and frozen ones, and get ids that follow from their names; running averages and packed
-    /// weights each rank keeps whole.
+    /// weights each rank keeps whole. One with running averages keeps its full parameters after forward, whatever the policy says.
     pub fn add<M: Module + 'static>(&mut self, name: impl Into<String>, module: M) -> Unit<M> {
         self.hold(Typed::new(name.into(), module, None))
     }
 
-    /// The same where this unit's full parameters are kept or freed after forward whatever the policy says.
+    /// The same where this unit's full parameters are kept or freed after forward whatever the policy says. Where they are freed, backward runs it
+    /// once more, and running averages count what they see twice.
     pub fn add_with<M: Module + 'static>(
         &mut self,
         name: impl Into<String>,

@@ -31,6 +31,13 @@ pub(crate) struct Survey {
     pub(crate) plain: Option<String>,
 }
 
+impl Survey {
+    /// Whether there are running averages: what is packed has no type that ranks know.
+    pub(crate) fn has_averages(&self) -> bool {
+        self.others.iter().any(|(_, dtype)| values::wire_type(*dtype).is_some())
+    }
+}
+
 /// Which there are.
 pub(crate) fn survey<M: Module>(module: &M) -> Survey {
     let mut survey = Survey::default();

@@ -144,19 +144,24 @@ fn micro_batches_add_up() {
     }
 }
 
-#[test]
-fn replicas_of_a_sharded_model_come_to_the_same() {
+/// Runs four ranks, of which two share a model each, with their groups.
+pub(crate) fn of_two_replicas<R: Send>(rank: impl Fn(Groups) -> R + Sync) -> [R; 4] {
     let pairs = || (0..2).map(|_| Threads::new(2).groups().expect("a world")).collect::<Vec<_>>();
     let (shards, replicas) = (pairs(), pairs());
     // Ranks of one replica share a model, and those of one number have the same part of it.
     let groups = |replica: usize, shard: usize| {
         Groups::new(shards[replica][shard].clone()).replicate(replicas[shard][replica].clone())
     };
-    let all = [groups(0, 0), groups(0, 1), groups(1, 0), groups(1, 1)];
-    let ends = thread::scope(|scope| {
-        let ranks = all.map(|groups| scope.spawn(|| together(groups, Policy::default(), (1, false))));
+    let (all, rank) = ([groups(0, 0), groups(0, 1), groups(1, 0), groups(1, 1)], &rank);
+    thread::scope(|scope| {
+        let ranks = all.map(|groups| scope.spawn(move || rank(groups)));
         ranks.map(|rank| rank.join().expect("no panic"))
-    });
+    })
+}
+
+#[test]
+fn replicas_of_a_sharded_model_come_to_the_same() {
+    let ends = of_two_replicas(|groups| together(groups, Policy::default(), (1, false)));
     assert_equal(&ends, &alone(1), 1e-4);
 }
 

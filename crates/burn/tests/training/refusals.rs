@@ -1,13 +1,16 @@
 //! What cannot be is refused by name, and leaves the model as it was.
 
-use burn::tensor::{Device, Distribution, Tensor};
+use std::cell::Cell;
+
+use burn::tensor::{Bool, Device, Distribution, Tensor};
 use burn_nn::{BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Linear, LinearConfig};
 use burn_optim::{AdamWConfig, grad_clipping::GradientClippingConfig};
-use phalanx_burn::{Ddp, FullyShard, Policy, Reshard, Units};
+use phalanx_burn::{Ddp, FullyShard, Groups, Policy, Reshard, Units};
 use phalanx_comm::Threads;
 use phalanx_core::{DType, ErrorKind, Group, Result};
 
 use crate::model::device;
+use crate::parity::of_two_replicas;
 
 fn linear(from: usize, to: usize) -> Linear {
     LinearConfig::new(from, to).init(&device())
@@ -86,6 +89,76 @@ fn calls_that_make_no_sense() {
         assert_eq!(model.unused(), Vec::<String>::new());
         model.step(&mut AdamWConfig::new().init(), 1e-3).expect("a step");
     });
+}
+
+#[test]
+fn a_backward_that_is_refused_drops_the_gradients_of_those_before() {
+    alone(|group| {
+        let mut units = Units::new();
+        let unit = units.add("unit", linear(4, 4));
+        let mut model = FullyShard::new(group, Policy::default(), units).expect("a model");
+        let x = || Tensor::<2>::ones([2, 4], &device());
+        let loss = model.run(unit, x(), Linear::forward).expect("a unit").mean();
+        model.backward(&loss).expect("backward");
+        assert!(words(model.backward(&x().sum())).contains("must be computed from what units returned"));
+        model.update(|_, _, gradient| assert!(gradient.is_none())).expect("values");
+    });
+}
+
+/// Gradients that miss those of one rank are no average.
+#[test]
+fn a_unit_that_fails_on_one_rank_is_an_error_on_all() {
+    let told = |groups: Groups| {
+        let is_odd = groups.shard().rank() == 1 && groups.replicas().is_none_or(|replicas| replicas.rank() == 1);
+        let mut units = Units::new();
+        let first = units.add("first", linear(4, 4));
+        let counting = units.add_with("counting", linear(4, 4), Reshard::Yes);
+        let mut model = FullyShard::new(groups, Policy::default(), units).expect("a model");
+        let x = || Tensor::<2>::ones([2, 4], &device());
+        let calls = Cell::new(0.0_f32);
+        let count = move |layer: &Linear, x: Tensor<2>| {
+            calls.set(calls.get() + if is_odd { 1.0 } else { 0.0 });
+            layer.forward(x) + calls.get()
+        };
+        let y = model.run(first, x(), Linear::forward).expect("a unit");
+        let loss = model.run(counting, y, count).expect("a unit").mean();
+        let told = words(model.backward(&loss));
+        model.update(|_, _, gradient| assert!(gradient.is_none())).expect("values");
+        // They go on together.
+        let y = model.run(first, x(), Linear::forward).expect("a unit");
+        let loss = model.run(counting, y, Linear::forward).expect("a unit").mean();
+        model.backward(&loss).expect("backward");
+        model.step(&mut AdamWConfig::new().init(), 1e-3).expect("a step");
+        (is_odd, told)
+    };
+    let two = Threads::new(2).run(|group| told(group.into())).expect("a world");
+    for (is_odd, told) in two.into_iter().chain(of_two_replicas(told)) {
+        let expected = if is_odd { "is added with Reshard::No" } else { r#""counting", which failed on rank 1"# };
+        assert!(told.contains(expected), "{told}");
+    }
+}
+
+/// A mask's infinities say nothing of how far the rest is apart.
+#[test]
+fn a_unit_that_draws_numbers_is_refused_behind_a_mask_too() {
+    for draws in [true, false] {
+        alone(|group| {
+            let mut units = Units::new();
+            let unit = units.add_with("masked", (linear(4, 64), DropoutConfig::new(0.5).init()), Reshard::Yes);
+            let mut model = FullyShard::new(group, Policy::default(), units).expect("a model");
+            let masked = move |(layer, dropout): &(Linear, Dropout), x: Tensor<2>| {
+                let y = layer.forward(x);
+                let y = if draws { dropout.forward(y) } else { y };
+                y.mask_fill(Tensor::<2, Bool>::tril_mask([64, 64], 0, &device()), f32::NEG_INFINITY)
+            };
+            let x = Tensor::random([64, 4], Distribution::Default, &device());
+            let loss = model.run(unit, x, masked).expect("a unit").exp().mean();
+            match (draws, model.backward(&loss)) {
+                (true, refused) => assert!(words(refused).contains("is added with Reshard::No")),
+                (false, done) => done.expect("it returns the same, infinities and all"),
+            }
+        });
+    }
 }
 
 #[test]

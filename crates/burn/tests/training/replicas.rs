@@ -1,5 +1,7 @@
 //! Whole models on all ranks come to the losses of one rank.
 
+use burn::tensor::Tensor;
+use burn_nn::{Linear, LinearConfig};
 use burn_optim::{AdamWConfig, GradientsParams};
 use phalanx_burn::{Ddp, DdpOptions};
 use phalanx_comm::Threads;
@@ -60,4 +62,31 @@ fn gradients_that_are_missing_or_foreign_are_told_by_name() {
             assert!(error.to_string().contains("must be of the model that Ddp was made of"), "{error}");
         })
         .expect("a world");
+}
+
+#[test]
+fn gradients_that_were_refused_are_not_there_when_the_next_come() {
+    Threads::new(1)
+        .run(|group| {
+            let layer = || LinearConfig::new(3, 3).init(&device());
+            let layers: Vec<Linear> = vec![layer(), layer()];
+            let (mut ddp, layers) = Ddp::new(group, layers).expect("a model");
+            let x = || Tensor::<2>::ones([2, 3], &device());
+            let last = GradientsParams::from_grads(layers[1].forward(x()).mean().backward(), &layers);
+            let error = ddp.average(&layers, last).expect_err("the first has none");
+            assert!(error.to_string().contains("0.weight"), "{error}");
+            let both = || {
+                let loss = layers[1].forward(layers[0].forward(x()).tanh()).mean();
+                GradientsParams::from_grads(loss.backward(), &layers)
+            };
+            let averaged = ddp.average(&layers, both()).expect("all have one");
+            let (averaged, own) = (values(&layers, &averaged), values(&layers, &both()));
+            assert_eq!(averaged, own);
+        })
+        .expect("a world");
+}
+
+fn values(layers: &[Linear], gradients: &GradientsParams) -> Vec<Vec<f32>> {
+    let gradient = |layer: &Linear| gradients.get::<2>(layer.weight.id).expect("a gradient").into_data();
+    layers.iter().map(|layer| gradient(layer).try_into_vec::<f32>().expect("floats")).collect()
 }

@@ -121,6 +121,20 @@ fn an_optimizer_goes_on_from_what_it_has_saved() {
     assert_eq!(losses(true), losses(false));
 }
 
+/// A unit that has found nothing returns tensors of no element.
+#[test]
+fn an_output_without_elements_is_the_same_when_the_unit_is_run_again() {
+    let check = |group| {
+        let (mut model, units) = shard(group, Policy::default(), &[linear(4, 4), linear(4, 1)])?;
+        let found = |layer: &Linear, x: Tensor<2>| (layer.forward(x), Tensor::<1>::zeros([0], &device()));
+        let (y, none) = model.run(units[0], Tensor::ones([2, 4], &device()), found)?;
+        assert_eq!(none.dims(), [0]);
+        let loss = model.run(units[1], y, Linear::forward)?.mean();
+        model.backward(&loss)
+    };
+    Threads::new(2).run(check).expect("a world").into_iter().for_each(|end| end.expect("no error"));
+}
+
 /// What a unit returns may be of several types.
 #[test]
 fn outputs_of_two_types_have_gradients() {
@@ -213,6 +227,27 @@ fn what_is_not_trained_stays_whole_and_goes_on() {
     for seen in ends.expect("a world") {
         let seen = seen.expect("no error");
         assert!(seen.iter().all(|mean| (0.02..0.3).contains(mean)), "{seen:?}");
+    }
+}
+
+/// Also in a unit whose backward does not come at once, which would be run again.
+#[test]
+fn running_averages_see_each_batch_once() {
+    let ends = Threads::new(2).run(|group| {
+        let mut units = Units::new();
+        let norm: BatchNorm = BatchNormConfig::new(3).init(&device());
+        let (norm, last) = (units.add("norm", norm), units.add("last", linear(3, 1)));
+        let mut model = FullyShard::new(group, Policy::default(), units)?;
+        let x = Tensor::<2>::ones([8, 3], &device()) * 5.0;
+        let y = model.run(norm, x, |norm, x| norm.forward(x))?;
+        let loss = model.run(last, y, Linear::forward)?.mean();
+        model.backward(&loss)?;
+        let seen = model.module(norm)?.running_mean.value_sync();
+        Ok::<_, phalanx_core::Error>(seen.into_data().try_into_vec::<f32>().expect("floats"))
+    });
+    for seen in ends.expect("a world") {
+        let seen = seen.expect("no error");
+        assert!(seen.iter().all(|mean| (mean - 0.5).abs() < 1e-5), "{seen:?}");
     }
 }
 
