@@ -2,10 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use phalanx::{
-    Error, GroupOptions, JobKey, JobName, OpKind, Protection, Result, Site, Store, Transport, Wiring, World,
-    WorldOptions,
-};
+use phalanx::{Error, GroupOptions, JobKey, JobName, OpKind, Result, Site, Store, Wiring, World, WorldOptions};
 use phalanx_comm::rendezvous;
 use phalanx_comm::secure::{Claim, Session};
 use phalanx_comm::store::{ClientOptions, LocalStore, ServerOptions, StoreAddress, StoreServer, TcpStore};
@@ -14,6 +11,8 @@ use pyo3::{Py, PyResult, Python, pyclass, pyfunction, pymethods};
 use crate::callsite;
 use crate::failure::raised;
 use crate::group::Group;
+use crate::keys::DoorKey;
+use crate::manner::Manner;
 use crate::presence::{Presence, Shown};
 use crate::served::Served;
 use crate::world::seconds;
@@ -23,26 +22,19 @@ use crate::world::seconds;
 pub(crate) struct Door {
     pub(crate) server: Served,
     port: u16,
-    key: String,
 }
 
 #[pymethods]
 impl Door {
-    /// A door for `size` ranks on a free port of this host, for its own processes only unless `is_public`.
+    /// A door for `size` ranks who prove `key`, on a free port of this host, for its own processes only unless `is_public`.
     #[new]
-    fn new(py: Python<'_>, size: usize, is_public: bool) -> PyResult<Door> {
-        py.detach(|| open(size, is_public)).map_err(|error| raised(py, &error, 0))
+    fn new(py: Python<'_>, size: usize, is_public: bool, key: &DoorKey) -> PyResult<Door> {
+        py.detach(|| open(size, is_public, key.key())).map_err(|error| raised(py, &error, 0))
     }
 
     #[getter]
     fn port(&self) -> u16 {
         self.port
-    }
-
-    /// The key as 64 hexadecimal digits, for those who are to come in.
-    #[getter]
-    fn key(&self) -> &str {
-        &self.key
     }
 
     fn close(&self, py: Python<'_>) {
@@ -53,24 +45,22 @@ impl Door {
 /// Meets the other ranks at `door` (host, port, key) and forms a group with them: all are there when this returns. A rank that is alone
 /// needs no door.
 #[pyfunction]
-#[pyo3(signature = (door, rank, size, name, timeout, transport, protection, shown=None))]
+#[pyo3(signature = (door, rank, size, name, timeout, manner, shown=None))]
 #[expect(clippy::too_many_arguments, reason = "one call from one place in Python")]
 pub(crate) fn join(
     py: Python<'_>,
-    door: Option<(String, u16, String)>,
+    door: Option<(String, u16, Py<DoorKey>)>,
     rank: usize,
     size: usize,
     name: String,
     timeout: f64,
-    transport: &str,
-    protection: &str,
+    manner: &Manner,
     shown: Option<(Py<Presence>, Vec<usize>)>,
 ) -> PyResult<Group> {
     let shown = shown.map(Shown::new);
     let (timeout, began, site) = (seconds(timeout), Instant::now(), callsite::of_caller(py, OpKind::Barrier));
-    let group = Meeting { door, rank, size, name, shown, timeout, began, site };
-    let group = py.detach(|| group.hold(way(transport)?, shield(protection)?));
-    group.map_err(|error| raised(py, &error, 0))
+    let group = Meeting { door, rank, size, name, manner, shown, timeout, began, site };
+    py.detach(|| group.hold()).map_err(|error| raised(py, &error, 0))
 }
 
 /// Which host this is: equal for two processes exactly where they can share memory.
@@ -79,30 +69,33 @@ pub(crate) fn host_identity() -> String {
     rendezvous::host_identity()
 }
 
-struct Meeting {
-    door: Option<(String, u16, String)>,
+struct Meeting<'a> {
+    door: Option<(String, u16, Py<DoorKey>)>,
     rank: usize,
     size: usize,
     name: String,
+    manner: &'a Manner,
     shown: Option<Shown>,
     timeout: Duration,
     began: Instant,
     site: Option<Site>,
 }
 
-impl Meeting {
+impl Meeting<'_> {
     /// The world is left again at once: a group does without it once it stands.
-    fn hold(self, transport: Transport, protection: Protection) -> Result<Group> {
+    fn hold(self) -> Result<Group> {
+        let Manner { transport, protection, profile, .. } = *self.manner;
         let options = WorldOptions::new(self.rank, self.size).timeout(self.timeout).began(self.began).job(job()?);
+        let options = profile.into_iter().fold(options, WorldOptions::profile);
         let world = match &self.door {
-            Some((host, port, digits)) => {
-                let key = JobKey::from_hex(digits).map_err(|error| Error::setup("key of the door", error))?;
+            Some((host, port, key)) => {
+                let key = key.get().key();
                 let store = self.reach(StoreAddress::tcp(host.as_str(), *port), key.clone())?;
-                World::join(store, &options.key(key))?
+                World::join(store, &options.key(key.clone()))?
             }
             None => World::join(Store::new(LocalStore::default()), &options)?,
         };
-        let group = GroupOptions::default().name(self.name.as_str()).timeout(self.timeout);
+        let group = self.manner.options().name(self.name.as_str()).timeout(self.timeout);
         let group = self.shown.iter().map(Shown::members).fold(group, GroupOptions::members);
         let group = self.shown.iter().map(Shown::alarm).fold(group, GroupOptions::alarm);
         let wiring = Wiring::default().options(group).transport(transport).protection(protection);
@@ -129,9 +122,7 @@ impl Meeting {
     }
 }
 
-fn open(size: usize, is_public: bool) -> Result<Door> {
-    let key = JobKey::mint().map_err(|error| Error::setup("key of the door", error))?;
-    let digits = key.to_hex().to_string();
+fn open(size: usize, is_public: bool, key: &JobKey) -> Result<Door> {
     let (job, size) = (job()?, number(size)?);
     let start = |host: &str| {
         let options = ServerOptions::new(StoreAddress::tcp(host, 0)).key(key.clone());
@@ -142,29 +133,11 @@ fn open(size: usize, is_public: bool) -> Result<Door> {
     let StoreAddress::Tcp { port, .. } = *server.address() else {
         return Err(Error::setup("door", format!("{} has no port", server.address())));
     };
-    Ok(Door { server: Served::new(server), port, key: digits })
+    Ok(Door { server: Served::new(server), port })
 }
 
 fn job() -> Result<JobName> {
     JobName::new("torch").map_err(|error| Error::setup("job name", error))
-}
-
-fn way(transport: &str) -> Result<Transport> {
-    match transport {
-        "automatic" => Ok(Transport::Automatic),
-        "shared_memory" => Ok(Transport::SharedMemory),
-        "tcp" => Ok(Transport::Tcp),
-        other => Err(Error::usage("join", "transport", other, "must be automatic, shared_memory or tcp")),
-    }
-}
-
-fn shield(protection: &str) -> Result<Protection> {
-    match protection {
-        "encrypted" => Ok(Protection::Encrypted),
-        "authenticated" => Ok(Protection::Authenticated),
-        "handshake" => Ok(Protection::Handshake),
-        other => Err(Error::usage("join", "protection", other, "must be encrypted, authenticated or handshake")),
-    }
 }
 
 /// Ranks and sizes travel as 32-bit numbers.

@@ -5,10 +5,13 @@
 
 mod callsite;
 mod completion;
+mod environment;
 mod failure;
 mod group;
 mod held;
 mod joining;
+mod keys;
+mod manner;
 mod memory;
 mod module;
 mod operation;

@@ -14,6 +14,10 @@ mod _native {
     #[pymodule_export]
     use crate::joining::{Door, host_identity, join};
     #[pymodule_export]
+    use crate::keys::{DoorKey, OwnKey};
+    #[pymodule_export]
+    use crate::manner::Manner;
+    #[pymodule_export]
     use crate::operation::Op;
     #[pymodule_export]
     use crate::presence::Presence;

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use phalanx::{JobKey, Store as Handle, StoreError};
 use phalanx_comm::store::{ClientOptions, ServerOptions, StoreAddress, StoreServer, TcpStore};
+use pyo3::exceptions::PyValueError;
 use pyo3::types::PyBytes;
 use pyo3::{Bound, Py, PyErr, PyResult, Python, pyclass, pymethods};
 
+use crate::environment;
 use crate::failure::{raised, raised_by_store};
 use crate::served::Served;
 
@@ -23,12 +25,12 @@ pub(crate) struct StoreHost {
 
 #[pymethods]
 impl Store {
-    /// Reaches the server at `host` and `port`, which may come up later than this call as long as its time allows.
+    /// Reaches the server at `host` and `port`, which may come up later than this call as long as its time allows. Without a key that is one of
+    /// this machine, unless it may be `insecure`.
     #[new]
-    #[pyo3(signature = (host, port, millis, key=None))]
-    fn new(py: Python<'_>, host: &str, port: u16, millis: u64, key: Option<&str>) -> PyResult<Store> {
-        // PyTorch's stores have no keys, and whoever asks for one knows it.
-        let options = ClientOptions::new(StoreAddress::tcp(host, port)).insecure(key.is_none());
+    #[pyo3(signature = (host, port, millis, key=None, insecure=false))]
+    fn new(py: Python<'_>, host: &str, port: u16, millis: u64, key: Option<&str>, insecure: bool) -> PyResult<Store> {
+        let options = ClientOptions::new(StoreAddress::tcp(host, port)).insecure(is_bare(py, host, key, insecure)?);
         let options = options.timeout(Duration::from_millis(millis));
         let options = job_key(py, key)?.into_iter().fold(options, ClientOptions::key);
         answered(py, || TcpStore::connect(options)).map(|home| Store(Handle::new(home)))
@@ -115,12 +117,12 @@ impl Store {
 
 #[pymethods]
 impl StoreHost {
-    /// Serves a store at `host` and `port`; port 0 takes a free one. With a key only those who prove it are served, without one everybody who
-    /// reaches the address.
+    /// Serves a store at `host` and `port`; port 0 takes a free one. With a key only those who prove it are served, without one this machine, or
+    /// everybody who reaches the address where it may be `insecure`.
     #[new]
-    #[pyo3(signature = (host, port, key=None))]
-    fn new(py: Python<'_>, host: &str, port: u16, key: Option<&str>) -> PyResult<StoreHost> {
-        let options = ServerOptions::new(StoreAddress::tcp(host, port)).insecure(key.is_none());
+    #[pyo3(signature = (host, port, key=None, insecure=false))]
+    fn new(py: Python<'_>, host: &str, port: u16, key: Option<&str>, insecure: bool) -> PyResult<StoreHost> {
+        let options = ServerOptions::new(StoreAddress::tcp(host, port)).insecure(is_bare(py, host, key, insecure)?);
         let options = job_key(py, key)?.into_iter().fold(options, ServerOptions::key);
         let server = py.detach(|| StoreServer::start(options)).map_err(|error| raised(py, &error, 0))?;
         let port = if let StoreAddress::Tcp { port, .. } = server.address() { *port } else { port };
@@ -139,6 +141,19 @@ impl StoreHost {
 
 fn answered<T: Send>(py: Python<'_>, ask: impl FnOnce() -> Result<T, StoreError> + Send) -> PyResult<T> {
     py.detach(ask).map_err(|error| raised_by_store(py, &error))
+}
+
+/// Whether a store at `host` does without a key although others than this machine reach it, which nobody does who has not said so.
+fn is_bare(py: Python<'_>, host: &str, key: Option<&str>, insecure: bool) -> PyResult<bool> {
+    if key.is_some() || StoreAddress::tcp(host, 0).is_local() {
+        return Ok(false);
+    }
+    if insecure || environment::is_insecure().map_err(|error| raised(py, &error, 0))? {
+        return Ok(true);
+    }
+    Err(PyValueError::new_err(format!(
+        "phalanx: TCPStore: host_name is {host}, must be a loopback address or localhost where key is None: give key=, or say insecure=True or PHALANX_INSECURE=1, by which whoever reaches the store may read and change everything"
+    )))
 }
 
 fn job_key(py: Python<'_>, digits: Option<&str>) -> PyResult<Option<JobKey>> {

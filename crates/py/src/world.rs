@@ -8,6 +8,7 @@ use pyo3::{PyResult, Python, pyclass, pyfunction, pymethods};
 use crate::failure::raised;
 use crate::group::Group;
 use crate::held::Held;
+use crate::manner::Manner;
 use crate::store::Store;
 
 /// All ranks of a job, and this process's place among them.
@@ -42,10 +43,17 @@ pub(crate) fn init(py: Python<'_>, url: Option<&str>, timeout: Option<f64>) -> P
 #[pymethods]
 impl World {
     /// The group of all ranks. Every rank calls this, and as often as the others. `timeout` bounds the wait for them, and operations
-    /// that say no time of their own.
-    #[pyo3(signature = (name=None, timeout=None))]
-    fn group(&self, py: Python<'_>, name: Option<String>, timeout: Option<f64>) -> PyResult<Group> {
-        let options = name.into_iter().fold(GroupOptions::default(), GroupOptions::name);
+    /// that say no time of their own. Of `manner` the group takes what it looks for; how it is wired and its profile are the world's.
+    #[pyo3(signature = (name=None, timeout=None, manner=None))]
+    fn group(
+        &self,
+        py: Python<'_>,
+        name: Option<String>,
+        timeout: Option<f64>,
+        manner: Option<&Manner>,
+    ) -> PyResult<Group> {
+        let options = manner.map_or_else(GroupOptions::default, Manner::options);
+        let options = name.into_iter().fold(options, GroupOptions::name);
         let timeout = timeout.map(seconds);
         let options = timeout.into_iter().fold(options, GroupOptions::timeout);
         let wiring = timeout.into_iter().fold(Wiring::default().options(options), Wiring::timeout);

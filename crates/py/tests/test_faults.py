@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import tempfile
@@ -72,7 +73,19 @@ class Mismatches(unittest.TestCase):
             lambda rank, odd: dist.all_reduce(torch.ones(11 if odd else 10)), "count", phalanx.Options(transport="tcp")
         )
 
-    def disagree(self, call, words: str | None, options: phalanx.Options | None = None):
+    def test_lines_that_call_alike_are_told_apart_where_the_options_say_so(self):
+        def call(rank, odd):
+            if odd:
+                dist.all_reduce(torch.ones(10))
+            else:
+                dist.all_reduce(torch.ones(10))
+
+        told = self.disagree(call, "call site", phalanx.Options(compare_call_sites=True))
+        lines = [int(message.rsplit(":", 1)[1]) for message in told]
+        self.assertEqual((lines[0], lines[2]), (lines[ODD] + 2, lines[ODD] + 2), told)
+        on_ranks(SIZE, unnoticed, call)
+
+    def disagree(self, call, words: str | None, options: phalanx.Options | None = None) -> list[str]:
         told = on_ranks(SIZE, disagreement, call, options=options)
         for rank, (kind, ranks, message) in enumerate(told):
             self.assertEqual(kind, "desync", message)
@@ -82,6 +95,8 @@ class Mismatches(unittest.TestCase):
             # The odd one and one of those that it disagrees with.
             self.assertIn(ODD, ranks, message)
             self.assertEqual(len(ranks), 2, message)
+            self.assertRegex(message, r"; called here at .*test_faults\.py:\d+$")
+        return [message for _, _, message in told]
 
 
 def disagreement(rank: int, size: int, call) -> tuple:
@@ -97,6 +112,41 @@ def disagreement(rank: int, size: int, call) -> tuple:
     data = torch.ones(4)
     dist.all_reduce(data)
     assert data.tolist() == [size] * 4, "the group does not work any more"
+    return told
+
+
+def unnoticed(rank: int, size: int, call) -> None:
+    call(rank, rank == ODD)
+    dist.barrier()
+
+
+class Numbers(unittest.TestCase):
+    def test_a_nan_is_refused_on_the_rank_that_gives_it_in_groups_that_look_for_it(self):
+        told = on_ranks(SIZE, given_a_nan)
+        expected = f"phalanx: all_reduce: data is NaN at element 2 on rank {ODD}, must be numbers, as this group checks"
+        self.assertEqual(told, [("usage", expected) if rank == ODD else None for rank in range(SIZE)])
+
+
+def given_a_nan(rank: int, size: int) -> tuple | None:
+    group = dist.new_group(pg_options=phalanx.Options(check_nan=True))
+    told, data = None, torch.ones(4)
+    if rank == ODD:
+        data[2] = math.nan
+        for is_async in (False, True):
+            try:
+                dist.all_reduce(data, group=group, async_op=is_async)
+            except phalanx.BackendError as error:
+                told = (error.kind, str(error))
+            else:
+                raise AssertionError("a NaN was sent")
+        data[2] = 1.0
+    # The others have waited for it.
+    dist.all_reduce(data, group=group)
+    assert data.tolist() == [size] * 4
+    # Options are those of one group.
+    data = torch.full((4,), math.nan if rank == ODD else 1.0)
+    dist.all_reduce(data)
+    assert data.isnan().all()
     return told
 
 
@@ -228,7 +278,7 @@ class Ends(unittest.TestCase):
         for rank in range(2):
             self.assertIsInstance(told[rank], phalanx.BackendError)
             self.assertEqual((told[rank].kind, told[rank].ranks), ("desync", [0, 1]))
-            self.assertRegex(str(told[rank]), "^phalanx: .*count")
+            self.assertRegex(str(told[rank]), r"^phalanx: .*count .*; called here at .*test_faults\.py:\d+$")
 
 
 def lateness(rank: int, size: int):

@@ -80,6 +80,20 @@ class Options(unittest.TestCase):
             phalanx.Options(transport="tpc")
         with self.assertRaisesRegex(ValueError, "protection is 'none', must be one of encrypted, authenticated, hand"):
             phalanx.Options(protection="none")
+        for name in ("check_nan", "compare_call_sites"):
+            with self.assertRaisesRegex(TypeError, f"Options: {name} is 'yes', must be True or False"):
+                phalanx.Options(**{name: "yes"})
+        for remembered, kind in (
+            (0, ValueError),
+            (-1, ValueError),
+            (1 << 40, ValueError),
+            (2.5, TypeError),
+            (True, TypeError),
+        ):
+            with self.assertRaisesRegex(
+                kind, f"Options: remembered is {remembered}, must be a number from 1 to 4294967296"
+            ):
+                phalanx.Options(remembered=remembered)
 
     def test_options_of_another_backend_are_refused(self):
         for options in ("tcp", dist.ProcessGroupGloo._Options()):
@@ -120,6 +134,7 @@ def wired_differently(rank: int, size: int) -> None:
             {"protection": "handshake" if rank else "encrypted"},
             "protection is encrypted on rank 0, handshake on rank 1",
         ),
+        ({"compare_call_sites": rank == 1}, "compare_call_sites is False on rank 0, True on rank 1"),
     ):
         try:
             dist.new_group(pg_options=phalanx.Options(**options))

@@ -16,6 +16,7 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 
+import phalanx
 from ranks import on_ranks
 
 # Built by whoever runs these tests.
@@ -62,6 +63,14 @@ class Seen(unittest.TestCase):
         self.assertEqual(sorted(dumps), [0, 1])
         for dump in dumps.values():
             self.assertIn("dtype", dump["groups"][0]["verdict"])
+
+    def test_so_many_operations_are_remembered_as_the_options_say(self):
+        for remembered, kept in ((2, 2), (None, 5)):
+            with tempfile.TemporaryDirectory() as scratch, patch.dict(os.environ, PHALANX_TRACE_DIR=scratch):
+                on_ranks(2, long_at_work, options=phalanx.Options(remembered=remembered))
+                dumps = dumped(Path(scratch))
+            with self.subTest(remembered):
+                self.assertEqual([len(dump["entries"]) for dump in dumps.values()], [kept, kept])
 
 
 def looked_at(rank: int, size: int, job: str, scratch: str) -> dict:
@@ -129,6 +138,13 @@ def disagreeing(rank: int, size: int) -> None:
     except dist.DistBackendError:
         return
     raise AssertionError("nothing was refused")
+
+
+def long_at_work(rank: int, size: int) -> None:
+    # Joining was the first, and the one that fails is the last.
+    for _ in range(3):
+        dist.barrier()
+    disagreeing(rank, size)
 
 
 def dumped(directory: Path) -> dict[int, dict]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import re
 import threading
 import time
 import unittest
@@ -118,6 +120,30 @@ class Stores(unittest.TestCase):
         with self.assertRaises(dist.DistStoreError) as caught:
             phalanx.TCPStore("127.0.0.1", store.port, key="a5" * 32, timeout=timedelta(seconds=5))
         self.assertIn("store connect", str(caught.exception))
+
+    def test_without_a_key_a_store_beyond_this_machine_is_refused_unless_that_is_said(self):
+        environment = {name: text for name, text in os.environ.items() if name != "PHALANX_INSECURE"}
+        with mock.patch.dict(os.environ, environment, clear=True):
+            # The first is nobody's: it is for examples.
+            for host in ("192.0.2.1", "0.0.0.0", "::", "node-7.invalid"):
+                for port, is_master, multi_tenant in ((0, True, False), (0, True, True), (1, False, False)):
+                    with self.subTest(host, is_master=is_master), self.assertRaises(ValueError) as caught:
+                        phalanx.TCPStore(host, port, is_master=is_master, multi_tenant=multi_tenant)
+                    told = f"phalanx: TCPStore: host_name is {re.escape(host)}, must be .*: give key=, or say insecure=True"
+                    self.assertRegex(str(caught.exception), f"^{told}")
+            phalanx.TCPStore("0.0.0.0", 0, is_master=True, key="5a" * 32)
+            for local in ("127.0.0.1", "localhost"):
+                phalanx.TCPStore(local, 0, is_master=True)
+
+    def test_a_store_that_is_called_insecure_serves_a_network_without_a_key(self):
+        store = phalanx.TCPStore("0.0.0.0", 0, is_master=True, insecure=True)
+        store.set("a", "1")
+        self.assertEqual(phalanx.TCPStore("127.0.0.1", store.port).get("a"), b"1")
+        with mock.patch.dict(os.environ, PHALANX_INSECURE="1"):
+            self.assertEqual(phalanx.TCPStore("0.0.0.0", store.port).get("a"), b"1")
+        with mock.patch.dict(os.environ, PHALANX_INSECURE="perhaps"):
+            with self.assertRaisesRegex(phalanx.StoreFailure, 'PHALANX_INSECURE is "perhaps", must be 1 or 0'):
+                phalanx.TCPStore("0.0.0.0", store.port)
 
     def test_groups_form_again_on_a_store_where_the_former_door_still_stands(self):
         on_ranks(2, meet_again)

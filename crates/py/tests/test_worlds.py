@@ -44,6 +44,9 @@ class Worlds(unittest.TestCase):
     def test_a_world_of_pytorch_has_groups_of_its_ranks_and_is_no_other_size(self):
         self.on_three_ranks(torch_live)
 
+    def test_a_group_of_a_world_looks_for_what_its_options_say(self):
+        self.in_files(2, checked)
+
     def test_the_wait_for_a_rank_that_does_not_come_is_bounded(self):
         self.in_files(2, lonely, *get_context("fork").Pipe(duplex=False))
 
@@ -96,13 +99,14 @@ class Times(unittest.TestCase):
     def test_what_is_no_time_is_refused_by_the_call_that_it_was_given_to(self):
         native = Mock()
         world, group = phalanx.World(native), phalanx.Group(native)
+        options = phalanx.Options(world=world)
         calls = {
             "init": lambda timeout: phalanx.init("tcp://127.0.0.1:1?rank=1&world_size=2", timeout),
             "group": lambda timeout: world.group(timeout=timeout),
             "leave": world.leave,
             "monitored_barrier": group.monitored_barrier,
             "init_process_group": lambda timeout: phalanx.init_process_group(world, timeout),
-            "joining": lambda timeout: phalanx.joining.next_of(world, world.rank, world.size, timeout),
+            "joining": lambda timeout: phalanx.joining.next_of(options, world.rank, world.size, timeout),
         }
         for name, call in calls.items():
             least = "at least zero" if name == "leave" else "above zero"
@@ -147,11 +151,29 @@ def torch_live(url: str) -> None:
             dist.all_reduce(data, group=pair)
             assert data.tolist() == [6, 6, 6]
         try:
-            phalanx.joining.next_of(world, 0, 2, timedelta(seconds=30))
+            phalanx.joining.next_of(phalanx.Options(world=world), 0, 2, timedelta(seconds=30))
         except ValueError as error:
             assert f"rank {world.rank} of 3, must be rank 0 of 2" in str(error), error
         else:
             raise AssertionError("nothing was refused")
+        dist.destroy_process_group()
+
+
+def checked(url: str) -> None:
+    with phalanx.init(url, timeout=30.0) as world:
+        dist.init_process_group(
+            "phalanx",
+            store=phalanx.WorldStore(world),
+            rank=world.rank,
+            world_size=world.size,
+            pg_options=phalanx.Options(world=world, check_nan=True),
+        )
+        try:
+            dist.all_reduce(torch.tensor([1.0, math.nan]))
+        except phalanx.BackendError as error:
+            assert f"NaN at element 1 on rank {world.rank}" in str(error), error
+        else:
+            raise AssertionError("a NaN was sent")
         dist.destroy_process_group()
 
 

@@ -47,8 +47,17 @@ def translated(error: Error) -> Failure:
 
 def late(scope: str, ranks: Sequence[int] = (), after: float | None = None) -> Error:
     """What a failure is made of when time was up on this side of the native half."""
+    return _made("timeout", scope, ranks, after)
+
+
+def unequipped(ranks: Sequence[int]) -> Error:
+    """What a failure is made of when these ranks lack what their group needs."""
+    return _made("setup", "process", ranks)
+
+
+def _made(kind: str, scope: str, ranks: Sequence[int], after: float | None = None) -> Error:
     error = Error()
-    error.kind, error.scope, error.ranks = "timeout", scope, list(ranks)
+    error.kind, error.scope, error.ranks = kind, scope, list(ranks)
     error.epoch = error.sequence = None
     error.after = after
     return error

@@ -74,7 +74,7 @@ def create(options: Any, group_options: Options | None = None) -> ProcessGroup:
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
     try:
         if chosen.world is not None:
-            group = next_of(chosen.world, rank, size, timeout)
+            group = next_of(chosen, rank, size, timeout)
         else:
             name = str(options.group_id) or "world"
             group = meet(options.store, rank, size, name, timeout, chosen, shown(rank, size, members))

@@ -27,6 +27,11 @@ class Rounds:
         self._round = ""
         self._former: str | None = None
 
+    @property
+    def name(self) -> str:
+        """What the round is called in which this rank has said something, and no other one is."""
+        return self._round
+
     def gather(self, said: Any) -> list[Any]:
         """What every rank says, for the first one, whose round this is from now on."""
         former = self._store.get(_ROUND).decode() if self._store.check([_ROUND]) else None

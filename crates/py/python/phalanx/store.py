@@ -93,8 +93,9 @@ class TCPStore(ClientStore):
     """A store at `host_name` and `port`, which the rank with `is_master` serves: PyTorch's ``TCPStore`` to PyTorch.
 
     Ranks with this class and ranks with PyTorch's own may share one store, whoever serves it. With a `key` of 64 hexadecimal digits, which
-    only this class knows, everything is encrypted and strangers are kept out. `multi_tenant` shares the server of this process at that
-    port, if there is one. `use_libuv` chooses among PyTorch's servers, and changes nothing here.
+    only this class knows, everything is encrypted and strangers are kept out. Without one, only a store of this machine is served or used,
+    unless `insecure` or ``PHALANX_INSECURE=1`` says that whoever reaches it may read and change everything. `multi_tenant` shares the server
+    of this process at that port, if there is one. `use_libuv` chooses among PyTorch's servers, and changes nothing here.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class TCPStore(ClientStore):
         use_libuv: bool = True,
         *,
         key: str | None = None,
+        insecure: bool = False,
     ) -> None:
         if master_listen_fd is not None:
             raise ValueError(
@@ -118,12 +120,12 @@ class TCPStore(ClientStore):
         self._host_name = host_name
         self._server = None
         if is_master:
-            self._server = (
-                _served(host_name, port, key) if multi_tenant else _asked(_native.StoreHost, host_name, port, key)
-            )
+            serve = _served if multi_tenant else _started
+            self._server = serve(host_name, port, key, insecure)
             port = self._server.port
         self._port = port
-        super().__init__(_asked(_native.Store, host_name, port, milliseconds(timeout) or _DEFAULT_MILLIS, key), timeout)
+        millis = milliseconds(timeout) or _DEFAULT_MILLIS
+        super().__init__(_asked(_native.Store, host_name, port, millis, key, insecure), timeout)
         if wait_for_workers and world_size:
             self._await_workers(world_size)
 
@@ -159,11 +161,15 @@ def _asked(call, *arguments):
         raise StoreFailure(f"phalanx: {error}", error) from None
 
 
-def _served(host_name: str, port: int, key: str | None) -> _native.StoreHost:
+def _started(host_name: str, port: int, key: str | None, insecure: bool) -> _native.StoreHost:
+    return _asked(_native.StoreHost, host_name, port, key, insecure)
+
+
+def _served(host_name: str, port: int, key: str | None, insecure: bool) -> _native.StoreHost:
     """The server of this process at a port, for as long as somebody has it."""
     server = _SERVERS.get(port)
     if server is None:
-        server = _asked(_native.StoreHost, host_name, port, key)
+        server = _started(host_name, port, key, insecure)
         _SERVERS[server.port] = server
     return server
 
