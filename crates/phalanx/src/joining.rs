@@ -17,13 +17,13 @@ use phalanx_core::{Error, Result};
 
 #[cfg(feature = "nccl")]
 use crate::environment::Variables;
-use crate::environment::{Door, KeySource, Launcher, Placement};
+use crate::environment::{Door, Launcher, Placement};
 use crate::inquiry::Service;
 use crate::lobby::{Lobby, Notice};
 use crate::presence::Seat;
 use crate::trace::{self, BlackBox};
 use crate::url::{self, Place, Query};
-use crate::{lobby, lookup, profile, report};
+use crate::{lobby, lookup, report, settings};
 
 /// A world about to be joined: where, as whom, and with which key.
 ///
@@ -195,7 +195,7 @@ impl Joining {
             }
             Door::Lobby => Way::Lobby,
         };
-        let key = key.as_ref().map(load).transpose()?;
+        let key = key.as_ref().map(settings::load).transpose()?.map(|(_, key)| key);
         let (launcher, timeout) = (Some(launcher), timeout.unwrap_or(DEFAULT_TIMEOUT));
         let said = Joining::by(way, (rank, size));
         Ok(Joining { launcher, local_rank, local_size, epoch, agrees_on_start, job, key, insecure, timeout, ..said })
@@ -271,7 +271,7 @@ impl Joining {
     }
 
     fn enter(mut self) -> Result<World> {
-        self.profile = profile::of_environment()?;
+        self.profile = settings::profile()?;
         #[cfg(feature = "nccl")]
         {
             self.backends = crate::maker::offered(self.backends, self.local_rank, Variables::of_process())?;
@@ -425,18 +425,6 @@ impl Way {
             Place::Environment => Way::Lobby,
         }
     }
-}
-
-fn load(source: &KeySource) -> Result<JobKey> {
-    let (variable, key) = match source {
-        KeySource::Descriptor(number) => ("PHALANX_KEY_FD", JobKey::inherit(*number)),
-        KeySource::File(path) => ("PHALANX_KEY_FILE", JobKey::read_file(path)),
-        KeySource::Text(digits) => {
-            log::warn!("the job key is in PHALANX_KEY, where other programs may see it: prefer PHALANX_KEY_FILE");
-            ("PHALANX_KEY", JobKey::from_hex(digits))
-        }
-    };
-    key.map_err(|error| Error::setup(variable, error))
 }
 
 /// Ranks and sizes travel as 32-bit numbers.

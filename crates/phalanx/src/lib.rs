@@ -53,6 +53,7 @@ mod profile;
 #[cfg(feature = "metrics")]
 mod publish;
 mod report;
+pub mod settings;
 #[cfg(feature = "tracing")]
 mod spans;
 pub mod store;

@@ -1,10 +1,9 @@
 //! The keys of doors, and what is told of them where anybody may read it: of one that is derived from the job key nothing by which it could be
 //! found, of one that was made for its door the key itself, because those who are to come in have nothing else in common.
 
-use phalanx::{Error, JobKey, Result};
+use phalanx::{Error, JobKey, Result, settings};
 use pyo3::{PyResult, Python, pyclass, pymethods};
 
-use crate::environment;
 use crate::failure::raised;
 
 /// The job key of this process, where its environment leads to one.
@@ -22,7 +21,7 @@ pub(crate) struct DoorKey {
 impl OwnKey {
     #[new]
     fn new(py: Python<'_>) -> PyResult<OwnKey> {
-        py.detach(environment::job_key).map(OwnKey).map_err(|error| raised(py, &error, 0))
+        py.detach(settings::job_key).map(OwnKey).map_err(|error| raised(py, &error, 0))
     }
 
     /// The variable that leads to it, where there is one.

@@ -5,7 +5,6 @@
 
 mod callsite;
 mod completion;
-mod environment;
 mod failure;
 mod group;
 mod held;

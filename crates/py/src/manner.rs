@@ -1,10 +1,9 @@
 //! How a group is formed and what it looks for, as Python's options say it and as the environment does. What it is used for is not known here.
 
 use phalanx::schedule::Profile;
-use phalanx::{Error, GroupOptions, Protection, Result, Transport};
+use phalanx::{Error, GroupOptions, Protection, Result, Transport, settings};
 use pyo3::{PyResult, Python, pyclass, pymethods};
 
-use crate::environment;
 use crate::failure::raised;
 
 /// What is said of a group before it is formed.
@@ -33,7 +32,7 @@ impl Manner {
     ) -> PyResult<Manner> {
         let read = || -> Result<Manner> {
             let (transport, protection) = (way(transport)?, shield(protection)?);
-            let profile = environment::profile()?;
+            let profile = settings::profile()?;
             Ok(Manner { transport, protection, profile, check_nan, compare_call_sites, remembered })
         };
         py.detach(read).map_err(|error| raised(py, &error, 0))

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use phalanx::{JobKey, Store as Handle, StoreError};
+use phalanx::{JobKey, Store as Handle, StoreError, settings};
 use phalanx_comm::store::{ClientOptions, ServerOptions, StoreAddress, StoreServer, TcpStore};
 use pyo3::exceptions::PyValueError;
 use pyo3::types::PyBytes;
 use pyo3::{Bound, Py, PyErr, PyResult, Python, pyclass, pymethods};
 
-use crate::environment;
 use crate::failure::{raised, raised_by_store};
 use crate::served::Served;
 
@@ -148,7 +147,7 @@ fn is_bare(py: Python<'_>, host: &str, key: Option<&str>, insecure: bool) -> PyR
     if key.is_some() || StoreAddress::tcp(host, 0).is_local() {
         return Ok(false);
     }
-    if insecure || environment::is_insecure().map_err(|error| raised(py, &error, 0))? {
+    if insecure || settings::insecure().map_err(|error| raised(py, &error, 0))? {
         return Ok(true);
     }
     Err(PyValueError::new_err(format!(

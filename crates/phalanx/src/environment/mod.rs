@@ -12,6 +12,6 @@ mod slurm;
 mod torch;
 mod variables;
 
-pub(crate) use placement::{Door, KeySource};
+pub(crate) use placement::{Door, KeySource, key_source};
 pub use placement::{Launcher, Placement};
 pub(crate) use variables::{Variables, seconds, wrong};

@@ -9,6 +9,7 @@ use phalanx_core::{Error, Result};
 
 use super::variables::{ENVIRONMENT, Variables, wrong};
 use super::{kubernetes, open_mpi, pmi, slurm, torch};
+use crate::settings::INSECURE;
 
 /// This process's place in a job, as its environment tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,8 +177,8 @@ impl Told {
             agrees_on_start: epoch.is_none() && matches!(door, Door::Master { agent: true, .. }),
             job: job(variables)?.or(told_job),
             door,
-            key: key(variables)?,
-            insecure: variables.switch("PHALANX_INSECURE")?,
+            key: key_source(variables)?,
+            insecure: variables.switch(INSECURE)?,
             timeout: timeout(variables)?,
         })
     }
@@ -203,7 +204,8 @@ fn port(number: u64) -> Result<u16> {
     u16::try_from(number).map_err(|_| wrong("MASTER_PORT", number, "must be a port, at most 65535"))
 }
 
-fn key(variables: Variables<'_>) -> Result<Option<KeySource>> {
+/// Where the variables say that the job key is.
+pub(crate) fn key_source(variables: Variables<'_>) -> Result<Option<KeySource>> {
     if let Some(number) = variables.whole("PHALANX_KEY_FD")? {
         return Ok(Some(KeySource::Descriptor(number)));
     }
