@@ -6,7 +6,7 @@ use std::time::Duration;
 use candle_core::{CpuStorage, DType, Storage, Tensor};
 use half::bf16;
 use phalanx_core::DType as Wire;
-use phalanx_fsdp::Part;
+use phalanx_fsdp::{Part, clip};
 
 use crate::error::Result;
 use crate::storage;
@@ -118,8 +118,7 @@ impl Strategy for Single {
     fn clip(&mut self, most: f64) -> Result<f64> {
         let square = |value: &f32| f64::from(*value) * f64::from(*value);
         let norm = self.gradients.iter().flatten().flatten().map(square).sum::<f64>().sqrt();
-        let factor = crate::optimizer::clip_factor(norm, most);
-        if factor < 1.0 {
+        if let Some(factor) = clip::factor(norm, most) {
             self.gradients.iter_mut().flatten().flatten().for_each(|value| *value *= factor as f32);
         }
         Ok(norm)

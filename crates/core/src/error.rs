@@ -394,6 +394,17 @@ impl Error {
     }
 }
 
+impl Scope {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scope::Call => "call",
+            Scope::Group => "group",
+            Scope::Process => "process",
+        }
+    }
+}
+
 impl Stuck {
     /// That a peer is waited for, and nothing more is known.
     pub fn unknown(peer: usize) -> Stuck {

@@ -1,6 +1,6 @@
 //! Errors of Rust as an exception of Python, with what they say as attributes. Which of PyTorch's exceptions it becomes is not decided here.
 
-use phalanx::{Error as Failure, ErrorKind, Scope, StoreError};
+use phalanx::{Error as Failure, StoreError};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::types::PyAnyMethods;
 use pyo3::{PyErr, Python, create_exception};
@@ -18,8 +18,8 @@ create_exception!(
 /// What Python is raised for `failure` of a group in this epoch.
 pub(crate) fn raised(py: Python<'_>, failure: &Failure, epoch: u32) -> PyErr {
     let said = Said {
-        kind: kind(failure.kind()),
-        scope: scope(failure.scope()),
+        kind: failure.kind().name(),
+        scope: failure.scope().name(),
         ranks: ranks(failure),
         epoch: Some(epoch),
         sequence: sequence(failure),
@@ -62,27 +62,6 @@ impl Said {
         ];
         // What could not be said is told instead.
         named.into_iter().find_map(Result::err).unwrap_or(error)
-    }
-}
-
-fn kind(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Usage => "usage",
-        ErrorKind::Desync => "desync",
-        ErrorKind::Peer => "peer",
-        ErrorKind::Timeout => "timeout",
-        ErrorKind::Aborted => "aborted",
-        ErrorKind::Device => "device",
-        ErrorKind::Setup => "setup",
-        _ => "unknown",
-    }
-}
-
-fn scope(scope: Scope) -> &'static str {
-    match scope {
-        Scope::Call => "call",
-        Scope::Group => "group",
-        Scope::Process => "process",
     }
 }
 

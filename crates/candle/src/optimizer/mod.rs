@@ -40,10 +40,3 @@ pub trait Optimizer {
     /// Takes up after so many steps, with a [`state`](Optimizer::state) that is set as well.
     fn resume(&mut self, steps: u64);
 }
-
-/// By what gradients of this norm are multiplied such that it is at most `most`; 1 where it is, and where it is no number.
-pub(crate) fn clip_factor(norm: f64, most: f64) -> f64 {
-    // As PyTorch has it: the small number keeps a norm of nothing out of the divisor.
-    let factor = most / (norm + 1e-6);
-    if factor < 1.0 { factor } else { 1.0 }
-}

@@ -13,11 +13,7 @@ impl fmt::Display for ErrorKind {
 
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Scope::Call => "call",
-            Scope::Group => "group",
-            Scope::Process => "process",
-        })
+        f.write_str(self.name())
     }
 }
 
