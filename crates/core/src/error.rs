@@ -26,6 +26,19 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// launcher name. A group that was made without a world counts for one.
 ///
 /// `Debug` is the kind and the message, because that is what a program shows whose `main` returns an error, or that unwraps one.
+///
+/// ```
+/// # use phalanx_core::{Error, Scope};
+/// /// What a program that survives the loss of ranks does next.
+/// fn next(error: &Error) -> String {
+///     match error.scope() {
+///         Scope::Call => format!("mend the call, and go on with the group: {error}"),
+///         Scope::Group => format!("form a group without ranks {:?}: {error}", error.culprits()),
+///         _ => format!("end: {error}"),
+///     }
+/// }
+/// # assert!(next(&Error::setup("memory", "none is left")).starts_with("end"));
+/// ```
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

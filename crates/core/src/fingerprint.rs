@@ -6,7 +6,7 @@ use std::fmt;
 
 use crate::op::{Counts, OpKind};
 use crate::reduce::ReduceOp;
-use crate::{DType, Desync, Error, Op, Site};
+use crate::{DType, Desync, Error, Op, Site, fnv};
 
 /// What a rank says about the operation it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,10 +236,9 @@ fn table_hash(counts: &Counts) -> u32 {
     }
 }
 
-/// FNV-1a: these hashes tell mistakes apart, not adversaries. Never 0, which stands for "not compared".
+/// Never 0, which stands for "not compared".
 fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
-    let mixed = bytes.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    mixed.max(1)
+    fnv::hash32(bytes).max(1)
 }
 
 /// The `N` bytes at `at`, which is a constant within the length.

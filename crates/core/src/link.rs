@@ -169,7 +169,7 @@ pub enum LinkError {
         /// What is wrong with them.
         detail: String,
     },
-    /// The system refused.
+    /// The system refused, or this rank has no such link: the peer may be in order.
     #[error("{0}")]
     Failed(String),
 }

@@ -14,6 +14,20 @@ use crate::{Error, OpKind, Result};
 /// Dropping or leaking it is safe: the operation goes on, because its peers count on it, and its buffers are freed when
 /// it ends. The result is given once: a work that was awaited by reference and is asked again ends in
 /// [`Error::Usage`].
+///
+/// ```
+/// # use phalanx_core::{Group, ReduceOp, Result};
+/// # fn backward(group: &Group, layers: Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>> {
+/// let mut under_way = vec![];
+/// for gradients in layers {
+///     // Goes on while the gradients of the next layer are computed.
+///     under_way.push(group.all_reduce_async(gradients, ReduceOp::Avg)?);
+/// }
+/// under_way.into_iter().map(|work| work.wait()).collect()
+/// # }
+/// ```
+///
+/// It is a future as well, for whoever has an executor: `work.await`.
 #[must_use = "an operation's result and errors are only seen by waiting for it"]
 pub struct Work<T> {
     pending: Box<dyn Pending>,

@@ -76,9 +76,9 @@ pub use phalanx_core::store::{Store, StoreError};
 pub use phalanx_core::{
     Aborted, Alarm, BadView, Bool, Call, Chain, Class, Coalesced, Complex, Counts, DType, Delivered, Desync, Device,
     Element, Error, ErrorKind, F8E4M3, F8E4M3Fnuz, F8E5M2, F8E5M2Fnuz, Fingerprint, Group, GroupOptions, Hook, Last,
-    Layout, Message, Need, Op, OpKind, Peer, PeerReason, Place, ReduceOp, Reduction, Result, Scope, Setup, Site, Stuck,
-    Timeout, Usage, View, ViewMut, Waiting, WeakGroup, Work, backend, bf16, f16, player, reals, recorder, reduce,
-    schedule,
+    Layout, Message, Need, Op, OpKind, Peer, PeerReason, Place, Ranks, ReduceOp, Reduction, Result, Scope, Setup, Site,
+    Stuck, Timeout, Usage, View, ViewMut, Waiting, WeakGroup, Work, backend, bf16, f16, player, reals, recorder,
+    reduce, schedule,
 };
 #[cfg(feature = "fsdp")]
 pub use phalanx_fsdp as fsdp;

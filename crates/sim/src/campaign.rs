@@ -11,6 +11,7 @@ use crate::run::run;
 
 /// Which seeds to play, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
 pub struct Options {
     first_seed: u64,
     seeds: u64,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Chain, ErrorKind, Last, PeerReason, Scope, Stuck, Waiting};
-use crate::Site;
+use crate::{Ranks, Site};
 
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,24 +64,12 @@ pub(super) fn lost(rank: usize, others: &[usize], reason: PeerReason) -> String 
         PeerReason::Corrupt => "sent corrupt data",
         PeerReason::Unresponsive => "are unresponsive",
     };
-    match &*runs(rank, others) {
+    let ranks = [&[rank], others].concat();
+    match &*Ranks(&ranks).words().collect::<Vec<_>>() {
         [one] if others.is_empty() => format!("rank {one} {reason}"),
         [before @ .., last] if !before.is_empty() => format!("ranks {} and {last} {many}", before.join(", ")),
         all => format!("ranks {} {many}", all.join(", ")),
     }
-}
-
-/// These ranks in words, three or more that follow each other as one.
-fn runs(rank: usize, others: &[usize]) -> Vec<String> {
-    let mut all: &[usize] = &[&[rank], others].concat();
-    let mut words = vec![];
-    while let [first, ..] = all {
-        let len = all.iter().zip(*first..).take_while(|(rank, next)| **rank == *next).count();
-        let (run, rest) = if len > 2 { all.split_at(len) } else { all.split_at(1) };
-        words.push(if len > 2 { format!("{first}-{}", run[len - 1]) } else { first.to_string() });
-        all = rest;
-    }
-    words
 }
 
 pub(super) fn awaited(stuck: &[Stuck], chain: &Chain) -> String {

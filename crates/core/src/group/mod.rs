@@ -44,6 +44,17 @@ use crate::{DType, Element, Error, Layout, Op, Result, Scope, Site};
 /// every rank; messages are matched by sender and tag.
 ///
 /// This is a handle: a clone is the same group, and the group is left when the last handle is dropped.
+///
+/// ```
+/// # use phalanx_core::{Group, ReduceOp, Result};
+/// /// One step of training: the mean of all ranks' gradients, and the loss of them all for whoever prints it.
+/// fn step(group: &Group, gradients: &mut [f32], loss: f32) -> Result<f32> {
+///     group.all_reduce(gradients, ReduceOp::Avg)?;
+///     let mut sum = [loss];
+///     group.reduce(&mut sum, ReduceOp::Sum, 0)?;
+///     Ok(sum[0] / group.size() as f32)
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Group {
     shared: Arc<Shared>,
@@ -65,7 +76,15 @@ struct Shared {
 }
 
 /// How a group behaves. Ranks have to say the same epoch, profile, name and members, and whether lines are compared; the rest is each rank's own.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use phalanx_core::GroupOptions;
+/// let options = GroupOptions::default().name("data").timeout(Duration::from_secs(60)).check_nan(true);
+/// # let _ = options;
+/// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct GroupOptions {
     name: Option<String>,
     members: Option<Arc<[usize]>>,

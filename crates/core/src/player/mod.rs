@@ -306,14 +306,14 @@ impl Task {
     }
 }
 
-/// The error of a link to `peer`.
+/// The error of a link to `peer`. What this rank itself lacks is no peer's end.
 pub(crate) fn lost(peer: usize, error: LinkError) -> Error {
     match error {
         LinkError::Closed { rank } => Error::peer(rank.unwrap_or(peer), PeerReason::Dead, "connection closed"),
         LinkError::Ended { rank } => Error::peer(rank, PeerReason::Dead, "its process ended"),
         LinkError::Left { rank } => Error::peer(rank.unwrap_or(peer), PeerReason::Left, "its group was dropped"),
         LinkError::Corrupt { rank, detail } => corrupt(rank.unwrap_or(peer), detail),
-        LinkError::Failed(detail) => Error::peer(peer, PeerReason::Dead, detail),
+        LinkError::Failed(detail) => Error::setup("exchange with a peer", detail),
     }
 }
 

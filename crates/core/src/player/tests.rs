@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use super::*;
-use crate::Counts;
-use crate::link::{Borrowed, Lease, View, Wanted, Windows};
-use crate::schedule::{Algorithm, Place, Source, Span};
+use crate::link::{Borrowed, Lease, Seen, View, Wanted, Windows};
+use crate::schedule::{Algorithm, Place, Send, Source, Span};
+use crate::{Counts, ErrorKind};
 
 fn task() -> Task {
     let op = Op::AllReduce { count: 8, reduce: ReduceOp::Sum };
@@ -35,8 +35,11 @@ fn who_waits_for_nobody_is_told_to_be_at_work() {
     assert_eq!(player.poll(&mut data, &mut mesh), Ok(Progress::Done));
 }
 
-/// Windows of a rank whose next offer needs a slot that rank 1 may still be reading.
-struct Full;
+/// Windows of a rank whose next offer needs a slot that rank 1 may still be reading, and which cannot read what rank 1 offers in its process,
+/// where it has offered something with this head.
+struct Full {
+    offered: Option<[u8; Fingerprint::BYTE_LEN]>,
+}
 
 impl Windows for Full {
     fn try_offer(&mut self, _head: &[u8], _parts: &[&[u8]], _lease: Lease) -> Result<bool, LinkError> {
@@ -63,11 +66,11 @@ impl Windows for Full {
     }
 
     fn view(&self, _rank: usize, _offer: u64, _part: Range<usize>) -> Result<Option<View<'_>>, LinkError> {
-        Ok(None)
+        Ok(self.offered.as_ref().map(|head| View { head, part: Some(Seen::Away(8)) }))
     }
 
     fn fetch(&mut self, _rank: usize, _address: usize, _into: &mut [u8]) -> Result<(), LinkError> {
-        Ok(())
+        Err(LinkError::Failed("reading its process: no memory".to_owned()))
     }
 
     fn try_settle(&mut self) -> Result<bool, LinkError> {
@@ -95,11 +98,35 @@ fn who_cannot_lend_yet_waits_for_whoever_holds_its_offer_up() {
     let lending = Lending { room: None, slice: data.piece(0, 2), source: Source::Rank(0) };
     let schedule = Schedule { algorithm: Algorithm::Direct, steps, scratch: 0, lending: Some(lending) };
     let mut player = Player::new(Arc::new(schedule), task(), 2, vec![]).expect("memory");
-    let mut mesh = Mesh::new(vec![None, None]).with_windows(Box::new(Full));
+    let mut mesh = Mesh::new(vec![None, None]).with_windows(Box::new(Full { offered: None }));
     let mut output = [0; 32];
     let mut data = Data { input: &[1; 32], output: &mut output };
     assert_eq!(player.poll(&mut data, &mut mesh), Ok(Progress::Idle));
     assert_eq!(player.stuck(&mut mesh), [Stuck { peer: 1, on: Waiting::Giving }]);
+}
+
+/// Whoever went on without the peer would leave out a rank that is in order.
+#[test]
+fn what_a_rank_lacks_itself_is_not_told_as_its_peers_death() {
+    let span = Place::Output.span(0, 8);
+    let offered = Some(Task { rank: 1, ..task() }.head(1));
+    let steps = [
+        Step::Move { send: Some(Send { to: 1, span }), recv: None },
+        Step::Offer { spans: vec![span], lease: Lease::View },
+        Step::Pull { from: 1, offer: 0, start: 0, into: span },
+    ];
+    for (step, windows) in steps.into_iter().zip([None, None, Some(Full { offered })]) {
+        let schedule = Schedule { algorithm: Algorithm::Ring, steps: vec![step], scratch: 0, lending: None };
+        let mut player = Player::new(Arc::new(schedule), task(), 2, vec![]).expect("memory");
+        let (mesh, mut output) = (Mesh::new(vec![None, None]), [0; 32]);
+        let mut mesh = match windows {
+            Some(windows) => mesh.with_windows(Box::new(windows)),
+            None => mesh,
+        };
+        let mut data = Data { input: &[], output: &mut output };
+        let error = player.poll(&mut data, &mut mesh).expect_err("it lacks something");
+        assert!(error.kind() == ErrorKind::Setup && error.culprits().is_empty(), "{error}");
+    }
 }
 
 /// What the page of the wire says of such offers.

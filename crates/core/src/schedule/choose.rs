@@ -241,8 +241,21 @@ fn over_links(op: &Op, dtype: DType, layout: &Layout, byte_len: usize, ground: &
         OpKind::AllReduce if small => Algorithm::Doubling,
         OpKind::AllReduce | OpKind::AllGather | OpKind::ReduceScatter if small => Algorithm::Halving,
         OpKind::Reduce | OpKind::Broadcast if small => Algorithm::Tree,
-        OpKind::Reduce => Algorithm::Exchange,
+        OpKind::Reduce => whole_or_in_slices(Algorithm::Exchange, byte_len, layout.size(), ground),
+        OpKind::Broadcast => whole_or_in_slices(Algorithm::Ring, byte_len, layout.size(), ground),
         _ => Algorithm::Ring,
+    }
+}
+
+/// How the data of one root travels. Cut `in_slices` it crosses the root's link nearly twice; along a chain once, but for a piece more for each
+/// rank between root and end; in a tree of two levels at most twice, with fewer steps than slices take.
+fn whole_or_in_slices(in_slices: Algorithm, byte_len: usize, size: usize, ground: &Ground) -> Algorithm {
+    let pieces = byte_len / ground.segment_byte_len.max(1);
+    match size {
+        ..=2 => Algorithm::Chain,
+        _ if pieces >= size => Algorithm::Chain,
+        3 | 4 => Algorithm::Tree,
+        _ => in_slices,
     }
 }
 

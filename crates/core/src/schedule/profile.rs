@@ -20,6 +20,7 @@ use super::{Ground, Pieces};
 /// # Ok::<(), phalanx_core::schedule::ProfileError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
 pub struct Profile {
     pub(crate) limits: [usize; NAMES.len()],
 }
@@ -42,19 +43,16 @@ impl Default for Profile {
 
 impl Profile {
     /// Up to how many bytes an operation on one host is small, in windows.
-    #[must_use]
     pub fn small_in_windows(self, bytes: usize) -> Profile {
         self.with(SMALL_IN_WINDOWS, bytes)
     }
 
     /// Up to how many bytes any other operation is small.
-    #[must_use]
     pub fn small_over_links(self, bytes: usize) -> Profile {
         self.with(SMALL_OVER_LINKS, bytes)
     }
 
     /// The most bytes that travel over links in one piece, which are 4096 at least.
-    #[must_use]
     pub fn segment(self, bytes: usize) -> Profile {
         self.with(SEGMENT, bytes)
     }

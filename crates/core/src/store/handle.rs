@@ -21,6 +21,19 @@ pub trait Home: Send + Sync {
 ///
 /// Every call ends within the timeout, whatever the store's home does, and fails with a [`StoreError`] that says whether the
 /// change may have been made all the same. Calls from several threads do not wait for each other.
+///
+/// ```
+/// # use phalanx_core::store::{Store, StoreError};
+/// # fn meet(store: &Store, rank: usize, size: usize) -> Result<Vec<u8>, StoreError> {
+/// let data = store.scope("data");
+/// if rank == 0 {
+///     data.set("permutation", [2, 0, 1])?;
+/// }
+/// let permutation = data.get("permutation")?; // waits until it is there
+/// data.barrier("read", size)?;
+/// # Ok(permutation)
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Store {
     home: Arc<dyn Home>,

@@ -4,6 +4,7 @@
 ///
 /// A store holds at most [`total`](Limits::total) in keys and values; each kept entry counts its key, its value and 64 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub struct Limits {
     pub(crate) key: usize,
     pub(crate) value: usize,
@@ -15,49 +16,42 @@ pub struct Limits {
 
 impl Limits {
     /// The longest key. 8 KiB unless set, as PyTorch's server has it.
-    #[must_use]
     pub fn key(mut self, bytes: usize) -> Limits {
         self.key = bytes;
         self
     }
 
     /// The longest value. 8 MiB unless set, as PyTorch's server has it.
-    #[must_use]
     pub fn value(mut self, bytes: usize) -> Limits {
         self.value = bytes;
         self
     }
 
     /// The most keys in one request. 131,072 unless set, as PyTorch's server has it.
-    #[must_use]
     pub fn keys(mut self, count: usize) -> Limits {
         self.keys = count;
         self
     }
 
     /// The longest request, and the longest answer to one. 64 MiB unless set.
-    #[must_use]
     pub fn message(mut self, bytes: usize) -> Limits {
         self.message = bytes;
         self
     }
 
     /// The same for a client that may hold, and ask for at once, whatever the whole store may.
-    #[must_use]
     pub fn unshared(self) -> Limits {
         Limits { client: usize::MAX, message: self.message.max(self.total), ..self }
     }
 
     /// The most that entries written by one client may take. 64 MiB unless set. Clients that speak PyTorch's words, whose own
     /// store knows no such share, are bounded by the total alone, and so are their messages.
-    #[must_use]
     pub fn client(mut self, bytes: usize) -> Limits {
         self.client = bytes;
         self
     }
 
     /// The most that all entries together may take. 256 MiB unless set.
-    #[must_use]
     pub fn total(mut self, bytes: usize) -> Limits {
         self.total = bytes;
         self

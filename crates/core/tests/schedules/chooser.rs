@@ -45,11 +45,13 @@ fn offers_fit_their_slots() {
 fn the_rules_are_those_of_the_page() {
     let (small, large) = (1000, 1 << 20);
     let all_reduce = |count, reduce| Op::AllReduce { count, reduce };
+    let broadcast = |count| Op::Broadcast { count, root: 1 };
+    let reduce = |count| Op::Reduce { count, reduce: ReduceOp::Sum, root: 1 };
     let sum = ReduceOp::Sum;
     let windows = Ground { slot_byte_len: 1 << 20, ..Ground::default() };
     let links = Ground::default();
-    let (one, hosts) = (vec![0; 4], vec![0, 0, 1, 1]);
-    let cases: [(Op, DType, &[u32], &Ground, Algorithm); 15] = [
+    let (one, many, hosts) = (vec![0; 4], vec![0; 5], vec![0, 0, 1, 1]);
+    let cases: [(Op, DType, &[u32], &Ground, Algorithm); 23] = [
         (all_reduce(small, sum), DType::F32, &one, &windows, Algorithm::AtOnce),
         (all_reduce(large, sum), DType::F32, &one, &windows, Algorithm::Direct),
         (all_reduce(large, sum), DType::F32, &one[..2], &windows, Algorithm::AtOnce),
@@ -63,7 +65,15 @@ fn the_rules_are_those_of_the_page() {
         (all_reduce(small, ReduceOp::Avg), DType::F16, &hosts, &links, Algorithm::Exchange),
         (gather(small), DType::U8, &one, &links, Algorithm::Tree),
         (gather(large), DType::U8, &one, &links, Algorithm::Exchange),
-        (Op::Broadcast { count: large, root: 1 }, DType::U8, &one, &links, Algorithm::Ring),
+        (broadcast(small), DType::U8, &one[..2], &links, Algorithm::Tree),
+        (broadcast(large), DType::U8, &one[..2], &links, Algorithm::Chain),
+        (broadcast(large), DType::U8, &one, &links, Algorithm::Tree),
+        (broadcast(large), DType::U8, &many, &links, Algorithm::Ring),
+        (broadcast(5 * links.segment_byte_len), DType::U8, &many, &links, Algorithm::Chain),
+        (reduce(large), DType::U8, &one, &links, Algorithm::Tree),
+        (reduce(large), DType::U8, &many, &links, Algorithm::Exchange),
+        (reduce(5 * links.segment_byte_len), DType::U8, &many, &links, Algorithm::Chain),
+        (reduce(5 * links.segment_byte_len), DType::BF16, &many, &links, Algorithm::Exchange),
         (Op::Barrier, DType::U8, &hosts, &windows, Algorithm::Dissemination),
     ];
     for (op, dtype, hosts, ground, expected) in cases {

@@ -2,7 +2,7 @@
 //!
 //! docs/wire.md holds the layout.
 
-use crate::OpKind;
+use crate::{OpKind, fnv};
 
 /// What one rank says of its part in an exchange of objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Header {
             root: root as u32,
             given,
             largest: largest as u64,
-            type_hash: hash(type_name.as_bytes()),
+            type_hash: fnv::hash64(type_name.bytes()),
             type_name: end_of(type_name).to_owned(),
         }
     }
@@ -109,12 +109,6 @@ fn end_of(name: &str) -> &str {
     let most = Header::BYTE_LEN - NAME;
     let start = (name.len().saturating_sub(most)..=name.len()).find(|&start| name.is_char_boundary(start));
     &name[start.unwrap_or(name.len())..]
-}
-
-/// FNV-1a: it tells mistakes apart, not adversaries.
-fn hash(bytes: &[u8]) -> u64 {
-    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
 /// The `N` bytes at `at`, which is a constant within the length.
