@@ -71,11 +71,11 @@ impl Return {
     }
 
     /// Whether this is told of a rank of which that is known. The first that is known stays, but one that is back goes on, or gives the
-    /// group up. That it leaves afterwards says nothing new: it does so because of what the others hear of somebody else.
+    /// group up, or leaves it. That it leaves after that says nothing new.
     fn follows(self, known: Option<Return>) -> bool {
         match known {
             None => true,
-            Some(Return::Back(_)) => matches!(self, Return::Going(_) | Return::Abandoned),
+            Some(Return::Back(_)) => !matches!(self, Return::Back(_)),
             Some(Return::Going(_) | Return::Gone | Return::Abandoned) => false,
         }
     }
@@ -443,7 +443,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_is_back_gives_up_or_goes_on_and_stays_with_that() {
+    fn who_is_back_gives_up_or_leaves_or_goes_on_and_stays_with_that() {
         let all = [
             Return::Back(0),
             Return::Back(u32::MAX),
@@ -454,15 +454,16 @@ pub(crate) mod tests {
         ];
         assert!(all.iter().all(|said| Return::of(said.word()) == Some(*said)));
         assert_eq!(Return::of(GOING), Some(Return::Gone));
-        let fate = fate(2);
+        let fate = fate(3);
         let said = || fate.returned().collect::<Vec<_>>();
-        (0..2).for_each(|rank| fate.come_back(rank, 7));
+        (0..3).for_each(|rank| fate.come_back(rank, 7));
         fate.abandon(0);
         fate.go_on(0, 8);
         fate.go_on(1, 8);
         fate.abandon(1);
-        fate.note_return(1, Return::Gone);
-        assert_eq!(said(), [Some(Return::Abandoned), Some(Return::Going(8))]);
+        (0..3).for_each(|rank| fate.note_return(rank, Return::Gone));
+        fate.go_on(2, 8);
+        assert_eq!(said(), [Some(Return::Abandoned), Some(Return::Going(8)), Some(Return::Gone)]);
     }
 
     #[cfg(target_os = "linux")]

@@ -1,6 +1,7 @@
 //! One round of a rank whose bytes this process moves itself: blocking calls on the caller's thread, others on a driver
 //! thread that starts with the first of them. What comes after a disagreement is the next round's: see `lasting`.
 
+mod driver;
 mod messages;
 mod reunion;
 #[cfg(test)]
@@ -10,15 +11,15 @@ mod waiting;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use phalanx_core::backend::{Buffers, Finished, Numbers, Pending};
-use phalanx_core::link::{Borrowed, LinkError};
+use phalanx_core::backend::{Buffers, Numbers, Pending};
+use phalanx_core::link::Borrowed;
 use phalanx_core::player::{Data, Player, Progress};
-use phalanx_core::{Call, Error, PeerReason, Result, Stuck};
+use phalanx_core::{Call, Error, Result};
 use phalanx_mem::{Buffer, Heap, Origin};
 
 pub(crate) use reunion::{Quarrel, WAKING, at_least};
@@ -26,7 +27,7 @@ pub(crate) use reunion::{Quarrel, WAKING, at_least};
 use crate::bell::Bell;
 use crate::fate::{Fate, Return, is_before};
 use crate::lane::{Job, Lane};
-use crate::patience::{Crowd, Patience, Wariness};
+use crate::patience::{Crowd, Patience};
 use crate::post::Post;
 use crate::pulse::Pulse;
 use crate::slot::{Slot, Waiter};
@@ -123,34 +124,13 @@ impl Host {
     pub(crate) fn upcoming(&self) -> u32 {
         self.inner.numbers.upcoming()
     }
-
-    /// Starts the driver, unless it runs.
-    fn drive(&self) -> Result<()> {
-        if self.inner.is_driven.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        let inner = Arc::clone(&self.inner);
-        let (end, ended) = mpsc::channel::<Infallible>();
-        let driver = move || {
-            Wariness::never();
-            inner.drive();
-            drop(inner);
-            drop(end);
-        };
-        *self.driver.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
-        let started = thread::Builder::new().name("phalanx-lane".to_owned()).spawn(driver);
-        started.map(drop).map_err(|error| {
-            self.inner.is_driven.store(false, Ordering::Release);
-            Error::setup("driver thread", error)
-        })
-    }
 }
 
 /// What a backend does, in one round.
 impl Host {
     pub(crate) fn submit(&self, call: Call, buffers: Buffers) -> Box<dyn Pending> {
         let slot = Arc::new(Slot::default());
-        let ready = self.inner.stands(&call).and_then(|()| self.drive());
+        let ready = self.inner.stands(&call).and_then(|()| self.drive(&call, thread::Builder::new()));
         if let Err(error) = ready {
             call.end(|| self.now(), Some(&error));
             slot.fill(Err(error));
@@ -213,7 +193,7 @@ impl Drop for Host {
             return std::mem::forget(Arc::clone(&self.inner));
         }
         if thread::panicking() {
-            self.inner.fail(Error::peer(self.inner.rank, PeerReason::Dead, "its thread panicked"));
+            self.inner.fail(self.inner.panicked());
         }
         self.inner.fate.note_return(self.inner.rank, Return::Gone);
         self.inner.lane.close();
@@ -256,12 +236,13 @@ impl Inner {
     }
 
     /// That a collective may go on. It tells where it may not. What ranks disagree about later does not concern it, unless they will not
-    /// come together after that: then it does not come to its end either.
+    /// come together after that, or this rank has left the round: then it does not come to its end either.
     fn check(&self, call: &Call) -> Result<()> {
         let end = match self.fate.check() {
             Ok(()) => return Ok(()),
             Err(Error::Desync(desync)) if is_before(call.sequence, desync.sequence) => match self.over() {
                 Some(over) => over,
+                None if self.lane.is_broken(call.sequence) => Error::Desync(desync),
                 None => return Ok(()),
             },
             Err(error) => error,
@@ -275,7 +256,8 @@ impl Inner {
             self.open(call);
         }
         let Some(turn) = self.lane.enter(call.sequence, call.timeout) else {
-            self.check(call)?;
+            // Nobody is to wait for a turn that this call will not take.
+            self.check(call).inspect_err(|error| self.break_off(error))?;
             let late = self.kinship.traced(call.timed_out(self.absent(call, self.lane.turn())));
             return Err(self.fail_call(call, late));
         };
@@ -294,34 +276,26 @@ impl Inner {
     /// Plays a collective whose turn it is.
     fn play(&self, call: &Call, data: &mut Data<'_>) -> Result<()> {
         let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut player = stage.player(call).map_err(|error| self.fail(error))?;
+        let mut player = stage.player(call).map_err(|error| self.fail_call(call, error))?;
         let played = self.play_out(call, &mut player, data, &mut stage);
         stage.keep(&mut player);
-        played.map_err(|error| {
-            let (reported, taken_back) = self.fail_playing(call, error, &mut stage);
-            // Where that was not possible the group's failure is the smaller one.
-            taken_back.err().map_or(reported.clone(), |refused| {
-                let why =
-                    format!("peers may write to it at any time: {refused}; the operation failed because {reported}");
-                Error::setup("memory lent for an operation", why)
-            })
-        })
+        played.map_err(|error| self.fail_playing(call, error, &mut stage))
     }
 
-    /// Ends the group because a collective failed, unless that concerns this call alone. Returns what the caller reports, and whether its
-    /// memory is its own again.
-    fn fail_playing(&self, call: &Call, error: Error, stage: &mut Stage) -> (Error, Result<(), LinkError>) {
-        if error.is_private() {
-            return (error, stage.mesh.take_back());
-        }
+    /// Ends the group because a collective failed, unless that concerns this call alone. Returns what the caller reports.
+    fn fail_playing(&self, call: &Call, error: Error, stage: &mut Stage) -> Error {
+        let is_private = error.is_private();
         // Sealed before peers see that this rank has given up, or its links closed: neither is the cause.
-        let reported = self.fail_call(call, error);
+        let reported = if is_private { error } else { self.fail_call(call, error) };
         let taken_back = stage.mesh.take_back();
-        if !matches!(reported, Error::Desync(_)) {
+        if !is_private && !matches!(reported, Error::Desync(_)) {
             stage.mesh.close();
         }
         // Else what was sent before still serves those who are not as far.
-        (reported, taken_back)
+        let Err(refused) = taken_back else { return reported };
+        // The group's failure is the smaller one.
+        let why = format!("peers may write to it at any time: {refused}; the operation failed because {reported}");
+        Error::setup("memory lent for an operation", why)
     }
 
     fn play_out(&self, call: &Call, player: &mut Player, data: &mut Data<'_>, stage: &mut Stage) -> Result<()> {
@@ -396,48 +370,6 @@ impl Inner {
         }
     }
 
-    /// Plays what is queued and moves asynchronous messages, until the host is dropped and nothing is left that anybody
-    /// counts on.
-    fn drive(&self) {
-        let mut patience = Patience::until(&self.bell, self.crowd, None);
-        let mut disagreed = None;
-        loop {
-            if self.lane.is_closed() {
-                self.post().leave();
-            }
-            let is_busy = self.drive_post(&mut patience, &mut disagreed);
-            if self.lane.is_finished() && !(is_busy && self.post().is_wanted()) {
-                return;
-            }
-            let limit = if is_busy { Duration::ZERO } else { IDLE };
-            if let Some((job, turn)) = self.lane.next(limit) {
-                self.play_job(job);
-                drop(turn);
-                patience.renew();
-            } else if let Some(job) = self.lane.take_overdue() {
-                let stuck = self.absent(&job.call, self.lane.turn());
-                self.fail_queued(job, stuck);
-            }
-        }
-    }
-
-    fn play_job(&self, job: Job) {
-        let Job { call, mut buffers, slot, .. } = job;
-        let input = buffers.input.as_ref().map(Buffer::as_bytes).unwrap_or_default();
-        let mut data = Data { input, output: buffers.output.as_bytes_mut() };
-        call.start(self.now());
-        let played = self.check(&call).and_then(|()| self.play(&call, &mut data));
-        call.end(|| self.now(), played.as_ref().err());
-        slot.fill(played.map(|()| Finished { buffers, source: None }));
-    }
-
-    /// Ends the group because a collective has waited too long for its turn, which reports that itself.
-    fn fail_queued(&self, job: Job, stuck: Vec<Stuck>) {
-        let error = self.fail_call(&job.call, self.kinship.traced(job.call.timed_out(stuck)));
-        job.call.end(|| self.now(), Some(&error));
-        job.slot.fill(Err(error));
-    }
-
     /// Ends the group: seals its fate, ends every message, lets nobody in any more. Returns what the caller reports.
     fn fail(&self, error: Error) -> Error {
         let reported = self.fate.seal(self.rank, error);
@@ -476,7 +408,11 @@ impl Inner {
     }
 }
 
-/// How long the driver sleeps when there is nothing to do; whatever comes wakes it earlier.
-const IDLE: Duration = Duration::from_secs(3600);
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.kinship.leave(&self.fate);
+    }
+}
+
 /// How long a process that leaves stays for what it has queued.
 const LINGER: Duration = Duration::from_secs(5);

@@ -79,6 +79,18 @@ impl Lane {
         (self.turn() == sequence && !self.is_broken(sequence)).then(|| Turn { lane: self, was_awaited })
     }
 
+    /// Waits until the turns of all numbers before this one are over, or come no more; false when that takes longer than `limit`.
+    pub(crate) fn comes_to(&self, sequence: u32, limit: Duration) -> bool {
+        let waits = || {
+            let turn = self.turn();
+            fate::is_before(turn, sequence) && !self.is_broken(turn)
+        };
+        if waits() {
+            drop(self.wait_while(limit, |_| waits()));
+        }
+        !waits()
+    }
+
     /// Whether a turn would have to be waited for no longer.
     pub(crate) fn is_turn_of(&self, sequence: u32) -> bool {
         self.turn() == sequence
@@ -113,8 +125,8 @@ impl Lane {
     }
 
     /// The job whose turn it is; none when a nudge, the end, `limit` or the deadline of a job comes before it. Jobs of a
-    /// broken lane come in any case, to be told.
-    pub(crate) fn next(&self, limit: Duration) -> Option<(Job, Turn<'_>)> {
+    /// broken lane come in any case, to be told, and have no turn before it is theirs.
+    pub(crate) fn next(&self, limit: Duration) -> Option<(Job, Option<Turn<'_>>)> {
         let waits = |state: &State| !self.is_due(state) && !state.closed && !state.nudged;
         let mut state = self.state();
         if waits(&state) {
@@ -124,8 +136,9 @@ impl Lane {
         }
         state.nudged = false;
         let turn = self.turn();
-        let turn = if state.queue.contains_key(&turn) { turn } else { self.first_broken(&state)? };
-        Some((self.take(&mut state, turn)?, Turn { lane: self, was_awaited: true }))
+        let number = if state.queue.contains_key(&turn) { turn } else { self.first_broken(&state)? };
+        let job = self.take(&mut state, number)?;
+        Some((job, (number == turn).then(|| Turn { lane: self, was_awaited: true })))
     }
 
     fn take(&self, state: &mut State, sequence: u32) -> Option<Job> {
@@ -168,7 +181,8 @@ impl Lane {
         self.change(|state| state.nudged = true);
     }
 
-    fn is_broken(&self, sequence: u32) -> bool {
+    /// Whether the turn of this number does not come any more.
+    pub(crate) fn is_broken(&self, sequence: u32) -> bool {
         match self.broken_from.load(Ordering::SeqCst) {
             WHOLE => false,
             NOTHING => true,
@@ -239,7 +253,42 @@ const NOTHING: u64 = u64::MAX - 1;
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
+    use phalanx_core::{DType, Op};
+
     use super::*;
+    use crate::Threads;
+
+    #[test]
+    fn what_never_comes_takes_no_turn_of_what_comes_before_it() {
+        let groups = Threads::new(1).groups().expect("a rank");
+        let mut call = groups[0].call_elsewhere(Op::Barrier, DType::U8, None, None, 0).expect("a call");
+        call.sequence = 7;
+        let lane = Lane::starting_at(0);
+        lane.break_off_from(5);
+        lane.queue(Job { call, deadline: None, buffers: Buffers::default(), slot: Arc::default() });
+        let (job, turn) = lane.next(Duration::ZERO).expect("a job that is to be told");
+        assert!(job.call.sequence == 7 && turn.is_none());
+        drop(turn);
+        assert_eq!(lane.turn(), 0);
+    }
+
+    #[test]
+    fn who_waits_for_what_comes_before_is_woken_by_the_last_turn_or_the_end() {
+        let lane = Lane::starting_at(u32::MAX);
+        assert!(lane.comes_to(u32::MAX, Duration::ZERO) && !lane.comes_to(1, Duration::ZERO));
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| lane.comes_to(1, Duration::from_secs(60)));
+            drop(lane.enter(u32::MAX, Duration::ZERO).expect("the turn before the last"));
+            assert!(!lane.comes_to(1, Duration::ZERO));
+            drop(lane.enter(0, Duration::ZERO).expect("the last turn"));
+            assert!(waiter.join().expect("no panic"));
+        });
+        assert!(!lane.comes_to(9, Duration::ZERO));
+        lane.break_off();
+        assert!(lane.comes_to(9, Duration::from_secs(60)));
+    }
 
     #[test]
     fn what_ranks_disagree_about_later_breaks_no_turn_before_it() {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use phalanx_core::schedule::Algorithm;
 use phalanx_core::store::Store;
-use phalanx_core::{Error, Group, GroupOptions, Layout, Result};
+use phalanx_core::{Error, Group, GroupOptions, Layout, Result, fnv};
 use phalanx_mem::Cells;
 
 use crate::bell::Bell;
@@ -41,6 +41,7 @@ use crate::waits::Kin;
 /// # Ok::<(), phalanx_core::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Network {
     rank: usize,
     size: usize,
@@ -64,7 +65,6 @@ impl Network {
 
     /// Says that rank `i` lives on host `hosts[i]`, from which algorithms are chosen; found out unless said. Ranks of different
     /// hosts in this count do not share memory, even if they could.
-    #[must_use]
     pub fn hosts(mut self, hosts: Vec<u32>) -> Network {
         self.hosts = Some(hosts);
         self
@@ -72,14 +72,12 @@ impl Network {
 
     /// Whether ranks of one host exchange data in memory that they share; on by default. Off, everything goes over TCP, as it
     /// does where the system does not let them pass memory to each other.
-    #[must_use]
     pub fn shared_memory(mut self, shared_memory: bool) -> Network {
         self.shared_memory = shared_memory;
         self
     }
 
     /// Whether ranks that share memory may read each other's windows; on by default. Off, they have links only.
-    #[must_use]
     pub fn windows(mut self, windows: bool) -> Network {
         self.style.windows = windows;
         self
@@ -92,14 +90,12 @@ impl Network {
     }
 
     /// How the group behaves.
-    #[must_use]
     pub fn options(mut self, options: GroupOptions) -> Network {
         self.style.options = options;
         self
     }
 
     /// The algorithm to use wherever it can play the operation.
-    #[must_use]
     pub fn algorithm(mut self, wish: Algorithm) -> Network {
         self.style.wish = Some(wish);
         self
@@ -107,7 +103,6 @@ impl Network {
 
     /// Whether frames carry a checksum; off by default. TCP has one that misses about one fault in 65,536, and encryption
     /// has a better one.
-    #[must_use]
     pub fn checksum(mut self, checksum: bool) -> Network {
         self.style.checksum = checksum;
         self
@@ -115,21 +110,18 @@ impl Network {
 
     /// The address to listen at and to be reached at. Without one the rank listens at all its interfaces where it has a
     /// key, else at loopback, and others try its addresses in an order: loopback on one host, then the same subnet.
-    #[must_use]
     pub fn address(mut self, address: IpAddr) -> Network {
         self.address = Some(address);
         self
     }
 
     /// The key of the job, which every rank must prove.
-    #[must_use]
     pub fn key(mut self, key: JobKey) -> Network {
         self.guard.key = Some(key);
         self
     }
 
     /// What the key does for the bytes that travel; encrypted unless said. It means nothing without a key.
-    #[must_use]
     pub fn protection(mut self, protection: Protection) -> Network {
         self.guard.protection = protection;
         self
@@ -137,7 +129,6 @@ impl Network {
 
     /// Whether others than this host may reach the rank although it has no key. Off by default: whoever can connect and
     /// read the store's traffic can take part.
-    #[must_use]
     pub fn insecure(mut self, insecure: bool) -> Network {
         self.insecure = insecure;
         self
@@ -198,7 +189,7 @@ impl Network {
     fn terms(&self) -> Terms {
         let protection = if self.guard.key.is_some() { self.guard.protection as u8 } else { 0 };
         let (epoch, checksum) = (self.style.options.current_epoch(), self.style.checksum);
-        let (shared_memory, profile) = (self.shared_memory, local::hash(self.style.limits()));
+        let (shared_memory, profile) = (self.shared_memory, fnv::hash64(self.style.limits()));
         let (windows, algorithm) = (self.style.windows, self.style.wish);
         let manner = Manner { epoch, checksum, shared_memory, windows, algorithm, profile, protection };
         let (rank, address, insecure) = (self.rank, self.address, self.insecure);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use phalanx_core::schedule::Algorithm;
-use phalanx_core::{Group, GroupOptions, Layout, Result};
+use phalanx_core::{Group, GroupOptions, Layout, Result, fnv};
 
 use crate::equipment::{Equipment, Sight, Style};
 use crate::lasting::Rejoin;
@@ -28,6 +28,7 @@ use crate::waits::Kin;
 /// # Ok::<(), phalanx_core::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Processes {
     rank: usize,
     hosts: Vec<u32>,
@@ -57,7 +58,6 @@ impl Processes {
     }
 
     /// Pretends that rank `i` lives on host `hosts[i]`: algorithms choose as if it did, and windows are off.
-    #[must_use]
     pub fn hosts(mut self, hosts: Vec<u32>) -> Processes {
         self.hosts = hosts;
         self
@@ -70,21 +70,18 @@ impl Processes {
     }
 
     /// How the group behaves.
-    #[must_use]
     pub fn options(mut self, options: GroupOptions) -> Processes {
         self.style.options = options;
         self
     }
 
     /// The algorithm to use wherever it can play the operation.
-    #[must_use]
     pub fn algorithm(mut self, wish: Algorithm) -> Processes {
         self.style.wish = Some(wish);
         self
     }
 
     /// Whether ranks may read each other's windows; on by default. Off, everything goes over links.
-    #[must_use]
     pub fn windows(mut self, windows: bool) -> Processes {
         self.style.windows = windows;
         self
@@ -92,7 +89,6 @@ impl Processes {
 
     /// How many bytes a rank's [buffers](Group::buffer) can have in all, 64 GiB unless set. They take address space;
     /// memory only what is used of them, and that is kept.
-    #[must_use]
     pub fn heap(mut self, byte_len: usize) -> Processes {
         self.heap_byte_len = byte_len;
         self
@@ -100,14 +96,12 @@ impl Processes {
 
     /// Whether long parts of an operation's ordinary memory may be read by the peers through the system, where it lets them; on
     /// by default. Off, or where the system refuses it, they are copied into shared memory first.
-    #[must_use]
     pub fn cross_memory(mut self, cross_memory: bool) -> Processes {
         self.cross_memory = cross_memory;
         self
     }
 
     /// Whether frames carry a checksum; off by default, because memory does not corrupt them.
-    #[must_use]
     pub fn checksum(mut self, checksum: bool) -> Processes {
         self.style.checksum = checksum;
         self
@@ -128,7 +122,7 @@ impl Processes {
 
     fn equip(&self, round: u32, deadline: Instant) -> Result<Equipment> {
         let (rank, size, epoch) = (self.rank, self.hosts.len(), self.style.options.current_epoch());
-        let group = local::hash(self.token.into_iter().chain(self.style.settings()));
+        let group = fnv::hash64(self.token.into_iter().chain(self.style.settings()));
         let map = SegmentMap::new(size, group, epoch, self.heap_byte_len)?;
         let token = self.token_of(round);
         let terms = Terms {
@@ -148,7 +142,7 @@ impl Processes {
         let Joined { links, windows, post, bell, fate, departures, reach, heap } = joined;
         let neighbours = self.cross_memory.then(|| Neighbourhood::new(rank, reach, &peers));
         let departures = Departures::new(departures, (0..size).collect());
-        let stay = Stay::begin(rank, peers, departures, Arc::clone(&fate))?;
+        let stay = Stay::tied(rank, (peers, ties.kept()), departures, Arc::clone(&fate))?;
         ties.confirm(deadline)?;
         let neighbours = neighbours.map(|mut neighbours| {
             neighbours.look_around();

@@ -1,5 +1,6 @@
 //! Where the end of an asynchronous operation is put for whoever waits for it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -33,7 +34,8 @@ impl Slot {
         drop(state);
         self.ended.notify_all();
         if let Some(waker) = waker {
-            waker.wake();
+            // It is the program's own. A panic must not end the thread that plays for everybody.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
     }
 

@@ -72,14 +72,10 @@ impl Stage {
             None => choose(op, dtype, layout, &self.ground),
         };
         if segments > MOST_SEGMENTS {
-            // A rank that has only its own part does not see otherwise that the others' parts are none that anybody has.
-            let value = format!("parts of {segments} pieces");
-            return Err(Error::usage(
-                op.kind(),
-                "counts",
-                value,
-                format!("must be at most {MOST_SEGMENTS} pieces each"),
-            ));
+            // A rank that has only its own part does not see otherwise that the others' parts are none that anybody has. The call has its
+            // number by now, which the others wait for.
+            let why = format!("parts of {segments} pieces for {}, of {MOST_SEGMENTS} at most", op.kind());
+            return Err(Error::setup("schedule", why));
         }
         let plan = Plan { layout, op, dtype, in_place: call.in_place, algorithm, segments, windows };
         build(&plan).ok_or_else(|| Error::setup("schedule", format!("{algorithm} cannot play {}", op.kind())))

@@ -29,6 +29,7 @@ use crate::slots;
 /// # Ok::<(), phalanx_core::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Threads {
     hosts: Vec<u32>,
     style: Style,

@@ -22,7 +22,15 @@ pub enum Transport {
 }
 
 /// How a world's ranks become a group. All ranks of the group say the same.
+///
+/// ```
+/// # use phalanx_comm::{Transport, Wiring};
+/// # use phalanx_core::GroupOptions;
+/// let wiring = Wiring::default().transport(Transport::Tcp).options(GroupOptions::default().name("control"));
+/// # let _ = wiring;
+/// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Wiring {
     options: GroupOptions,
     transport: Transport,
@@ -55,7 +63,6 @@ impl Default for Wiring {
 impl Wiring {
     /// How the group behaves. Its epoch is the world's. Members that it says are those of a whole of which this world is a part: by the
     /// whole's numbers errors name ranks then.
-    #[must_use]
     pub fn options(mut self, options: GroupOptions) -> Wiring {
         let name = self.options.chosen_name().filter(|_| options.chosen_name().is_none()).map(str::to_owned);
         self.options = name.into_iter().fold(options, GroupOptions::name);
@@ -63,7 +70,6 @@ impl Wiring {
     }
 
     /// Which way its bytes go.
-    #[must_use]
     pub fn transport(mut self, transport: Transport) -> Wiring {
         self.transport = transport;
         self
@@ -71,21 +77,18 @@ impl Wiring {
 
     /// Which of the world's [backends](crate::Backends) carries its operations out; the one for its [device](Wiring::device) unless set. The
     /// transport and its protection are the matter of the backend `host`.
-    #[must_use]
     pub fn backend(mut self, name: impl Into<String>) -> Wiring {
         self.backend = Some(name.into());
         self
     }
 
     /// The kind of device that the group's memory is on, which chooses its backend; `cpu` unless set.
-    #[must_use]
     pub fn device(mut self, device: impl Into<String>) -> Wiring {
         self.device = Some(device.into());
         self
     }
 
     /// What the job key does for bytes that travel over TCP.
-    #[must_use]
     pub fn protection(mut self, protection: Protection) -> Wiring {
         self.protection = protection;
         self
@@ -93,7 +96,6 @@ impl Wiring {
 
     /// What the group is called; short for the same in its [options](Wiring::options). Groups that several threads of a rank
     /// form at the same time need names, which tell ranks which of them belong together.
-    #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Wiring {
         self.options = self.options.name(name);
         self
@@ -101,7 +103,6 @@ impl Wiring {
 
     /// Whether only those who will be in a group call for it; off by default. A rank that asks for something else is then not
     /// told so, but as one that did not come.
-    #[must_use]
     pub fn members_only(mut self, members_only: bool) -> Wiring {
         self.members_only = members_only;
         self
@@ -109,7 +110,6 @@ impl Wiring {
 
     /// How long to wait for the other ranks when the group is formed. How long its operations may take is
     /// [`GroupOptions::timeout`], among the [options](Wiring::options).
-    #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Wiring {
         self.timeout = timeout;
         self

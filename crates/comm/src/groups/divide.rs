@@ -3,14 +3,13 @@
 use std::time::Instant;
 
 use phalanx_core::store::Store;
-use phalanx_core::{Desync, Error, Group, Result};
+use phalanx_core::{Desync, Error, Group, Ranks, Result, fnv};
 
 use super::formation::Part;
 use super::ledger::Turn;
 use super::parts::Parts;
-use crate::local;
 use crate::rendezvous::bytes::{Reader, put_bytes};
-use crate::rendezvous::{Meeting, Ranks, World};
+use crate::rendezvous::{Meeting, World};
 use crate::wiring::Wiring;
 
 /// What a rank asks for.
@@ -247,13 +246,13 @@ impl Ask {
 /// A text that may list every rank, cut to a length that can be read, with a hash that still tells it from others.
 fn abridged(text: &str) -> String {
     match text.char_indices().nth(LONGEST_TEXT) {
-        Some((cut, _)) => format!("{}... ({:016x})", &text[..cut], local::hash(text.bytes())),
+        Some((cut, _)) => format!("{}... ({:016x})", &text[..cut], fnv::hash64(text.bytes())),
         None => text.to_owned(),
     }
 }
 
 fn list_hash(ranks: &[usize]) -> String {
-    format!("{:016x}", local::hash(ranks.iter().flat_map(|&rank| (rank as u64).to_le_bytes())))
+    format!("{:016x}", fnv::hash64(ranks.iter().flat_map(|&rank| (rank as u64).to_le_bytes())))
 }
 
 const VERSION: u8 = 1;

@@ -9,6 +9,7 @@ use phalanx_core::{Error, OpKind, PeerReason, Result};
 
 use super::{Host, Inner};
 use crate::fate::{Return, is_before};
+use crate::moment;
 use crate::patience::Patience;
 
 /// What ranks disagreed about in a round.
@@ -45,6 +46,7 @@ impl Host {
         let inner = &self.inner;
         inner.lane.close();
         inner.bell.ring();
+        inner.kinship.leave(&inner.fate);
         inner.stage.lock().unwrap_or_else(PoisonError::into_inner).mesh.close();
         drop(inner.presence.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
@@ -54,17 +56,35 @@ impl Host {
     /// nobody waits for it. `late` makes the error of a rank that is waited for too long.
     pub(crate) fn reunite(&self, deadline: Option<Instant>, late: impl FnOnce(Vec<usize>) -> Error) -> Result<u32> {
         let inner = &self.inner;
-        inner.fate.come_back(inner.rank, inner.numbers.upcoming());
-        let mut patience = Patience::until(&inner.bell, inner.crowd, deadline);
+        let end = match inner.ends_what_came_before(deadline) {
+            true => inner.meet(deadline, late),
+            false => Err(late(vec![])),
+        };
+        end.inspect_err(|_| {
+            // Whatever this rank has heard that the others have not: nobody is to wait for it. That another one parted they hear as well,
+            // and are to name that one.
+            if inner.parted(&inner.fate.returned().collect::<Vec<_>>()).is_none() {
+                inner.fate.abandon(inner.rank);
+            }
+        })
+    }
+}
+
+impl Inner {
+    /// Waits until the turns before the one that ranks disagree about are over; false when that takes too long. The links that they need
+    /// are closed once all are back.
+    fn ends_what_came_before(&self, deadline: Option<Instant>) -> bool {
+        let Some(desync) = self.fate.quarrel().filter(|_| self.over().is_none()) else { return true };
+        self.lane.comes_to(desync.sequence, deadline.map_or(Duration::MAX, moment::left))
+    }
+
+    /// Comes back, and waits for the others as [`reunite`](Host::reunite) tells.
+    fn meet(&self, deadline: Option<Instant>, late: impl FnOnce(Vec<usize>) -> Error) -> Result<u32> {
+        self.fate.come_back(self.rank, self.numbers.upcoming());
+        let mut patience = Patience::until(&self.bell, self.crowd, deadline);
+        let mut parted = None;
         loop {
-            let returned: Vec<Option<Return>> = inner.fate.returned().collect();
-            let who = |end| returned.iter().position(|said| *said == Some(end));
-            if let Some(rank) = who(Return::Abandoned) {
-                return Err(inner.given_up_by(rank));
-            }
-            if let Some(rank) = who(Return::Gone) {
-                return Err(Error::peer(rank, PeerReason::Left, "its group was dropped"));
-            }
+            let returned: Vec<Option<Return>> = self.fate.returned().collect();
             let upcoming = |said: &Option<Return>| match said {
                 Some(Return::Back(upcoming) | Return::Going(upcoming)) => Some(*upcoming),
                 _ => None,
@@ -73,30 +93,42 @@ impl Host {
                 if returned.iter().all(|said| matches!(said, Some(Return::Going(_)))) {
                     return Ok(all.into_iter().max().unwrap_or_default());
                 }
-                if matches!(returned[inner.rank], Some(Return::Back(_))) {
-                    inner.fate.go_on(inner.rank, all[inner.rank]);
+                if matches!(returned[self.rank], Some(Return::Back(_))) {
+                    self.fate.go_on(self.rank, all[self.rank]);
                     // The others go on with this rank from here on, and have only to wake up.
-                    patience = Patience::until(&inner.bell, inner.crowd, at_least(deadline, WAKING));
+                    patience = Patience::until(&self.bell, self.crowd, at_least(deadline, WAKING));
                     continue;
                 }
             }
-            if let Some(lost) = inner.fate.lost_since() {
+            if let Some(lost) = self.fate.lost_since() {
                 return Err(lost);
             }
-            if !patience.wait() {
+            if let Some(error) = self.parted(&returned) {
+                // Mostly because of a rank that was lost, of which this one may be about to hear.
+                let since: Instant = *parted.get_or_insert_with(Instant::now);
+                let is_own = returned[self.rank] == Some(Return::Abandoned);
+                if is_own || since.elapsed() >= NEWS || !patience.wait() {
+                    return Err(error);
+                }
+            } else if !patience.wait() {
                 let awaited = |is_awaited: fn(&Option<Return>) -> bool| -> Vec<usize> {
                     (0..returned.len()).filter(|&rank| is_awaited(&returned[rank])).collect()
                 };
                 let absent = awaited(Option::is_none);
                 let is_undecided = |said: &Option<Return>| matches!(said, Some(Return::Back(_)));
-                inner.fate.abandon(inner.rank);
                 return Err(late(if absent.is_empty() { awaited(is_undecided) } else { absent }));
             }
         }
     }
-}
 
-impl Inner {
+    /// That a rank has given the group up or left it.
+    fn parted(&self, returned: &[Option<Return>]) -> Option<Error> {
+        let who = |end| returned.iter().position(|said| *said == Some(end));
+        let left = |rank| Error::peer(rank, PeerReason::Left, "its group was dropped");
+        let abandoned = who(Return::Abandoned).map(|rank| self.given_up_by(rank));
+        abandoned.or_else(|| who(Return::Gone).map(left))
+    }
+
     /// Why ranks that disagree will not come together again, as far as is known.
     pub(super) fn over(&self) -> Option<Error> {
         let abandoned = self.fate.returned().position(|said| said == Some(Return::Abandoned));
@@ -115,3 +147,6 @@ pub(crate) fn at_least(deadline: Option<Instant>, least: Duration) -> Option<Ins
 
 /// How long a rank that goes on with the others waits for them, though its time be over: none of them may find it missing.
 pub(crate) const WAKING: Duration = Duration::from_millis(200);
+/// How long a rank looks for news of a loss once another has parted. Those who look whether processes are stopped do so at times of their own,
+/// a quarter of a second apart.
+const NEWS: Duration = Duration::from_millis(400);

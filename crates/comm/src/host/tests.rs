@@ -1,20 +1,23 @@
 //! Calls over links that never rest, and over windows that fail.
 
 use std::ops::Range;
+use std::panic::panic_any;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use phalanx_core::backend::{Buffers, Numbers};
 use phalanx_core::link::{Borrowed, Lease, Link, LinkError, View, Wanted, Windows};
 use phalanx_core::schedule::Algorithm;
-use phalanx_core::{DType, Error, Group, Layout, Op, ReduceOp, Result, Scope};
+use phalanx_core::{DType, Error, Group, Layout, Op, PeerReason, ReduceOp, Result, Scope};
 use phalanx_mem::{Buffer, ring};
 
 use crate::bell::Bell;
 use crate::equipment::{Equipment, Links, Sight, Style};
-use crate::fate::Fate;
 use crate::fate::tests::desync;
+use crate::fate::{Fate, Return};
 use crate::lasting::Rejoin;
 use crate::memory::{BoardWindows, MemoryLink};
 
@@ -255,6 +258,108 @@ fn what_is_submitted_to_a_round_that_was_left_ends() {
         assert!(end.expect("an end, though no driver looks any more").is_err());
     }
     drop((out.1, into.0));
+}
+
+/// A waker is the program's own, and its panic not the driver's end.
+#[test]
+fn what_follows_a_waker_that_panics_ends() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic_any("planted");
+        }
+    }
+    let [caller, other] = pair();
+    let mut work = caller.barrier_async().expect("it is queued");
+    let waker = Waker::from(Arc::new(Panics));
+    assert!(Pin::new(&mut work).poll(&mut Context::from_waker(&waker)).is_pending());
+    other.barrier().expect("rank 0 comes");
+    let next = caller.barrier_async().expect("it is queued");
+    other.barrier().expect("rank 0 comes");
+    assert_eq!(next.wait_timeout(Duration::from_secs(10)).expect("an end"), Ok(()));
+    assert_eq!(work.wait(), Ok(()));
+}
+
+/// A link whose use is a mistake of this library.
+struct Mistaken;
+
+impl Link for Mistaken {
+    fn try_send(&mut self, _bytes: &[u8]) -> std::result::Result<usize, LinkError> {
+        panic_any("planted")
+    }
+
+    fn try_recv(&mut self, _into: &mut [u8]) -> std::result::Result<usize, LinkError> {
+        panic_any("planted")
+    }
+}
+
+/// Of rank 0 among ranks of which it reaches the last by this link, and the others not.
+fn equipment(size: usize, link: fn() -> Box<dyn Link>) -> Equipment {
+    let links = || -> Links { (1..size).map(|_| None).chain([Some(link())]).collect() };
+    let bell = Arc::new(Bell::new().expect("memory"));
+    let fate = Arc::new(Fate::of_threads(vec![Arc::clone(&bell); size]).expect("memory"));
+    let windows = Sight::of_all(None::<BoardWindows>);
+    Equipment { links: links(), windows, post: links(), bell, fate, presence: None, heap: None }
+}
+
+#[test]
+fn a_driver_that_panics_ends_what_it_plays_and_what_is_queued() {
+    let group = || {
+        let layout = Layout::one_host(0, 2).expect("two ranks");
+        Style::default().group(layout, equipment(2, || Box::new(Mistaken)), Once)
+    };
+    let [plays, takes_mail] = [group(), group()];
+    let mut works = Vec::from([(); 3].map(|()| plays.barrier_async().expect("it is queued")));
+    works.push(takes_mail.recv_async(vec![0_u8], 1, 0).expect("it is posted").map(drop));
+    for work in works {
+        let error = work.wait_timeout(Duration::from_secs(10)).expect("an end").expect_err("it was not played");
+        assert!(error.to_string().ends_with("rank 0 is dead: its thread panicked"), "{error}");
+    }
+}
+
+/// The number of its call is used up, and others would wait for its turn.
+#[test]
+fn a_driver_that_cannot_be_started_ends_the_group() {
+    let [caller, _] = pair();
+    let made = || {
+        let call = caller.call_elsewhere(Op::Barrier, DType::U8, None, None, 0).expect("a call");
+        (call, Buffers::default())
+    };
+    let layout = Layout::one_host(0, 2).expect("two ranks");
+    let host = Style::default().host(&layout, equipment(2, || Box::new(Closed)), Numbers::default(), Instant::now());
+    let (call, _) = made();
+    // No address space has room for such a stack.
+    let error = host.drive(&call, thread::Builder::new().stack_size(usize::MAX / 4)).expect_err("no thread");
+    assert!(error.to_string().starts_with("driver thread: "), "{error}");
+    let (call, buffers) = made();
+    let end = host.submit(call, buffers).wait(Some(Duration::from_secs(10))).expect("an end");
+    assert_eq!(end.expect_err("the group has failed"), Error::aborted_by(error));
+}
+
+/// The others would wait for it until their time is over, but where they know of another one that parted: that one is to be named.
+#[test]
+fn who_gives_a_reunion_up_tells_the_others_unless_another_did_before() {
+    fn dead() -> Error {
+        Error::peer(2, PeerReason::Dead, "planted")
+    }
+    let (layout, late) = (Layout::one_host(0, 3).expect("three ranks"), Error::aborted("it takes too long"));
+    type Reason = (fn(&Fate), Error, bool);
+    let reasons: &[Reason] = &[
+        (|fate| fate.mourn(dead()), dead(), true),
+        (|fate| fate.note_return(1, Return::Gone), Error::peer(1, PeerReason::Left, "its group was dropped"), false),
+        (|_| {}, late.clone(), true),
+    ];
+    for &(part, ref expected, is_told) in reasons {
+        let equipment = equipment(3, || Box::new(Closed));
+        let fate = Arc::clone(&equipment.fate);
+        // All that came before the operation that ranks disagree about has ended.
+        let host = Style::default().host(&layout, equipment, Numbers::new(0, 4), Instant::now());
+        fate.decide(0, desync(0, 1));
+        part(&fate);
+        let deadline = Instant::now() + Duration::from_millis(500);
+        assert_eq!(host.reunite(Some(deadline), |_| late.clone()), Err(expected.clone()));
+        assert_eq!(fate.returned().next() == Some(Some(Return::Abandoned)), is_told, "{expected}");
+    }
 }
 
 /// More than trickles through in time.

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use phalanx_core::{Error, Result};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
 };
@@ -81,10 +82,12 @@ impl Door {
     }
 
     fn checked(&self, socket: OwnedFd) -> Result<OwnedFd> {
-        match peer(&socket) {
-            Some(_) => Ok(socket),
-            None => Err(Error::setup("local ranks", format!("another user opened {self}"))),
-        }
+        let why = match Peer::of(&socket) {
+            Peer::Ours(_) => return Ok(socket),
+            Peer::Elsewhere => format!("{self} was opened in another PID namespace"),
+            Peer::Stranger => format!("another user opened {self}"),
+        };
+        Err(Error::setup("local ranks", why))
     }
 
     fn address(&self) -> Result<SocketAddrUnix> {
@@ -116,11 +119,14 @@ pub(super) struct OpenDoor {
 }
 
 impl OpenDoor {
-    /// Whoever waits to come in, and its process; nobody where the next is of another user, or has gone again. What
-    /// stands in the way is this process's own.
-    pub(super) fn admit(&self) -> Result<Option<(OwnedFd, Pid)>, Errno> {
+    /// Whoever waits to come in, and who that is; nobody where the next has gone again. What stands in the way is this
+    /// process's own.
+    pub(super) fn admit(&self) -> Result<Option<(OwnedFd, Peer)>, Errno> {
         match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            Ok(socket) => Ok(peer(&socket).map(|pid| (socket, pid))),
+            Ok(socket) => {
+                let peer = Peer::of(&socket);
+                Ok(Some((socket, peer)))
+            }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
             Err(errno) => Err(errno),
         }
@@ -135,10 +141,29 @@ impl Drop for OpenDoor {
     }
 }
 
-/// The process at the other end, if it is this user's.
-fn peer(socket: &OwnedFd) -> Option<Pid> {
-    let credentials = socket_peercred(socket).ok()?;
-    (credentials.uid == geteuid()).then_some(credentials.pid)
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    /// This process of the same user.
+    Ours(Pid),
+    /// A process of the same user that has no number here, because it is in another PID namespace.
+    Elsewhere,
+    /// Another user, or nobody any more.
+    Stranger,
+}
+
+impl Peer {
+    fn of(socket: &OwnedFd) -> Peer {
+        // rustix knows no process 0, which is what one of another namespace is called.
+        match getsockopt(socket, PeerCredentials) {
+            Ok(peer) if peer.uid() == geteuid().as_raw() => Peer::numbered(peer.pid()),
+            _ => Peer::Stranger,
+        }
+    }
+
+    fn numbered(number: i32) -> Peer {
+        Pid::from_raw(number).map_or(Peer::Elsewhere, Peer::Ours)
+    }
 }
 
 /// A socket that keeps messages apart, so that each comes whole.
@@ -170,3 +195,21 @@ fn remove_leftover(path: &Path, address: &SocketAddrUnix) {
 
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::socketpair;
+    use rustix::process::getpid;
+
+    use super::*;
+
+    #[test]
+    fn a_process_without_a_number_here_is_told_from_one_of_another_user() {
+        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let (here, _there) = pair.expect("a pair");
+        assert_eq!(Peer::of(&here), Peer::Ours(getpid()));
+        assert_eq!((Peer::numbered(getpid().as_raw_pid()), Peer::numbered(0)), (Peer::Ours(getpid()), Peer::Elsewhere));
+        let file = fs::File::open("Cargo.toml").expect("the manifest of this crate");
+        assert_eq!(Peer::of(&file.into()), Peer::Stranger);
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use phalanx_core::{Error, Result};
+use phalanx_core::{Error, Result, fnv};
 use phalanx_mem::{LINE, board, ring};
 
 use super::reach;
@@ -60,7 +60,7 @@ impl SegmentMap {
     pub(crate) fn hash(&self) -> u64 {
         let parts = [self.departures, self.reach, self.bells, self.roll, self.fate, self.board, self.rings, self.heaps];
         let words = self.header().into_iter().chain(parts.map(|part| part as u64));
-        hash(words.flat_map(u64::to_le_bytes))
+        fnv::hash64(words.flat_map(u64::to_le_bytes))
     }
 
     /// The bell of a rank.
@@ -120,12 +120,6 @@ impl SegmentMap {
             byte_len,
         })
     }
-}
-
-/// FNV-1a over bytes: it tells mistakes apart, not adversaries.
-pub(crate) fn hash(bytes: impl IntoIterator<Item = u8>) -> u64 {
-    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
 /// Room for what is under way on a link: with many ranks there are many links, and less room for each.

@@ -16,13 +16,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use phalanx_core::{Error, Result};
+use phalanx_core::{Error, Ranks, Result};
 use phalanx_mem::Segment;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
-use super::door::{Door, OpenDoor};
+use super::door::{Door, OpenDoor, Peer};
 use super::packet::{self, Answer, GO, Hello, READY};
 
 /// What the ranks of a host must agree on, and which one this is.
@@ -58,8 +58,7 @@ impl Terms {
 
     /// The same in words.
     fn named(&self, ranks: u64) -> String {
-        let numbers: Vec<String> = self.numbers(ranks).iter().map(ToString::to_string).collect();
-        format!("{} {}", if numbers.len() == 1 { "rank" } else { "ranks" }, numbers.join(", "))
+        Ranks(&self.numbers(ranks)).named()
     }
 
     /// Of what the meeting ended, as the host says.
@@ -71,12 +70,15 @@ impl Terms {
     }
 }
 
+/// A descriptor for each of some ranks, which several may hold.
+pub(crate) type Peers = Vec<(usize, Arc<OwnedFd>)>;
+
 /// What a rank has after all have come.
 #[derive(Debug)]
 pub(crate) struct Met {
     pub(crate) segment: Segment,
     /// The processes of the other ranks.
-    pub(crate) peers: Vec<(usize, OwnedFd)>,
+    pub(crate) peers: Peers,
     /// What wakes each rank, this one too, where they brought that.
     pub(crate) kicks: Vec<OwnedFd>,
     ties: Ties,
@@ -87,7 +89,7 @@ pub(crate) struct Met {
 pub(crate) enum Ties {
     Host(Vec<Guest>),
     /// To the host.
-    Guest(OwnedFd, Terms),
+    Guest(Arc<OwnedFd>, Terms),
 }
 
 /// A rank that has come.
@@ -96,8 +98,8 @@ pub(crate) struct Guest {
     rank: usize,
     /// By which errors name it.
     number: usize,
-    socket: OwnedFd,
-    process: OwnedFd,
+    socket: Arc<OwnedFd>,
+    process: Arc<OwnedFd>,
     kick: Option<OwnedFd>,
 }
 
@@ -128,8 +130,7 @@ fn welcome(
         let sent = packet::send_when_others_were_taken(&guest.socket, &welcome, &fds, deadline);
         sent.map_err(|errno| lose(&guests, guest, errno))?;
     }
-    let process = |guest: &Guest| guest.process.try_clone().map(|process| (guest.rank, process));
-    let peers = guests.iter().map(process).collect::<Result<_, _>>().map_err(failed)?;
+    let peers = guests.iter().map(|guest| (guest.rank, Arc::clone(&guest.process))).collect();
     let kicks = kicks.into_iter().map(|kick| kick.try_clone_to_owned()).collect::<Result<_, _>>().map_err(failed)?;
     Ok(Met { segment, peers, kicks, ties: Ties::Host(guests) })
 }
@@ -139,7 +140,8 @@ pub(crate) fn attend(door: &Door, terms: &Terms, kick: Option<BorrowedFd<'_>>, d
     let (rank, size, first) = (terms.rank as u32, terms.size() as u32, terms.first());
     let socket = door.enter(first, deadline)?;
     let hello = Hello { token: terms.token, rank, size, epoch: terms.epoch, map: terms.map };
-    packet::send(&socket, &hello.encode(), kick.as_slice()).map_err(|errno| left(first, errno))?;
+    let sent = packet::send_when_others_were_taken(&socket, &hello.encode(), kick.as_slice(), deadline);
+    sent.map_err(|errno| left(first, errno))?;
     let (bytes, fds) = packet::recv(&socket, deadline + GRACE).map_err(|errno| refused(first, door, errno))?;
     let failed = |why: String| Err(Error::setup("local ranks", why));
     match Answer::decode(&bytes) {
@@ -176,19 +178,28 @@ fn received(terms: &Terms, socket: OwnedFd, fds: Vec<OwnedFd>, with_kicks: bool)
     let segment = fds.next().map(|fd| Segment::open_sized(fd, terms.byte_len));
     let segment = segment.ok_or_else(|| Error::setup("shared segment", "it did not come"))?;
     let segment = segment.map_err(|error| Error::setup("shared segment", error))?;
-    let processes = fds.by_ref().take(size).enumerate();
+    let processes = fds.by_ref().take(size).map(Arc::new).enumerate();
     let peers = processes.filter(|(rank, _)| *rank != terms.rank).collect();
-    Ok(Met { segment, peers, kicks: fds.collect(), ties: Ties::Guest(socket, terms.clone()) })
+    Ok(Met { segment, peers, kicks: fds.collect(), ties: Ties::Guest(Arc::new(socket), terms.clone()) })
 }
 
 impl Met {
     /// The segment, the other ranks' processes, and what is left to do once this rank has its place.
-    pub(crate) fn into_parts(self) -> (Segment, Vec<(usize, OwnedFd)>, Ties) {
+    pub(crate) fn into_parts(self) -> (Segment, Peers, Ties) {
         (self.segment, self.peers, self.ties)
     }
 }
 
 impl Ties {
+    /// The connections by rank. One that is kept ends with the program at its other end, also where another program goes on in
+    /// its process.
+    pub(crate) fn kept(&self) -> Peers {
+        match self {
+            Ties::Host(guests) => guests.iter().map(|guest| (guest.rank, Arc::clone(&guest.socket))).collect(),
+            Ties::Guest(socket, _) => vec![(0, Arc::clone(socket))],
+        }
+    }
+
     /// Says that this rank has its place, and waits until all have.
     pub(crate) fn confirm(self, deadline: Instant) -> Result<()> {
         match self {
@@ -285,7 +296,7 @@ impl<'a> Gathering<'a> {
         let door = self.lacks.is_none().then_some(&self.door.socket);
         let deadline = if door.is_some() { deadline } else { deadline.min(Instant::now() + PAUSE) };
         let strangers = self.strangers.iter().map(|(socket, _)| socket);
-        let guests = self.guests.iter().map(|guest| &guest.socket);
+        let guests = self.guests.iter().map(|guest| &*guest.socket);
         let all = door.into_iter().chain(strangers).chain(guests);
         let mut polled: Vec<PollFd<'_>> = all.map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
         packet::wait(&mut polled, deadline).map(drop)
@@ -294,11 +305,15 @@ impl<'a> Gathering<'a> {
     fn admit(&mut self) {
         loop {
             match self.door.admit() {
-                Ok(Some(stranger)) => {
+                Ok(Some((socket, Peer::Ours(pid)))) => {
                     self.lacks = None;
-                    self.strangers.push(stranger);
+                    self.strangers.push((socket, pid));
                 }
-                Ok(None) => return,
+                Ok(Some((_, Peer::Elsewhere))) => {
+                    self.refused = Some("somebody came from another PID namespace".to_owned());
+                    return;
+                }
+                Ok(Some((_, Peer::Stranger)) | None) => return,
                 Err(errno) => return self.lacks = Some(errno),
             }
             if self.strangers.len() > MOST_STRANGERS {
@@ -344,6 +359,7 @@ impl<'a> Gathering<'a> {
             match pidfd_open(pid, PidfdFlags::empty()) {
                 Ok(process) => {
                     let number = self.terms.members[rank];
+                    let (socket, process) = (Arc::new(socket), Arc::new(process));
                     self.guests.push(Guest { rank, number, socket, process, kick });
                 }
                 Err(errno) => self.lack(&socket, errno),

@@ -224,6 +224,7 @@ mod tests {
     use rustix::process::{Resource, getrlimit, setrlimit};
 
     use super::*;
+    use crate::local::{Door, Gathering, Terms, attend};
 
     /// As whoever may not have more on the way than the limit says: root may, unless it is one of a namespace.
     #[test]
@@ -251,6 +252,14 @@ mod tests {
         let soon = || Instant::now() + 2 * PAUSE;
         let sent = (0..20).take_while(|_| send_when_others_were_taken(sender, b"x", &fds, soon()).is_ok()).count();
         assert!(sent < 20, "there is no limit here");
+        // A rank that brings what wakes it waits for room too.
+        let door = Door::named(format!("phalanx-crowded-{}", std::process::id()));
+        let terms = |rank| Terms { rank, members: (0..2).collect(), epoch: 0, token: [3; 16], map: 7, byte_len: 4096 };
+        let (first, second) = (terms(0), terms(1));
+        let _open = Gathering::open(&door, &first).expect("a free name");
+        let late = Instant::now() + 50 * PAUSE;
+        let told = attend(&door, &second, Some(sender.as_fd()), late).expect_err("there is no room");
+        assert!(Instant::now() >= late, "{told}");
         thread::scope(|scope| {
             let late = Instant::now() + Duration::from_secs(60);
             let waiting = scope.spawn(move || send_when_others_were_taken(sender, b"y", &fds, late));

@@ -1,13 +1,28 @@
-//! A process of this host as another one sees it: its number, and whether it runs. Not whether it lives; its descriptor tells.
+//! A process of this host as another one sees it: its number, whether it runs, and whether it has ended, which its descriptor tells.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// The number of a process that has not ended; none where the system does not tell it: of one in another namespace, or without `/proc`.
 pub(super) fn number_of(process: impl AsFd) -> Option<i32> {
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_fd().as_raw_fd())).ok()?;
     // Zero is one in another namespace, and less is none any more.
     field(&info, "Pid")?.parse().ok().filter(|number| *number > 0)
+}
+
+/// Whether a process has ended.
+pub(super) fn has_ended(process: impl AsFd) -> bool {
+    let ended = &mut [PollFd::new(&process, PollFlags::IN)];
+    rustix::io::retry_on_intr(|| poll(ended, Some(&Timespec::default()))) != Ok(0)
+}
+
+/// Whether a process has ended, or has nothing but its end left: its memory is gone before its connections are.
+pub(super) fn is_at_its_end(process: impl AsFd) -> bool {
+    let status = |number: i32| fs::read_to_string(format!("/proc/{number}/status"));
+    let has_memory = |number: i32| status(number).is_ok_and(|status| field(&status, "VmSize").is_some());
+    has_ended(&process) || number_of(&process).is_some_and(|number| !has_memory(number))
 }
 
 /// What a process does that has not ended.
@@ -66,9 +81,12 @@ mod tests {
         kill_process(id, Signal::CONT).expect("it lives");
         waitpid(Some(id), WaitOptions::CONTINUED).expect("a child");
         assert_eq!(condition(number), Condition::Runs);
+        let process = pidfd_open(id, PidfdFlags::empty()).expect("it lives");
+        assert!(!has_ended(&process) && !is_at_its_end(&process));
         child.kill().expect("it lives");
         child.wait().expect("a child");
         assert_eq!(condition(number), Condition::Runs, "who has ended is not asked");
+        assert!(has_ended(&process) && is_at_its_end(&process));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 
 use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
@@ -17,9 +18,8 @@ use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use phalanx_core::link::LinkError;
 use phalanx_mem::Cells;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::process::number_of;
+use super::process::{has_ended, number_of};
 use super::readable::Readable;
 use crate::memory::Neighbours;
 
@@ -39,7 +39,7 @@ pub(crate) struct Neighbourhood {
 
 /// The process of one peer.
 struct Neighbour {
-    process: OwnedFd,
+    process: Arc<OwnedFd>,
     pid: Pid,
 }
 
@@ -50,11 +50,11 @@ pub(crate) fn words(size: usize) -> usize {
 
 impl Neighbourhood {
     /// Shows where this rank's word is. The peers' processes are given by rank.
-    pub(crate) fn new(rank: usize, reach: Cells<AtomicU64>, peers: &[(usize, OwnedFd)]) -> Neighbourhood {
+    pub(crate) fn new(rank: usize, reach: Cells<AtomicU64>, peers: &[(usize, Arc<OwnedFd>)]) -> Neighbourhood {
         let size = reach.len() / 2;
         let neighbour = |rank: usize| {
             let (_, process) = peers.iter().find(|(peer, _)| *peer == rank)?;
-            Neighbour::new(process.try_clone().ok()?)
+            Neighbour::new(Arc::clone(process))
         };
         let word = Box::new(word_of(rank));
         reach[rank].store(std::ptr::from_ref(word.as_ref()).expose_provenance() as u64, Ordering::Release);
@@ -108,6 +108,8 @@ impl Neighbours for Neighbourhood {
     }
 
     fn confirm(&mut self) -> Result<(), LinkError> {
+        // The operation is at its end, and its memory the caller's again.
+        self.readable.forget();
         while self.unconfirmed != 0 {
             let rank = self.unconfirmed.trailing_zeros() as usize;
             self.unconfirmed &= self.unconfirmed - 1;
@@ -121,7 +123,7 @@ impl Neighbours for Neighbourhood {
 
 impl Neighbour {
     /// None where the system does not tell the number.
-    fn new(process: OwnedFd) -> Option<Neighbour> {
+    fn new(process: Arc<OwnedFd>) -> Option<Neighbour> {
         let pid = Pid::from_raw(number_of(&process)?);
         Some(Neighbour { process, pid })
     }
@@ -141,8 +143,7 @@ impl Neighbour {
 
     /// Whether the process has not ended.
     fn lives(&self) -> bool {
-        let ended = &mut [PollFd::new(&self.process, PollFlags::IN)];
-        rustix::io::retry_on_intr(|| poll(ended, Some(&Timespec::default()))) == Ok(0)
+        !has_ended(&self.process)
     }
 }
 
@@ -157,15 +158,14 @@ const WORD: u64 = u64::from_le_bytes(*b"NEIGHBOR");
 #[cfg(test)]
 mod tests {
     use std::process::{Child, Command, Stdio};
-    use std::sync::Arc;
 
     use phalanx_mem::Segment;
     use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
     use super::*;
 
-    fn descriptor(pid: rustix::process::Pid) -> OwnedFd {
-        pidfd_open(pid, PidfdFlags::empty()).expect("it lives")
+    fn descriptor(pid: rustix::process::Pid) -> Arc<OwnedFd> {
+        Arc::new(pidfd_open(pid, PidfdFlags::empty()).expect("it lives"))
     }
 
     /// Ranks of this very process, which may read itself.
@@ -193,6 +193,16 @@ mod tests {
         let (given, mut taken) = ([7_u8; 10_000], [0; 10_000]);
         assert_eq!(ranks[1].fetch(2, given.as_ptr().expose_provenance(), &mut taken), Ok(()));
         assert_eq!((taken, ranks[1].confirm()), (given, Ok(())));
+    }
+
+    /// It may be mapped anew from one operation to the next, at the same address.
+    #[test]
+    fn what_may_be_fetched_is_found_out_anew_in_each_operation() {
+        let (mut ranks, given) = (ranks(2), [7_u8; 100]);
+        assert!(ranks[0].can_fetch_from(&given));
+        assert_ne!(ranks[0].readable, Readable::default());
+        assert_eq!(ranks[0].confirm(), Ok(()));
+        assert_eq!(ranks[0].readable, Readable::default());
     }
 
     #[test]

@@ -6,15 +6,15 @@ use std::io::IoSliceMut;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::getpid;
 
-/// The stretches of memory that were found to be readable lately.
-#[derive(Debug, Default)]
+/// The stretches of memory that were found to be readable in the operation that is under way.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Readable {
-    known: [Stretch; KNOWN],
+    known: Vec<Stretch>,
     oldest: usize,
 }
 
 /// Memory without a gap.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stretch {
     start: usize,
     end: usize,
@@ -23,33 +23,50 @@ struct Stretch {
 }
 
 impl Readable {
-    /// Whether the system reads this part for others, as its ends tell. What was found to be readable once is believed to stay
-    /// so, and what follows it without a gap to be like it for a while: operations walk through memory in many short parts.
+    /// Forgets what is known: between operations memory may be given back, and other memory come to the same address.
+    pub(super) fn forget(&mut self) {
+        self.known.clear();
+        self.oldest = 0;
+    }
+
+    /// Whether the system reads this part for others, as its ends tell. What was found to be readable is believed to stay so,
+    /// and what follows it without a gap to be like it for a while: operations walk through memory in many short parts.
     pub(super) fn covers(&mut self, part: &[u8]) -> bool {
-        let (start, end) = (part.as_ptr().expose_provenance(), part.as_ptr_range().end.addr());
+        self.reaches(part.as_ptr().expose_provenance(), part.as_ptr_range().end.addr())
+    }
+
+    fn reaches(&mut self, start: usize, end: usize) -> bool {
         if start == end || self.known.iter().any(|known| known.start <= start && end <= known.end) {
             return true;
         }
         let before = self.known.iter().position(|known| known.start <= start && start <= known.end);
         let is_like_it = before.is_some_and(|at| end <= self.known[at].tried + ALIKE);
-        if !(is_like_it || reads(start) && reads(end - 1)) {
+        if !(is_like_it || reads([start, end - 1])) {
             return false;
         }
         let Some(known) = before.map(|at| &mut self.known[at]) else {
-            self.known[self.oldest] = Stretch { start, end, tried: end };
-            self.oldest = (self.oldest + 1) % KNOWN;
+            self.add(Stretch { start, end, tried: end });
             return true;
         };
         known.end = end;
         known.tried = if is_like_it { known.tried } else { end };
         true
     }
+
+    /// Adds a stretch, if need be in the place of the oldest.
+    fn add(&mut self, stretch: Stretch) {
+        if self.known.len() < KNOWN {
+            return self.known.push(stretch);
+        }
+        self.known[self.oldest] = stretch;
+        self.oldest = (self.oldest + 1) % KNOWN;
+    }
 }
 
-/// Whether the system reads a byte of this process for others, as it does for the process itself.
-fn reads(address: usize) -> bool {
-    let from = [RemoteIoVec { base: address, len: 1 }];
-    process_vm_readv(getpid(), &mut [IoSliceMut::new(&mut [0])], &from) == Ok(1)
+/// Whether the system reads these two bytes of this process for others, as it does for the process itself.
+fn reads(addresses: [usize; 2]) -> bool {
+    let from = addresses.map(|base| RemoteIoVec { base, len: 1 });
+    process_vm_readv(getpid(), &mut [IoSliceMut::new(&mut [0; 2])], &from) == Ok(2)
 }
 
 const KNOWN: usize = 8;
@@ -66,8 +83,8 @@ mod tests {
         let memory = vec![7_u8; 3 * ALIKE];
         let mut readable = Readable::default();
         assert!(memory.chunks(1000).all(|part| readable.covers(part)));
-        let [known, other, ..] = readable.known;
-        assert_eq!((known.end - known.start, other.end), (memory.len(), 0), "one stretch, however short the parts");
+        let [known] = readable.known[..] else { panic!("one stretch, however short the parts: {readable:?}") };
+        assert_eq!(known.end - known.start, memory.len());
         assert!(known.tried - known.start > ALIKE, "not from its first byte alone");
         assert!(readable.covers(&memory) && readable.covers(&[]));
         let others: Vec<Vec<u8>> = (1..=2 * KNOWN).map(|len| vec![1; len << 12]).collect();
@@ -76,7 +93,18 @@ mod tests {
 
     #[test]
     fn what_the_system_does_not_read_is_not_covered() {
-        assert!(!reads(8) && !reads(usize::MAX));
-        assert!(reads([7_u8].as_ptr().expose_provenance()));
+        let byte = 7_u8;
+        let here = std::ptr::from_ref(&byte).expose_provenance();
+        assert!(reads([here; 2]) && !reads([here, 8]) && !reads([8, here]) && !reads([usize::MAX, here]));
+    }
+
+    #[test]
+    fn what_was_readable_is_not_believed_to_be_so_for_ever() {
+        // As of memory that was there before.
+        let known = Stretch { start: 8, end: 16, tried: 16 };
+        let mut readable = Readable { known: vec![known], oldest: 0 };
+        assert!(readable.reaches(8, 16) && readable.reaches(8, 20));
+        readable.forget();
+        assert!(!readable.reaches(8, 16) && !readable.reaches(8, 20));
     }
 }

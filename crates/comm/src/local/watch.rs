@@ -1,5 +1,8 @@
 //! Whether the peers' processes live: a thread that sleeps until one ends, and then seals the group's fate, unless the
 //! rank had left. Now and then it looks whether its neighbour crashes, whose process may end long after that, or is stopped.
+//!
+//! A process can go on with another program, which knows nothing of the group. No descriptor of the process tells that, so the
+//! connections of the meeting are kept: the system closes those with the program. Each rank has one to the first, which tells all.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -13,7 +16,8 @@ use phalanx_mem::Cells;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use super::process::{Condition, condition, number_of};
+use super::meet::Peers;
+use super::process::{Condition, condition, is_at_its_end, number_of};
 use crate::fate::Fate;
 use crate::host::Presence;
 
@@ -64,6 +68,8 @@ pub(crate) struct Stay {
     /// Written to when the watch shall end.
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
+    /// Closed last: the peers have been told before that this rank leaves.
+    _ties: Peers,
 }
 
 struct Watch {
@@ -71,7 +77,9 @@ struct Watch {
     departures: Arc<Departures>,
     stop: Arc<OwnedFd>,
     /// The peers that live, as far as is known, and their processes.
-    peers: Vec<(usize, OwnedFd)>,
+    peers: Peers,
+    /// The connections to some of them, which end with their programs.
+    ties: Peers,
     /// The number of the neighbour's process: of those that are here, each rank has the next one. None where it is not known.
     neighbour: Option<(usize, Option<i32>)>,
     /// How often a rank was seen stopped, one look after the other. Looks are counted and not the time, in which this process may have been
@@ -80,11 +88,26 @@ struct Watch {
     fate: Arc<Fate>,
 }
 
+/// What a wait came to.
+enum News {
+    /// Nothing, for as long as it was to last.
+    None,
+    /// These have ended, or their programs have; perhaps none that was still here.
+    Ends(Peers),
+    /// The watch is to end.
+    Stop,
+}
+
 impl Stay {
     /// Watches the processes of `rank`'s peers from now on.
-    pub(crate) fn begin(
+    pub(crate) fn begin(rank: usize, peers: Peers, departures: Departures, fate: Arc<Fate>) -> Result<Stay> {
+        Stay::tied(rank, (peers, vec![]), departures, fate)
+    }
+
+    /// The same, and the ties: connections to some of the peers, which these keep too.
+    pub(crate) fn tied(
         rank: usize,
-        peers: Vec<(usize, OwnedFd)>,
+        (peers, ties): (Peers, Peers),
         departures: Departures,
         fate: Arc<Fate>,
     ) -> Result<Stay> {
@@ -97,12 +120,13 @@ impl Stay {
             departures: departs,
             stop: stops,
             peers,
+            ties: ties.clone(),
             neighbour: None,
             seen_stopped: BTreeMap::new(),
             fate,
         };
         let thread = thread::Builder::new().name("phalanx-watch".to_owned()).spawn(|| watch.keep()).map_err(failed)?;
-        Ok(Stay { rank, departures, stop, thread: Some(thread) })
+        Ok(Stay { rank, departures, stop, thread: Some(thread), _ties: ties })
     }
 }
 
@@ -123,12 +147,12 @@ impl Watch {
     fn keep(mut self) {
         while !self.peers.is_empty() {
             match self.wait(Some(ROUND)) {
-                Ok(Some(ended)) if ended.is_empty() => self.look(),
-                Ok(Some(ended)) => {
-                    let gathered = self.gather(ended);
-                    self.report(&gathered, PeerReason::Dead, "its process ended");
+                Ok(News::None) => self.look(),
+                Ok(News::Ends(ended)) => {
+                    let (lost, why) = self.gather(ended);
+                    self.report(&lost, PeerReason::Dead, why);
                 }
-                Ok(None) => return,
+                Ok(News::Stop) => return,
                 Err(Errno::INTR) => {}
                 Err(errno) => {
                     self.fate.seal(self.rank, Error::setup("watch over the local ranks", errno));
@@ -138,24 +162,25 @@ impl Watch {
         }
     }
 
-    /// The same ranks, without those that had left, and with whoever ends at the same time: until all others have said that
-    /// they live and saw an end too, but not for long.
-    fn gather(&mut self, mut ended: Vec<usize>) -> Vec<usize> {
+    /// The ranks of these, without those that had left, and with whoever ends at the same time: until all others have said that
+    /// they live and saw an end too, but not for long. And how they ended.
+    fn gather(&mut self, mut ended: Peers) -> (Vec<usize>, &'static str) {
         let departures = Arc::clone(&self.departures);
-        ended.retain(|&rank| !departures.has(rank));
+        ended.retain(|(rank, _)| !departures.has(*rank));
         if ended.is_empty() {
-            return ended;
+            return (vec![], ENDED);
         }
         departures.witness(self.rank);
         let until = Instant::now() + GATHERING;
         while self.peers.iter().any(|(rank, _)| departures.said(*rank) == 0) && Instant::now() < until {
             match self.wait(Some(GLANCE)) {
-                Ok(Some(more)) => ended.extend(more.into_iter().filter(|&rank| !departures.has(rank))),
-                Err(Errno::INTR) => {}
-                Ok(None) | Err(_) => break,
+                Ok(News::Ends(more)) => ended.extend(more.into_iter().filter(|(rank, _)| !departures.has(*rank))),
+                Ok(News::None) | Err(Errno::INTR) => {}
+                Ok(News::Stop) | Err(_) => break,
             }
         }
-        ended
+        let why = if ended.iter().all(|(_, process)| is_at_its_end(process)) { ENDED } else { LET_GO };
+        (ended.into_iter().map(|(rank, _)| rank).collect(), why)
     }
 
     /// Looks whether the neighbour crashes or is stopped: that is told before its process has ended, if it ever does. After a disagreement,
@@ -188,24 +213,32 @@ impl Watch {
 
     /// The peers whose processes are stopped now: what befell one may have befallen several.
     fn stopped(&self) -> impl Iterator<Item = usize> {
-        let is_stopped = |process: &OwnedFd| seen(number_of(process)) == Condition::Stopped;
+        let is_stopped = |process: &Arc<OwnedFd>| seen(number_of(process)) == Condition::Stopped;
         let here = self.peers.iter().filter(|(rank, _)| !self.departures.has(*rank));
         here.filter(move |(_, process)| is_stopped(process)).map(|(rank, _)| *rank)
     }
 
-    /// Sleeps until processes end, or for so long, and takes their ranks off the watch; none when it is to stop.
-    fn wait(&mut self, limit: Option<Timespec>) -> Result<Option<Vec<usize>>, Errno> {
-        let processes = self.peers.iter().map(|(_, process)| process);
-        let all = std::iter::once(&*self.stop).chain(processes);
-        let mut polled: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        poll(&mut polled, limit.as_ref())?;
-        let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
-        if ready[0] {
-            return Ok(None);
+    /// Sleeps until processes or programs end, or for so long, and takes those off the watch.
+    fn wait(&mut self, limit: Option<Timespec>) -> Result<News, Errno> {
+        let processes = self.peers.iter().map(|(_, process)| PollFd::new(process, PollFlags::IN));
+        // The end of a connection is told unasked; what is said there is for others to hear.
+        let ties = self.ties.iter().map(|(_, tie)| PollFd::new(tie, PollFlags::empty()));
+        let stop = std::iter::once(PollFd::new(&self.stop, PollFlags::IN));
+        let mut polled: Vec<PollFd<'_>> = stop.chain(processes).chain(ties).collect();
+        if poll(&mut polled, limit.as_ref())? == 0 {
+            return Ok(News::None);
         }
-        let mut ready = ready[1..].iter();
-        let ended = self.peers.extract_if(.., |_| ready.next().copied().unwrap_or_default());
-        Ok(Some(ended.map(|(rank, _)| rank).collect()))
+        let mut ready = polled.iter().map(|fd| !fd.revents().is_empty()).collect::<Vec<_>>().into_iter();
+        if ready.next() == Some(true) {
+            return Ok(News::Stop);
+        }
+        let mut is_ready = |_: &mut (usize, Arc<OwnedFd>)| ready.next().unwrap_or_default();
+        let mut ended: Peers = self.peers.extract_if(.., &mut is_ready).collect();
+        let let_go: Vec<usize> = self.ties.extract_if(.., is_ready).map(|(rank, _)| rank).collect();
+        let departures = &self.departures;
+        ended.extend(self.peers.extract_if(.., |(rank, _)| let_go.contains(rank) && !departures.has(*rank)));
+        self.ties.retain(|(rank, _)| ended.iter().all(|(other, _)| other != rank));
+        Ok(News::Ends(ended))
     }
 
     fn report(&self, lost: &[usize], reason: PeerReason, detail: &str) {
@@ -224,6 +257,10 @@ fn seen(number: Option<i32>) -> Condition {
     number.map_or(Condition::Runs, condition)
 }
 
+/// How a rank ended that had not left.
+const ENDED: &str = "its process ended";
+/// The same where its process goes on without it.
+const LET_GO: &str = "its process runs another program";
 /// What a rank that has left leaves in its word, and one that lives and knows that another does not.
 const GONE: u64 = 1;
 const WITNESS: u64 = 2;
@@ -240,6 +277,7 @@ mod tests {
 
     use phalanx_core::Desync;
     use phalanx_mem::LINE;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
     use super::*;
@@ -253,12 +291,16 @@ mod tests {
     }
 
     fn stay() -> (Stay, Vec<Child>, Arc<Bell>, Arc<Fate>) {
+        stay_tied(vec![])
+    }
+
+    fn stay_tied(ties: Peers) -> (Stay, Vec<Child>, Arc<Bell>, Arc<Fate>) {
         let bells: Vec<_> = (0..3).map(|_| Arc::new(Bell::new().expect("memory"))).collect();
         let fate = Arc::new(Fate::of_threads(bells.clone()).expect("memory"));
         let departures = Departures::new(Cells::on_heap(LINE).expect("memory"), (0..3).collect());
         let (children, processes): (Vec<_>, Vec<_>) = (0..2).map(|_| process()).unzip();
-        let peers = processes.into_iter().enumerate().map(|(at, process)| (at + 1, process)).collect();
-        let stay = Stay::begin(0, peers, departures, Arc::clone(&fate)).expect("a thread");
+        let peers = processes.into_iter().enumerate().map(|(at, process)| (at + 1, Arc::new(process))).collect();
+        let stay = Stay::tied(0, (peers, ties), departures, Arc::clone(&fate)).expect("a thread");
         (stay, children, Arc::clone(&bells[0]), fate)
     }
 
@@ -277,6 +319,22 @@ mod tests {
         while fate.check().is_ok() && patience.wait() {}
         let dead = Error::peer(2, PeerReason::Dead, "its process ended");
         assert_eq!(fate.check(), Err(Error::aborted_by(dead)));
+    }
+
+    /// As where a process goes on with another program.
+    #[test]
+    fn the_end_of_a_program_is_told_unless_its_rank_had_left() {
+        let pair = || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let (ours, theirs): (Vec<_>, Vec<_>) = (0..2).map(|_| pair().expect("a pair")).unzip();
+        let ties = ours.into_iter().enumerate().map(|(at, tie)| (at + 1, Arc::new(tie))).collect();
+        let (stay, children, bell, fate) = stay_tied(ties);
+        stay.departures.note(1);
+        drop(theirs);
+        let mut patience = Patience::new(&bell, std::time::Duration::from_secs(10));
+        while fate.check().is_ok() && patience.wait() {}
+        let dead = Error::peer(2, PeerReason::Dead, LET_GO);
+        assert_eq!(fate.check(), Err(Error::aborted_by(dead)));
+        children.into_iter().for_each(end);
     }
 
     /// Behind a rank that has left, and after a disagreement behind any.

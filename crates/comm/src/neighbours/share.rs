@@ -1,12 +1,11 @@
 //! How neighbours come to share memory: the first rank of a host opens a door and says where on the store, the others come
 //! through it, and a second meeting tells everybody whether that went well. Where it did not, TCP remains.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use phalanx_core::store::Store;
-use phalanx_core::{Error, Layout, Result};
+use phalanx_core::{Error, Layout, Result, fnv};
 use phalanx_mem::Segment;
 
 use super::link::NeighbourLink;
@@ -14,7 +13,7 @@ use super::teams::Teams;
 use super::windows::NeighbourWindows;
 use crate::bell::Bell;
 use crate::equipment::{Links, Sight};
-use crate::local::{self, Departures, Door, Gathering, Invitation, Joined, SegmentMap, Terms};
+use crate::local::{self, Departures, Door, Gathering, Invitation, Joined, Peers, SegmentMap, Terms};
 use crate::moment;
 use crate::net::Standing;
 use crate::poller::{Kick, Poller};
@@ -48,7 +47,7 @@ struct Shared {
     ranks: Vec<usize>,
     joined: Joined,
     /// The processes of the others.
-    peers: Vec<(usize, OwnedFd)>,
+    peers: Peers,
 }
 
 /// What a rank has to its neighbours, by rank.
@@ -57,7 +56,7 @@ pub(crate) struct Ways {
     pub(crate) post: Links,
     pub(crate) windows: Sight,
     /// Whose processes to watch, and where they say that they leave.
-    pub(crate) watched: Option<(Vec<(usize, OwnedFd)>, Departures)>,
+    pub(crate) watched: Option<(Peers, Departures)>,
 }
 
 /// Comes together with all ranks of the group by `deadline`, and agrees on who shares memory.
@@ -150,7 +149,7 @@ impl Hall {
     /// The hall to which the first of the team invites.
     fn new(invitation: Invitation, (seat, team): (usize, &[usize]), epoch: u32, windows: bool) -> Result<Hall> {
         let token = invitation.token();
-        let map = SegmentMap::new(team.len(), local::hash(token), epoch, 0)?;
+        let map = SegmentMap::new(team.len(), fnv::hash64(token), epoch, 0)?;
         let terms = Terms { rank: seat, members: team.into(), epoch, token, map: map.hash(), byte_len: map.byte_len };
         Ok(Hall { team: team.to_vec(), door: invitation.door(), terms, map, windows })
     }

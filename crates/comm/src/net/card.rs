@@ -6,6 +6,7 @@ use phalanx_core::schedule::Algorithm;
 
 use crate::rendezvous::bytes::{Reader, put_bytes};
 use crate::rendezvous::card::{address, put_address};
+use crate::rendezvous::share_network;
 use crate::secure::Cipher;
 
 /// A rank's word about itself. It is believed: who may come is the store's key to decide.
@@ -17,7 +18,7 @@ pub(crate) struct Card {
     pub(crate) cipher: Cipher,
     /// What all ranks must have set alike.
     pub(crate) manner: Manner,
-    /// Which host the rank is on.
+    /// Which host the rank is on: by its network it is reached, by its processes it shares memory.
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) addresses: Vec<IpAddr>,
@@ -82,9 +83,9 @@ impl Card {
 
     /// Where to try to reach this rank, the likeliest first, for a rank on `host` with addresses `ours`.
     pub(crate) fn places(&self, host: &str, ours: &[IpAddr]) -> Vec<SocketAddr> {
-        let same_host = host == self.host;
+        let one_loopback = share_network(host, &self.host);
         let mut addresses = self.addresses.clone();
-        addresses.retain(|address| same_host || !address.is_loopback());
+        addresses.retain(|address| one_loopback || !address.is_loopback());
         addresses.sort_by_key(|address| {
             (!address.is_loopback(), -(ours.iter().map(|ours| shared(ours, address)).max().unwrap_or(0) as i64))
         });
@@ -138,5 +139,7 @@ mod tests {
         let first = |host| card().places(host, &ours)[0].to_string();
         assert_eq!((first("here"), first("there")), ("127.0.0.1:4100".to_owned(), "192.168.0.9:4100".to_owned()));
         assert_eq!(card().places("there", &ours).len(), 3, "loopback means another host there");
+        let home = |text: &str| Card { host: text.to_owned(), ..card() }.places("b1/net/1", &ours)[0].to_string();
+        assert_eq!([home("b1/net/2"), home("b1/other/1")], ["127.0.0.1:4100", "192.168.0.9:4100"]);
     }
 }

@@ -10,7 +10,7 @@ use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use phalanx_core::store::Store;
-use phalanx_core::{Error, Result};
+use phalanx_core::{Error, Ranks, Result};
 use rustix::event::PollFlags;
 
 use super::accord::Accord;
@@ -23,7 +23,7 @@ use super::muster::muster;
 use super::places::Places;
 use super::socket::{Socket, wait_any};
 use crate::moment;
-use crate::rendezvous::{Meeting, host_identity};
+use crate::rendezvous::{Meeting, home_identity};
 use crate::secure::{Cipher, Suite};
 
 /// What a rank brings to its group.
@@ -46,7 +46,7 @@ pub(crate) type Lines = Vec<Option<[Line; Traffic::ALL.len()]>>;
 #[derive(Debug)]
 pub(crate) struct Gathered {
     pub(crate) lines: Lines,
-    /// Which host each rank is on.
+    /// Which host each rank is on: those of one host can share memory.
     pub(crate) places: Vec<String>,
     /// How data travels where a key protects it.
     pub(crate) suite: Option<Suite>,
@@ -96,7 +96,7 @@ fn card(terms: &Terms, door: &Door) -> Result<Card> {
         token,
         cipher: Cipher::of_this_processor(),
         manner: terms.manner,
-        host: host_identity(),
+        host: home_identity(),
         port,
         addresses,
     })
@@ -160,11 +160,11 @@ fn connect_all(terms: &Terms, door: &Door, cards: &[Card], accord: &Accord, unti
     match places.lacks() {
         _ if absent.is_empty() => Ok(places.into_lines()),
         Some(lacks) => {
-            let why = format!("rank {own} cannot let {} in at port {}: {lacks}", named(&absent), door.port);
+            let why = format!("rank {own} cannot let {} in at port {}: {lacks}", Ranks(&absent).named(), door.port);
             Err(Error::setup("ranks over TCP", why))
         }
         None => {
-            let why = format!("{} did not connect to rank {own} at port {}", named(&absent), door.port);
+            let why = format!("{} did not connect to rank {own} at port {}", Ranks(&absent).named(), door.port);
             Err(Error::absent("ranks over TCP", why, absent))
         }
     }
@@ -295,11 +295,6 @@ fn greet(socket: Arc<Socket>, guest: u64, places: &Places, guard: &Guard, until:
         (Err(trouble), None) => return Err(trouble),
     }
     Ok(())
-}
-
-fn named(ranks: &[usize]) -> String {
-    let word = if ranks.len() == 1 { "rank" } else { "ranks" };
-    format!("{word} {}", ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(", "))
 }
 
 /// What remains for telling the others.

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use phalanx_core::Error;
 use phalanx_core::store::StoreError;
-
-use super::Ranks;
+use phalanx_core::{Error, Ranks};
 
 /// Why a meeting did not take place. Where ranks are at fault, all who came get the same error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -11,17 +11,19 @@
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use phalanx_core::Ranks;
 use phalanx_core::store::{Store, StoreError};
 
+use super::MeetError;
 use super::arrival::{Arrival, missing};
 use super::outcome::{Judge, Outcome};
-use super::{MeetError, Ranks};
 
 /// A place where all ranks meet, again and again; with empty cards it is a barrier.
 ///
 /// Every rank has a `Meeting` of the same name and size on the same store, and uses it equally often. After a meeting
 /// that failed the next one can be tried: all ranks have seen, or will see, the same failure.
 #[derive(Debug)]
+#[must_use]
 pub struct Meeting {
     store: Store,
     name: String,
@@ -41,13 +43,11 @@ impl Meeting {
     }
 
     /// How the bearer of a card is named where two come as one rank.
-    #[must_use]
     pub fn naming(self, naming: fn(&[u8]) -> String) -> Meeting {
         Meeting { naming, ..self }
     }
 
     /// How often the rank that came first says in the log who is still missing. 10 s unless set.
-    #[must_use]
     pub fn interval(self, interval: Duration) -> Meeting {
         Meeting { interval: interval.max(Duration::from_millis(1)), ..self }
     }

@@ -12,7 +12,6 @@ mod change;
 mod election;
 mod error;
 mod identity;
-mod interval;
 mod meet;
 mod member;
 mod options;
@@ -22,8 +21,9 @@ mod start;
 mod world;
 
 pub use error::MeetError;
+#[cfg(target_os = "linux")]
+pub(crate) use identity::{home_identity, share_network};
 pub use identity::{host_identity, host_name};
-pub use interval::Ranks;
 pub use meet::Meeting;
 pub use member::Member;
 pub use options::WorldOptions;

@@ -11,6 +11,7 @@ use crate::secure::{JobKey, JobName};
 
 /// Which world to join, and as whom.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct WorldOptions {
     pub(super) rank: usize,
     pub(super) size: usize,
@@ -50,84 +51,72 @@ impl WorldOptions {
     }
 
     /// This rank's number on its host, where a launcher gave it one. Otherwise ranks of a host are numbered in order.
-    #[must_use]
     pub fn local_rank(mut self, local_rank: usize) -> WorldOptions {
         self.local_rank = Some(local_rank);
         self
     }
 
     /// How many ranks the launcher says this host has; a difference from what the ranks say is logged, and they are right.
-    #[must_use]
     pub fn local_size(mut self, local_size: usize) -> WorldOptions {
         self.local_size = Some(local_size);
         self
     }
 
     /// How long to wait for the other ranks. 300 s unless set.
-    #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> WorldOptions {
         self.timeout = timeout;
         self
     }
 
     /// When the time began to run, where reaching the store has taken some of it already. At the call unless set.
-    #[must_use]
     pub fn began(mut self, began: Instant) -> WorldOptions {
         self.began = Some(began);
         self
     }
 
     /// How often the job was started anew. Ranks of different epochs never meet. 0 unless set.
-    #[must_use]
     pub fn epoch(mut self, epoch: u32) -> WorldOptions {
         self.epoch = epoch;
         self
     }
 
     /// The job. Ranks of different jobs never meet, even on one store. `default` unless set.
-    #[must_use]
     pub fn job(mut self, job: JobName) -> WorldOptions {
         self.job = job;
         self
     }
 
     /// The job key, which ranks prove to each other where their groups go over TCP.
-    #[must_use]
     pub fn key(mut self, key: JobKey) -> WorldOptions {
         self.key = Some(key);
         self
     }
 
     /// Whether groups may go over TCP beyond this host without a key.
-    #[must_use]
     pub fn insecure(mut self, insecure: bool) -> WorldOptions {
         self.insecure = insecure;
         self
     }
 
     /// By which limits the groups of the world choose algorithms, where they are not told others.
-    #[must_use]
     pub fn profile(mut self, profile: Profile) -> WorldOptions {
         self.profile = Some(profile);
         self
     }
 
     /// Something that is told when calls of the world's groups fail.
-    #[must_use]
     pub fn alarm(mut self, alarm: Arc<dyn Alarm>) -> WorldOptions {
         self.alarm = Some(alarm);
         self
     }
 
     /// Which backends the groups of the world may have. The host's alone unless set.
-    #[must_use]
     pub fn backends(mut self, backends: Backends) -> WorldOptions {
         self.backends = backends;
         self
     }
 
     /// How often the log says who is still missing. 10 s unless set.
-    #[must_use]
     pub fn interval(mut self, interval: Duration) -> WorldOptions {
         self.interval = interval;
         self

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use phalanx_core::store::Store;
-use phalanx_core::{Error, Result};
+use phalanx_core::{Error, Ranks, Result};
 
+use super::WorldOptions;
 use super::card::Card;
 use super::change::Changes;
 use super::election::{Elector, Entry};
 use super::world::{Origin, World};
-use super::{Ranks, WorldOptions};
 use crate::moment;
 
 impl World {

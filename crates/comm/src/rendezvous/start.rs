@@ -8,9 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use phalanx_core::store::{Store, StoreError};
-use phalanx_core::{Error, Layout, Result};
+use phalanx_core::{Error, Layout, Ranks, Result};
 
-use super::{Ranks, host_name};
+use super::host_name;
 use crate::moment;
 
 /// A number that all ranks of one start of the job get, and those of no earlier start had: how many of them have begun to meet on this store

@@ -39,6 +39,7 @@ pub struct FileStore {
 
 /// What a new file is made with. Whoever opens it later takes what is written there.
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct FileStoreOptions {
     limits: Limits,
     log: u64,
@@ -46,20 +47,17 @@ pub struct FileStoreOptions {
 
 impl FileStoreOptions {
     /// The limits of [`Limits::default`], and a file of at most 1 GiB.
-    #[must_use]
     pub fn new() -> FileStoreOptions {
         FileStoreOptions { limits: Limits::default(), log: 1 << 30 }
     }
 
     /// How much the store takes before it refuses.
-    #[must_use]
     pub fn limits(mut self, limits: Limits) -> FileStoreOptions {
         self.limits = limits;
         self
     }
 
     /// How long the file may become, in bytes: all changes ever made, not only what is stored. 1 GiB unless set.
-    #[must_use]
     pub fn log(mut self, bytes: u64) -> FileStoreOptions {
         self.log = bytes;
         self

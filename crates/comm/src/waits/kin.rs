@@ -1,7 +1,10 @@
 //! The groups of one rank, to all of which it says whom it waits for.
 
 use std::collections::BTreeMap;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use phalanx_core::{Chain, Error, Layout, Stuck, Timeout};
 
@@ -11,13 +14,19 @@ use crate::fate::Fate;
 
 /// The groups of a rank of one world.
 #[derive(Debug, Default)]
-pub(crate) struct Kin(Mutex<Family>);
+pub(crate) struct Kin {
+    family: Mutex<Family>,
+    /// Whether the others know of a wait that was given up: each call looks.
+    is_stale: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct Family {
     relatives: Vec<Relative>,
     /// What the others know of now, by number: threads of a rank wait beside each other.
     waits: BTreeMap<u64, Wait>,
+    /// Since when they know of one that was given up.
+    stale: Option<Instant>,
     /// The number of the next wait.
     next: u64,
 }
@@ -55,7 +64,7 @@ impl Kin {
         let number = family.next;
         family.next += 1;
         family.waits.insert(number, wait);
-        family.say();
+        self.say(&mut family);
         number
     }
 
@@ -63,6 +72,31 @@ impl Kin {
     fn end(&self, number: u64) {
         let mut family = self.family();
         family.waits.remove(&number);
+        self.say(&mut family);
+    }
+
+    /// Gives one wait up, of which the others still know.
+    fn give_up(&self, number: u64) {
+        let mut family = self.family();
+        family.waits.remove(&number);
+        family.stale = Some(Instant::now());
+        self.is_stale.store(true, Ordering::Relaxed);
+    }
+
+    /// The rank makes a call: what it gave up so long ago it does not wait for.
+    fn go_on(&self, patience: Duration) {
+        if !self.is_stale.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut family = self.family();
+        if family.stale.is_some_and(|since| since.elapsed() >= patience) {
+            self.say(&mut family);
+        }
+    }
+
+    fn say(&self, family: &mut Family) {
+        family.stale = None;
+        self.is_stale.store(false, Ordering::Relaxed);
         family.say();
     }
 
@@ -79,7 +113,7 @@ impl Kin {
     }
 
     fn family(&self) -> MutexGuard<'_, Family> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.family.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -140,10 +174,26 @@ impl Kinship {
         let mut family = self.kin.family();
         family.relatives.retain(|relative| relative.fate.strong_count() > 0);
         family.relatives.push(relative);
+        if family.stale.is_some() || !family.waits.is_empty() {
+            // Who forms another group waits no more for what it gave up; what it does wait for is told there too.
+            self.kin.say(&mut family);
+        }
     }
 
-    /// A wait that begins.
+    /// Says that this rank has left the group: it hears nothing there any more, and waits for nobody.
+    pub(crate) fn leave(&self, fate: &Arc<Fate>) {
+        let is_this =
+            |relative: &Relative| ptr::eq(relative.fate.as_ptr(), Arc::as_ptr(fate)) && relative.rank == self.rank;
+        let mut family = self.kin.family();
+        if let Some(at) = family.relatives.iter().position(is_this) {
+            family.relatives.remove(at);
+            fate.say_wait(self.rank, [0; WORDS]);
+        }
+    }
+
+    /// A wait that begins, with a call.
     pub(crate) fn vigil(&self) -> Vigil<'_> {
+        self.kin.go_on(STANDING);
         Vigil { kinship: self, told: None }
     }
 
@@ -209,11 +259,11 @@ impl Vigil<'_> {
         }
     }
 
-    /// The wait was given up: what was said of it stands until the rank says something else, because the others may just be about to
-    /// give up theirs.
+    /// The wait was given up: what was said of it stands until the rank says something else or forms another group, and for a while where
+    /// it makes other calls, because the others may just be about to give up theirs.
     pub(crate) fn give_up(mut self) {
         if let Some(number) = self.told.take() {
-            self.kinship.kin.family().waits.remove(&number);
+            self.kinship.kin.give_up(number);
         }
     }
 }
@@ -223,6 +273,9 @@ impl Drop for Vigil<'_> {
         self.end();
     }
 }
+
+/// How long others know of a wait at least that was given up: other threads of the rank may make calls all the time.
+const STANDING: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -243,5 +296,73 @@ mod tests {
         (0..10).for_each(|_| drop(group()));
         assert_eq!(kin.family().relatives.len(), 2, "the one that stays, and the last");
         drop(stays);
+    }
+
+    /// Two ranks, and what each knows of its groups.
+    struct Pair([Arc<Kin>; 2]);
+
+    impl Pair {
+        /// One more group of both, as rank 0 sees it and as rank 1 does.
+        fn group(&self, name: &str) -> (Arc<Fate>, [Kinship; 2]) {
+            let bells = [(); 2].map(|()| Arc::new(Bell::new().expect("memory")));
+            let fate = Arc::new(Fate::of_threads(bells.to_vec()).expect("memory"));
+            let kinships = [0, 1].map(|rank| {
+                let layout = Layout::one_host(rank, 2).expect("two ranks");
+                let kinship = Kinship::new(Arc::clone(&self.0[rank]), &layout, (0..2).collect(), name);
+                kinship.enter(&fate);
+                kinship
+            });
+            (fate, kinships)
+        }
+
+        /// Whether rank 1 knows that rank 0 waits.
+        fn is_known(&self) -> bool {
+            self.0[1].wait_of(0).is_some()
+        }
+    }
+
+    fn give_up(kinship: &Kinship) {
+        let mut vigil = kinship.vigil();
+        vigil.tell(&[Stuck::unknown(1)]);
+        vigil.give_up();
+    }
+
+    /// Others may be about to give up theirs; but it must not be told of a rank that hangs elsewhere by then.
+    #[test]
+    fn a_wait_that_was_given_up_stands_until_the_rank_goes_on() {
+        let pair = Pair(Default::default());
+        let (_first, [waiting, _]) = pair.group("first");
+        give_up(&waiting);
+        pair.0[0].go_on(Duration::MAX);
+        assert!(pair.is_known(), "another thread makes a call");
+        pair.0[0].go_on(Duration::ZERO);
+        assert!(!pair.is_known(), "the call of one that has gone on");
+
+        give_up(&waiting);
+        let (_second, [again, _]) = pair.group("second");
+        assert!(!pair.is_known(), "the group is formed anew");
+
+        let mut vigil = again.vigil();
+        vigil.tell(&[Stuck::unknown(1)]);
+        let (third, _) = pair.group("third");
+        assert_ne!(third.roll.wait(0), Some([0; WORDS]), "a group that is formed meanwhile");
+        drop(vigil);
+        assert!(!pair.is_known());
+    }
+
+    #[test]
+    fn a_group_that_was_left_tells_of_no_wait() {
+        let pair = Pair(Default::default());
+        let (fate, [waiting, reading]) = pair.group("left");
+        give_up(&waiting);
+        waiting.leave(&fate);
+        assert!(!pair.is_known());
+        let (_stays, [again, _]) = pair.group("stays");
+        give_up(&again);
+        assert_eq!(fate.roll.wait(0), Some([0; WORDS]));
+        assert_eq!(pair.0[0].family().relatives.len(), 1);
+        reading.leave(&fate);
+        reading.leave(&fate);
+        assert_eq!(pair.0[1].family().relatives.len(), 1);
     }
 }

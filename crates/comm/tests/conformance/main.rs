@@ -51,7 +51,7 @@ macro_rules! conformance {
             conformance!(@tests objects: of_any_size, blobs, in_messages, in_messages_of_two_threads, in_messages_held_up, of_different_types, not_given, too_long);
             conformance!(@tests monitored: all_come, some_are_missing, rank_0_is_missing);
             conformance!(@tests watched: by_hooks, by_alarms, works, for_nan);
-            conformance!(@tests quarrels: aborted, aborted_before, given_up, given_up_before, back_in_the_last_moment, beyond_all_memory, every_mistake, swapped, messages, messages_of_who_was_told);
+            conformance!(@tests quarrels: aborted, aborted_before, given_up, given_up_before, back_in_the_last_moment, beyond_all_memory, every_mistake, queued_before, swapped, messages, messages_of_who_was_told);
             conformance!(@tests matrix: every_shape_in_every_world);
             conformance!(@tests soak: soak, many_short_worlds);
         }

@@ -1,11 +1,13 @@
 //! Disagreements: whatever one rank calls otherwise, all ranks are told the field, two ranks and both values, nobody gets a wrong
 //! answer, and what all call next is right.
 
-use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use phalanx_core::{Desync, Error, Group, GroupOptions, ReduceOp, Scope};
+use phalanx_core::recorder::Record;
+use phalanx_core::{Desync, Error, Group, GroupOptions, Hook, ReduceOp, Scope};
 
 use crate::mistakes::{self, Planted};
 use crate::setting::{Setting, run};
@@ -164,6 +166,40 @@ pub(crate) fn given_up_before(setting: &Setting) {
     });
 }
 
+/// What takes its time behind the first asynchronous operation that ends.
+#[derive(Default)]
+struct Dawdles(AtomicBool);
+
+impl Hook for Dawdles {
+    fn after(&self, _record: &Record, _error: Option<&Error>) {
+        let is_driver = thread::current().name() == Some("phalanx-lane");
+        if is_driver && !self.0.swap(true, Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(300));
+        }
+    }
+}
+
+/// A rank that comes back while operations from before the disagreement are queued ends them first: they need the links of then.
+pub(crate) fn queued_before(setting: &Setting) {
+    let options = GroupOptions::default().timeout(Duration::from_secs(60)).hook(Arc::new(Dawdles::default()));
+    let has_quarrelled = Barrier::new(3);
+    run((setting.make)(3, options).expect("a world"), |group| {
+        let given = |number: u8| vec![if group.rank() == 0 { number } else { 0 }; 100];
+        if group.rank() == 2 {
+            let works = [1, 2].map(|number| group.broadcast_async(given(number), 0).expect("it is queued"));
+            has_quarrelled.wait();
+            group.barrier().expect_err("the others disagree");
+            group.barrier().expect("all are back");
+            return assert_eq!(works.map(|work| work.wait().expect("what came before")), [[1; 100], [2; 100]]);
+        }
+        [1, 2].map(given).iter_mut().for_each(|data| group.broadcast(data, 0).expect("all come"));
+        let end = if group.rank() == 0 { group.barrier() } else { group.all_reduce(&mut [1_u8], ReduceOp::Sum) };
+        end.expect_err("they do not call the same");
+        has_quarrelled.wait();
+        group.barrier().expect("all are back");
+    });
+}
+
 /// An abort ends an operation from before a disagreement as well, of ranks that have not come to the one in question.
 pub(crate) fn aborted_before(setting: &Setting) {
     let has_quarrelled = Barrier::new(2);
@@ -244,8 +280,11 @@ pub(crate) fn beyond_all_memory(setting: &Setting) {
             0 => group.gather_uneven(&[1_u8], &mut [], &[1, 1 << 48], 1),
             _ => group.gather_uneven(&[2_u8; 3], &mut [0; 4], &[1, 3], 1),
         };
-        end.expect_err("the tables differ");
+        let error = end.expect_err("the tables differ");
         assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
+        if error.scope() == Scope::Call {
+            group.barrier().expect("the group goes on");
+        }
     });
 }
 

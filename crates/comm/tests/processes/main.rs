@@ -6,6 +6,7 @@ mod allowance;
 mod bad_way;
 mod campaign;
 mod churn;
+mod containers;
 mod cut_off;
 mod forked;
 mod hard_times;
@@ -100,6 +101,20 @@ fn a_rank_that_leaves_and_ends_is_named_as_one_that_left() {
 fn a_rank_that_ends_without_leaving_is_dead() {
     let world = World::start("vanish", SIZE);
     assert_eq!(world.verdict(&[1]), "rank 1 is dead: its process ended");
+    world.end();
+}
+
+/// As a script around a program does that starts it anew.
+#[test]
+fn a_rank_whose_process_runs_another_program_is_dead() {
+    let mut world = World::start("exec", SIZE);
+    let (began, _) = world.hear(1, "another program");
+    for rank in world.others(&[1]) {
+        let (told, verdict) = world.hear(rank, "failed");
+        assert_eq!(verdict, "rank 1 is dead: its process runs another program", "rank {rank}");
+        assert!(told.saturating_duration_since(began) < LATE, "rank {rank}: {:?}", told - began);
+    }
+    world.kill(&[1]);
     world.end();
 }
 

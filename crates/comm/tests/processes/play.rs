@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,7 +12,7 @@ use phalanx_comm::{Door, Network, Processes};
 use phalanx_core::store::Store;
 use phalanx_core::{Error, Group, GroupOptions, ReduceOp};
 
-use crate::{churn, forked, hardship, lending, quarrels};
+use crate::{churn, containers, forked, hardship, lending, quarrels};
 
 /// What a rank is told by its environment.
 pub(crate) const PLAY: &str = "PHALANX_TEST_PLAY";
@@ -32,6 +34,10 @@ pub(crate) fn play() {
         "hasty loop" => in_a_loop(&join(Duration::from_secs(2))),
         "leave" => at_odds(join(PATIENCE), drop),
         "vanish" => at_odds(join(PATIENCE), |_group| std::process::exit(0)),
+        "exec" => at_odds(join(PATIENCE), |_group| {
+            say("another program");
+            panic!("sleep: {}", Command::new("sleep").arg("60").exec());
+        }),
         "panic" => at_odds(join(PATIENCE), |_group| std::panic::panic_any("planted")),
         "crash" => at_odds(join(PATIENCE), hardship::crash),
         "pause" => with_a_pause(&join(PATIENCE)),
@@ -59,6 +65,8 @@ pub(crate) fn play() {
         "bereft census" => census(until_it_fails),
         "churn" => churn::churn(false),
         "newcomer" => churn::churn(true),
+        "member" => containers::member(),
+        "recluse" => containers::recluse(),
         "quarrel" => quarrels::quarrel(&join(PATIENCE)),
         other => panic!("no play is called {other:?}"),
     }

@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use phalanx_comm::store::{ServerOptions, StoreServer};
 use phalanx_core::store::Store;
 
+use crate::containers;
 use crate::hosts::Hosts;
 use crate::play::{ADDRESS, DOOR, GROUND, MARK, PLAY, RANK, RANKS};
 
@@ -95,6 +96,19 @@ impl World {
         };
         let ranks = homes.iter().enumerate().map(start).collect();
         World { ranks, door, ground: Ground::Tcp, _server: None, _store: Some(file) }
+    }
+
+    /// Starts a play in as many processes, each in a container that has nothing of this host but its network.
+    pub(crate) fn start_apart(ground: Ground, play: &str, size: usize) -> World {
+        let options = ServerOptions::new("127.0.0.1:0".parse().expect("an address"));
+        let server = (ground != Ground::Segment).then(|| StoreServer::start(options).expect("a free port"));
+        let door = server.as_ref().map_or_else(unique_name, |server| server.address().to_string());
+        let start = |rank| {
+            let mut command = containers::enter();
+            command.arg(program().get_program());
+            Rank::start(command, play, (rank, size), &door, ground)
+        };
+        World { ranks: (0..size).map(start).collect(), door, ground, _server: server, _store: None }
     }
 
     /// Starts a play in as many processes, which meet in a file.

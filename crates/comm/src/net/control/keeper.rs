@@ -237,8 +237,9 @@ impl Keeper {
         let until = match self.leaving {
             Some(until) => until,
             None => {
-                // The last word before the farewell: a failure may have come since.
+                // The last words before the farewell: a failure may have come since, or the rank may have given the group up.
                 self.pass_on();
+                self.announce_return();
                 self.shine(now);
                 self.say_to_all(&Message::Leave { failed: self.fate.check().is_err() });
                 self.watch_links_end();
@@ -344,6 +345,8 @@ impl Keeper {
                 peer.leaving = Some(failed);
                 peer.standing.leave();
                 self.fate.note_return(peer.rank, Return::Gone);
+                // Nobody waits in a group that it has left.
+                self.fate.roll.set_wait(peer.rank, [0; waits::WORDS]);
                 peer.tell_when_all_has_come();
                 self.rank_bell.ring();
             }
@@ -364,9 +367,9 @@ impl Keeper {
         if !peer.standing.is_lost() {
             peer.standing.lose();
             let lost = Error::peer(peer.rank, reason, detail);
-            if !self.fate.propose(lost.clone()) {
-                self.fate.mourn(lost);
-            }
+            self.fate.propose(lost.clone());
+            // What the group fails of may be something else, after which the others come together.
+            self.fate.mourn(lost);
             self.rank_bell.ring();
         }
     }

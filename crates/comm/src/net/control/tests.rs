@@ -217,6 +217,36 @@ fn what_ranks_disagree_about_is_decided_by_one_of_them_however_late() {
     assert_eq!(told.join().expect("no panic"), desync(0, 1));
 }
 
+/// The others come together after it, and wait for the rank that is dead unless they know.
+#[test]
+fn a_death_is_known_although_ranks_agree_on_what_they_disagree_about() {
+    let mut rank = rank_of(1);
+    let fate = Arc::clone(&rank.fate);
+    let told = std::thread::spawn(move || fate.seal(1, desync(1, 0)));
+    assert_eq!(rank.hear(), Message::Proposal(desync(1, 0)));
+    rank.control.shutdown(std::net::Shutdown::Both).expect("open");
+    assert_eq!(told.join().expect("no panic"), desync(1, 0));
+    rank.until(|rank| rank.fate.lost_since().is_some());
+    assert_eq!(rank.fate.lost_since(), Some(Error::peer(0, PeerReason::Dead, "connection closed")));
+}
+
+#[test]
+fn a_rank_that_gives_up_and_leaves_at_once_says_both() {
+    let mut rank = rank();
+    rank.fate.come_back(0, 7);
+    assert_eq!(rank.hear(), Message::Return { upcoming: 7 });
+    let stay = rank.stay.take();
+    let fate = Arc::clone(&rank.fate);
+    let leaving = std::thread::spawn(move || {
+        fate.abandon(0);
+        drop(stay);
+    });
+    assert_eq!(rank.hear(), Message::Abandon);
+    assert_eq!(rank.hear(), Message::Leave { failed: false });
+    rank.say(&Message::Arrived);
+    leaving.join().expect("no panic");
+}
+
 /// The peer's side of the datagrams, and what the rank was told of it.
 fn beacon(rank: &mut Rank) -> Beacon {
     rank.control.set_read_timeout(Some(LONG)).expect("a limit");

@@ -188,7 +188,7 @@ fn with_a_peer_that_dies(rank: usize, dies: impl FnOnce(&Card) + Send) -> (Durat
         scope.spawn(move || {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
             let (port, addresses) = (listener.local_addr().expect("bound").port(), vec![[127, 0, 0, 1].into()]);
-            let card = Card { token: TOKEN, manner, cipher: Cipher::Aes, host: host_identity(), port, addresses };
+            let card = Card { token: TOKEN, manner, cipher: Cipher::Aes, host: home_identity(), port, addresses };
             let cards = meeting.meet(&card.encode(), LONG).expect("both come");
             let theirs = Card::decode(&cards[rank]).expect("a card");
             match rank {

@@ -7,6 +7,7 @@ use crate::store::StoreAddress;
 
 /// How a client reaches a store.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct ClientOptions {
     pub(super) address: StoreAddress,
     pub(super) key: Option<JobKey>,
@@ -41,21 +42,18 @@ impl ClientOptions {
     }
 
     /// The job's key, which server and client prove to each other. Everything sent is then encrypted.
-    #[must_use]
     pub fn key(mut self, key: JobKey) -> ClientOptions {
         self.key = Some(key);
         self
     }
 
     /// Who this client is: its job, epoch, world and rank. A member of the job `default` in epoch 0 without rank unless set.
-    #[must_use]
     pub fn claim(mut self, claim: Claim) -> ClientOptions {
         self.claim = Some(claim);
         self
     }
 
     /// Whether to go to another machine without a key. Then anybody on the way can read and change what is stored.
-    #[must_use]
     pub fn insecure(mut self, insecure: bool) -> ClientOptions {
         self.insecure = insecure;
         self
@@ -63,14 +61,12 @@ impl ClientOptions {
 
     /// How long [`TcpStore::connect`](super::TcpStore::connect) tries to reach the server, which may not be up yet. 60 s
     /// unless set.
-    #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> ClientOptions {
         self.timeout = timeout;
         self
     }
 
     /// Which words to use where there is no key.
-    #[must_use]
     pub fn speech(mut self, speech: Speech) -> ClientOptions {
         self.speech = speech;
         self

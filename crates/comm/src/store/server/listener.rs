@@ -10,6 +10,8 @@ use std::time::Duration;
 use mio::event::Source;
 use mio::net::{TcpListener, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use phalanx_core::{Error, Result};
 use rustix::net::sockopt;
 
@@ -112,9 +114,10 @@ impl Listener {
             }
             Door::Unix { listener, .. } => {
                 let (stream, _) = listener.accept()?;
-                let credentials = sockopt::socket_peercred(&stream)?;
-                let peer = Peer::Unix(credentials.pid.as_raw_nonzero().get());
-                let ours = credentials.uid == rustix::process::geteuid() || credentials.uid.is_root();
+                // rustix knows no process 0, which is what one of another PID namespace is called here.
+                let credentials = getsockopt(&stream, PeerCredentials)?;
+                let peer = Peer::Unix(credentials.pid());
+                let ours = [rustix::process::geteuid().as_raw(), ROOT].contains(&credentials.uid());
                 Ok(if ours { Visitor::Guest(Socket::Unix(stream), peer) } else { Visitor::Stranger(peer) })
             }
         }
@@ -241,6 +244,9 @@ const BACKLOG: i32 = 4096;
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// How long a peer may leave bytes untaken before the kernel gives it up, in milliseconds.
 const UNTAKEN: u32 = 60_000;
+
+/// The user who may do everything.
+const ROOT: u32 = 0;
 
 #[cfg(test)]
 mod tests {

@@ -18,7 +18,7 @@ pub(super) enum Socket {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
     Tcp(SocketAddr),
-    /// The process that connected.
+    /// The process that connected; 0 where it has no number here.
     Unix(i32),
 }
 
@@ -66,6 +66,7 @@ impl std::fmt::Display for Peer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Peer::Tcp(address) => write!(f, "{address}"),
+            Peer::Unix(0) => f.write_str("a process of another PID namespace"),
             Peer::Unix(process) => write!(f, "process {process}"),
         }
     }
