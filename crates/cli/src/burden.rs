@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use rustix::param::clock_ticks_per_second;
 
+use crate::failure::Failure;
+
 /// What a process has cost so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Burden {
@@ -20,6 +22,11 @@ pub(crate) struct Burden {
 }
 
 impl Burden {
+    /// What this process has cost so far.
+    pub(crate) fn own() -> Result<Burden, Failure> {
+        Burden::of(std::process::id()).map_err(|error| Failure::Stopped(format!("what this process has cost: {error}")))
+    }
+
     pub(crate) fn of(process: u32) -> io::Result<Burden> {
         let status = fs::read_to_string(format!("/proc/{process}/status"))?;
         let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
@@ -62,7 +69,7 @@ mod tests {
 
     #[test]
     fn this_process_has_a_burden() {
-        let burden = Burden::of(std::process::id()).expect("a process");
+        let burden = Burden::own().expect("a process");
         assert!(burden.peak >= burden.resident && burden.resident > 0 && burden.descriptors >= 3, "{burden:?}");
     }
 }

@@ -6,7 +6,7 @@ use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
 use crate::command::CommandLine;
-use crate::failure::Failure;
+use crate::failure::{Failure, printed};
 
 /// Print a script that completes commands and flags in a shell
 #[derive(Args, Debug)]
@@ -20,8 +20,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(options.shell, &mut CommandLine::command(), "phalanx", &mut script);
-    io::stdout().write_all(&script)?;
-    Ok(())
+    printed(io::stdout().write_all(&script))
 }
 
 const EXAMPLES: &str = "\

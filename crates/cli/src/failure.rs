@@ -19,19 +19,25 @@ pub(crate) enum Failure {
     Code(u8),
 }
 
+impl Failure {
+    /// What went wrong with the output.
+    pub(crate) fn output(error: &io::Error) -> Failure {
+        Failure::Stopped(format!("output: {error}"))
+    }
+}
+
 impl From<phalanx::Error> for Failure {
     fn from(error: phalanx::Error) -> Failure {
         Failure::Stopped(error.to_string())
     }
 }
 
-impl From<io::Error> for Failure {
-    /// What went wrong with the output. A reader that went away (`| head`) has all that it wants.
-    fn from(error: io::Error) -> Failure {
-        match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::Code(0),
-            _ => Failure::Stopped(format!("output: {error}")),
-        }
+/// What became of something printed. A reader that went away (`| head`) has all that it wants: nothing more reaches it, but what is to be
+/// found out is found out all the same, for the exit code tells it too.
+pub(crate) fn printed(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::output(&error)),
+        _ => Ok(()),
     }
 }
 
@@ -59,3 +65,17 @@ fn told(why: &str, code: ExitCode) -> ExitCode {
 
 /// How long a reader of standard error may take that is slow, and does not let us block.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_went_away_is_no_failure_and_a_full_disk_is() {
+        let (reader, mut writer) = io::pipe().expect("a pipe");
+        drop(reader);
+        assert!(printed(io::Write::write_all(&mut writer, b"x")).is_ok());
+        let full = printed(Err(io::ErrorKind::StorageFull.into()));
+        assert!(matches!(&full, Err(Failure::Stopped(why)) if why.starts_with("output: ")), "{full:?}");
+    }
+}

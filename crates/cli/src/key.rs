@@ -15,11 +15,13 @@ impl From<KeyError> for Failure {
 
 /// The key in `file`, or else the one that the environment leads to.
 pub(crate) fn find(file: Option<&Path>) -> Result<Option<JobKey>, Failure> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    // A path may be no text. If that were taken for one that is not set, the store would be open to all.
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(path) = file {
         return Ok(Some(JobKey::read_file(path)?));
     }
     if let Some(number) = variable("PHALANX_KEY_FD") {
+        let number = number.to_string_lossy();
         let descriptor = number.parse().map_err(|_| wrong("PHALANX_KEY_FD", &number, "the number of a descriptor"))?;
         return Ok(Some(JobKey::inherit(descriptor)?));
     }
@@ -30,7 +32,8 @@ pub(crate) fn find(file: Option<&Path>) -> Result<Option<JobKey>, Failure> {
         return Ok(None);
     };
     log::warn!("PHALANX_KEY: an environment is easily read by others; better use --key-file or PHALANX_KEY_FILE");
-    let key = JobKey::from_hex(&digits).map_err(|error| Failure::Stopped(format!("PHALANX_KEY: {error}")))?;
+    let key = JobKey::from_hex(&digits.to_string_lossy());
+    let key = key.map_err(|error| Failure::Stopped(format!("PHALANX_KEY: {error}")))?;
     Ok(Some(key))
 }
 

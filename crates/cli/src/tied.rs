@@ -31,15 +31,18 @@ impl Process {
         let name = command.get_program().to_string_lossy().into_owned();
         let started = command.stdout(Stdio::piped()).spawn();
         let mut child = started.map_err(|error| Failure::Stopped(format!("{name}: {error}")))?;
-        let stdin = child.stdin.take();
-        if let Some(stdout) = child.stdout.take() {
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let process = Process { child, stdin };
+        if let Some(stdout) = stdout {
             // Ends with the process.
-            thread::spawn(move || {
+            let hear = move || {
                 BufReader::new(stdout).lines().map_while(Result::ok).for_each(|line| tell(Some(line)));
                 tell(None);
-            });
+            };
+            let thread = thread::Builder::new().name("phalanx-hearing".to_owned()).spawn(hear);
+            thread.map_err(|error| Failure::Stopped(format!("no thread for the output of {name}: {error}")))?;
         }
-        Ok(Process { child, stdin })
+        Ok(process)
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -103,8 +106,12 @@ pub(crate) fn tied(program: &Path, cores: &[usize]) -> Result<Command, Failure> 
         command.args(["--cores", &list.join(",")]);
     }
     command.arg("--").arg(program);
-    // They say what they must; that strangers are sent away is no news here. No key but the one handed over counts.
-    command.env("PHALANX_LOG", "error").stdin(Stdio::null());
+    // They say what they must; that strangers are sent away is no news here, unless the user wants to read it.
+    if std::env::var_os("PHALANX_LOG").is_none() {
+        command.env("PHALANX_LOG", "error");
+    }
+    command.stdin(Stdio::null());
+    // No key but the one handed over counts.
     for name in ["PHALANX_KEY_FD", "PHALANX_KEY_FILE", "PHALANX_KEY"] {
         command.env_remove(name);
     }

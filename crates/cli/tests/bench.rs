@@ -157,6 +157,20 @@ fn a_picture_is_drawn_on_request() {
     assert!(text(&refused.stderr).contains("--plot /no/such/directory/x.svg"), "{}", text(&refused.stderr));
 }
 
+#[test]
+fn a_reader_that_has_enough_has_its_picture_all_the_same() {
+    let path = std::env::temp_dir().join(format!("phalanx-bench-{}-{}.svg", std::process::id(), fastrand::u64(..)));
+    let picture = path.to_str().expect("a path of letters");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut bench = Bench::new(&["all_reduce", "--sizes", "8,1K", "--time", "0.001", "--plot", picture]);
+    bench.command.stdout(writer);
+    let output = bench.run();
+    let svg = fs::read_to_string(&path).expect("a picture");
+    fs::remove_file(&path).expect("a file");
+    assert!(output.status.success() && svg.starts_with("<svg"), "{svg}{}", text(&output.stderr));
+}
+
 /// More than any address space has, of which ranks are told as of any size.
 #[test]
 fn memory_that_is_not_there_is_told_with_the_size() {
@@ -189,6 +203,9 @@ fn what_cannot_be_measured_is_named() {
     refused(&["--transport", "pigeon"], 2, "'pigeon'");
     refused(&["--burst", "10000001"], 2, "--burst");
     refused(&["all_reduce", "--dtype", "f8e5m2"], 2, "sum is not defined for f8e5m2");
+    refused(&["all_reduce", "--op", "premul_sum"], 2, "--op premul_sum with --dtype f32: ");
+    refused(&["--tune", "--op", "bit_and"], 2, "--op bit_and with --dtype f32: ");
+    refused(&["--tune", "--dtype", "f8e5m2"], 2, "sum is not defined for f8e5m2");
     let element = "--sizes has 3: must be 0, or at least the 4 bytes of an element of --dtype f32";
     refused(&["all_reduce", "--sizes", "8,3"], 2, element);
     // The inner step is for the bench alone.

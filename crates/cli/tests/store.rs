@@ -1,12 +1,18 @@
 //! `phalanx store` as a user meets it: served, asked, watched, and closed to strangers.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
 
+use phalanx_comm::store::{ClientOptions, TcpStore};
+use phalanx_core::store::Store;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A command that prints lines for as long as it runs.
@@ -17,7 +23,11 @@ struct Running {
 
 impl Running {
     fn start(words: &[&str]) -> Running {
-        let mut child = command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Running::spawn(command(words))
+    }
+
+    fn spawn(mut command: Command) -> Running {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         Running { child, stdout }
     }
@@ -71,7 +81,19 @@ impl Drop for Directory {
 
 fn command(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_phalanx"));
-    command.arg("store").args(words).stdin(Stdio::null());
+    command.arg("store").args(words);
+    keyless(command)
+}
+
+/// A server that a shell becomes after this.
+fn serve_after(script: &str) -> (Running, String) {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{script}; exec \"$0\" store serve"), env!("CARGO_BIN_EXE_phalanx")]);
+    serve_by(keyless(command))
+}
+
+fn keyless(mut command: Command) -> Command {
+    command.stdin(Stdio::null());
     for name in ["PHALANX_KEY", "PHALANX_KEY_FD", "PHALANX_KEY_FILE"] {
         command.env_remove(name);
     }
@@ -97,7 +119,11 @@ fn refused(words: &[&str]) -> String {
 
 /// A server, and where it listens.
 fn serve(words: &[&str]) -> (Running, String) {
-    let mut server = Running::start(&[&["serve"], words].concat());
+    serve_by(command(&[&["serve"], words].concat()))
+}
+
+fn serve_by(command: Command) -> (Running, String) {
+    let mut server = Running::spawn(command);
     let line = server.line();
     let address = line.strip_prefix("listening on ").unwrap_or_else(|| {
         let mut why = String::new();
@@ -156,6 +182,53 @@ fn a_key_of_another_length_is_refused_without_being_shown() {
 }
 
 #[test]
+fn a_key_file_whose_path_is_no_text_is_no_missing_key() {
+    let directory = Directory::new();
+    let key = directory.0.join(OsStr::from_bytes(b"key-\xff"));
+    let minted = command(&["mint-key"]).arg(&key).output().unwrap();
+    assert!(minted.status.success(), "{minted:?}");
+    let mut serving = command(&["serve"]);
+    serving.env("PHALANX_KEY_FILE", &key);
+    let (server, address) = serve_by(serving);
+    assert!(refused(&["set", &address, "k", "v", "--timeout", "1"]).contains("it asks for a key"));
+    let set = command(&["set", &address, "k", "v"]).env("PHALANX_KEY_FILE", &key).output().unwrap();
+    assert!(set.status.success(), "{set:?}");
+    assert_eq!(server.end(), Some(0));
+    for name in ["PHALANX_KEY_FD", "PHALANX_KEY"] {
+        let keyless = command(&["set", &address, "k", "v"]).env(name, OsStr::from_bytes(b"7\xff")).output().unwrap();
+        let why = String::from_utf8_lossy(&keyless.stderr);
+        assert!(keyless.status.code() == Some(1) && why.contains(&format!("phalanx: {name}")), "{why}");
+    }
+}
+
+/// As under `nohup`, when its session ends.
+#[test]
+fn a_signal_that_was_ignored_before_ends_no_server() {
+    let (server, address) = serve_after("trap '' HUP");
+    server.signal(Signal::HUP);
+    done(&["set", &address, "k", "v"]);
+    assert_eq!(done(&["get", &address, "k"]), "v");
+    assert_eq!(server.end(), Some(0));
+}
+
+#[test]
+fn clients_may_be_more_than_the_usual_limit_of_open_files() {
+    let (server, address) = serve_after("ulimit -S -n 64");
+    let client = |_| {
+        let options = ClientOptions::new(address.parse().unwrap()).timeout(PATIENCE);
+        Store::new(TcpStore::connect(options).unwrap()).with_timeout(PATIENCE)
+    };
+    let clients: Vec<Store> = (0..100).map(client).collect();
+    // Each is heard over a connection of its own, for they all wait at once.
+    thread::scope(|scope| {
+        for client in &clients {
+            scope.spawn(move || client.barrier("all", 100).unwrap());
+        }
+    });
+    assert_eq!(server.end(), Some(0));
+}
+
+#[test]
 fn other_machines_are_served_only_if_that_was_said() {
     let why = refused(&["serve", "--bind", "0.0.0.0:0"]);
     assert!(why.contains("0.0.0.0:0"), "{why}");
@@ -194,3 +267,5 @@ fn changes_are_watched() {
     assert_eq!(watch.end(), Some(0));
     assert_eq!(server.end(), Some(0));
 }
+
+const PATIENCE: Duration = Duration::from_secs(30);

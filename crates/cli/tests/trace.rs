@@ -73,6 +73,18 @@ fn a_rank_that_never_came_is_found_and_drawn() {
 }
 
 #[test]
+fn a_reader_that_has_enough_does_not_make_a_hang_well() {
+    let scratch = Scratch::new("trace-unread");
+    let dumps = scratch.0.join("dumps");
+    hang(&dumps);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_phalanx"));
+    command.args(["trace", "analyze", "--check"]).arg(&dumps).stdout(writer);
+    assert_eq!(command.status().expect("the binary").code(), Some(3));
+}
+
+#[test]
 fn what_is_converted_says_the_same() {
     let scratch = Scratch::new("trace-convert");
     let [dumps, pickles] = ["dumps", "pickles"].map(|name| scratch.0.join(name));

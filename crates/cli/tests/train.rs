@@ -124,6 +124,19 @@ fn json_has_the_documented_keys() {
     assert!(state.is_some_and(|state| (params * 8..params * 9).contains(&state)), "{state:?} for {params}");
 }
 
+#[test]
+fn what_ranks_log_is_the_users_to_say() {
+    let logged = |level: &str| {
+        let mut command = command(&["--mode", "single", "--steps", "1"]);
+        let output = command.env("PHALANX_LOG", level).output().expect("it runs");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    let told = logged("info");
+    assert!(told.contains("joined "), "{told}");
+    assert_eq!(logged("error"), "");
+}
+
 /// The ranks of one training, told by a directory that their command line names. The launcher's line names it too, further on.
 fn ranks(mark: &str) -> Vec<Pid> {
     let is_rank = |words: Vec<u8>| {
@@ -184,7 +197,7 @@ fn signals_are_passed_on_and_the_training_ends_as_a_run_does() {
     stdout.read_exact(&mut first).expect("a step");
     for (signal, name) in [(Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2")] {
         kill_process(Pid::from_child(&child), signal).expect("our own child");
-        let expected = format!("phalanx: {name} was not passed on to ranks 0-1: without a handler it would end there");
+        let expected = format!("phalanx: {name} was not passed on to ranks 0, 1: without a handler it would end there");
         assert_eq!(told.next(), Some(expected));
     }
     kill_process(Pid::from_child(&child), Signal::TERM).expect("our own child");

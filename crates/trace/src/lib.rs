@@ -18,6 +18,6 @@ pub mod pickle;
 mod timeline;
 pub mod torch;
 
-pub use analyse::{Arrival, Finding, Options, Place, Report, Side, analyse, analyse_with, ranks};
+pub use analyse::{Arrival, Finding, Options, Place, Report, Side, analyse, analyse_with};
 pub use dump::{Dump, Entry, FORMAT, Identity, Site, State, TracedGroup};
 pub use error::{Broken, Error};

@@ -176,9 +176,12 @@ fn threads(terms: &Terms, teller: &Teller) -> Result<Vec<Rank>, Failure> {
         let (orders, cases) = mpsc::channel();
         let teller = teller.clone();
         let tell = move |said| teller.send((rank, Some(said))).is_ok();
-        Rank::Thread(orders, thread::spawn(move || play(&group, (style.memory, pace), cases.into_iter(), tell)))
+        let work = move || play(&group, (style.memory, pace), cases.into_iter(), tell);
+        let thread = thread::Builder::new().name(format!("rank-{rank}")).spawn(work);
+        let thread = thread.map_err(|error| Failure::Stopped(format!("no thread for rank {rank}: {error}")))?;
+        Ok(Rank::Thread(orders, thread))
     };
-    Ok(world.groups()?.into_iter().enumerate().map(start).collect())
+    world.groups()?.into_iter().enumerate().map(start).collect()
 }
 
 /// A case has a few calls that are not in its budget, each of which ends in time.

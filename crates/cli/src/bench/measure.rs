@@ -9,6 +9,7 @@ use phalanx::{Group, Result};
 use serde_json::{Value, json};
 
 use super::case::{Buffers, Case, Memory};
+use crate::figures::quantile;
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -137,8 +138,7 @@ impl Measured {
 
     /// Microseconds that this share of the calls did not exceed.
     pub(super) fn quantile(&self, share: f64) -> f64 {
-        let last = self.times.len().saturating_sub(1);
-        self.times.get((last as f64 * share).round() as usize).copied().unwrap_or_default()
+        quantile(&self.times, share)
     }
 }
 

@@ -24,8 +24,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use phalanx::schedule::Algorithm;
 use phalanx::{DType, ReduceOp};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, printed};
+use crate::open_files;
 use crate::run::process::cores;
+use crate::seconds::seconds_between;
 use crate::sizes::Sizes;
 use case::{Case, Memory};
 use company::{Company, Terms};
@@ -83,8 +85,8 @@ pub(crate) struct Options {
     shared_buffers: bool,
 
     /// Seconds to measure each operation and size
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.2, value_parser = seconds, allow_negative_numbers = true)]
-    time: f64,
+    #[arg(long, value_name = "SECONDS", default_value = "0.2", value_parser = time, allow_negative_numbers = true)]
+    time: Duration,
 
     /// Microseconds that are timed at once, at least: short calls are timed several together, and count as their mean
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
@@ -116,6 +118,8 @@ pub(crate) type Kinds = Vec<Kind>;
 
 /// Measures all cases in turn and prints what was measured.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    // Each connection of each rank takes one; ranks inherit the limit.
+    open_files::raise();
     if options.tune {
         return tune::run(options);
     }
@@ -126,7 +130,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let terms = options.terms()?;
     let mut plot = options.plot.as_deref().map(Plot::create).transpose()?;
     let mut company = Company::start(&terms)?;
-    let mut report = Report::new(options, !terms.cores.is_empty())?;
+    let mut report = Report::new(options);
+    printed(report.begin(options, !terms.cores.is_empty()))?;
     let progress = progress_bar(cases.len());
     let mut wrong = 0;
     for case in &cases {
@@ -135,13 +140,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let measured = company.measure(case)?;
         wrong += measured.wrong;
         plot.iter_mut().for_each(|plot| plot.add(case, measured.quantile(0.5)));
-        progress.suspend(|| report.add(case, &measured))?;
+        progress.suspend(|| printed(report.add(case, &measured)))?;
         progress.inc(1);
     }
     progress.finish_and_clear();
     company.end()?;
     plot.map_or(Ok(()), |plot| plot.draw(&report::heading(options, !terms.cores.is_empty())))?;
-    report.end()?;
+    printed(report.end())?;
     if wrong > 0 { Err(Failure::Found) } else { Ok(()) }
 }
 
@@ -149,17 +154,27 @@ impl Options {
     fn cases(&self) -> Result<Vec<Case>, Failure> {
         let case = |&kind: &Kind, &bytes: &usize| Case::new(kind, bytes, self.np.into(), self.dtype, self.op);
         let (sizes, mut cases) = (self.sizes()?, vec![]);
+        if self.operations.iter().any(|kind| kind.reduces()) {
+            self.check_reduction()?;
+        }
         for kind in &self.operations {
-            if kind.reduces() {
-                let refused = |why| format!("--op {} with --dtype {}: {why}", self.op, self.dtype);
-                self.op.supports(self.dtype).map_err(|why| Failure::Usage(refused(why)))?;
-            }
             match kind {
                 Kind::Barrier => cases.push(case(kind, &0)),
                 _ => cases.extend(sizes.iter().map(|bytes| case(kind, bytes))),
             }
         }
         Ok(cases)
+    }
+
+    /// Refuses a reduction that cannot be measured, before anything is started.
+    fn check_reduction(&self) -> Result<(), Failure> {
+        let (op, dtype) = (self.op, self.dtype);
+        let why = match op.supports(dtype) {
+            Err(why) => why.to_string(),
+            Ok(()) if op == ReduceOp::PreMulSum => "there is no flag for the factor that comes with it".to_owned(),
+            Ok(()) => return Ok(()),
+        };
+        Err(Failure::Usage(format!("--op {op} with --dtype {dtype}: {why}")))
     }
 
     /// The sizes that are asked for, or else the usual ones, of which none is less than an element.
@@ -193,7 +208,7 @@ impl Options {
         if self.hosts > self.np {
             return Err(Failure::Usage(format!("--hosts {}: there are {np} ranks", self.hosts)));
         }
-        let pace = Pace { budget: Duration::from_secs_f64(self.time), burst: Duration::from_micros(self.burst.into()) };
+        let pace = Pace { budget: self.time, burst: Duration::from_micros(self.burst.into()) };
         let (algorithm, links, memory) = (self.algorithm, self.links, self.memory());
         let style = Style { algorithm, links, memory, hosts: self.hosts.into(), profile: None, is_bare: false };
         let cores = if transport.has_processes() { cores::one_each(&cores::usable(), np) } else { vec![] };
@@ -201,9 +216,9 @@ impl Options {
     }
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is no number of seconds"))?;
-    if (0.001..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("must be from 0.001 to 3600".to_owned()) }
+/// No rank may be silent for longer than an hour and what its calls take.
+fn time(text: &str) -> Result<Duration, String> {
+    seconds_between(text, 0.001, 3600.0)
 }
 
 /// Shown on a terminal only, and gone at the end.
@@ -230,8 +245,8 @@ Examples:
 
 How it is measured: all ranks begin a burst of calls together, and each reads its clock before and after. A burst is one call,
 or as many as last for --burst. Its time is that of its slowest rank; min, p50 and p99 are over bursts, per call. Roots take
-turns; all_reduce, reduce and broadcast work in place. Each operation and size is checked before it is timed. With
---transport shm each rank is kept on a core of its own, if there are enough, as `mpirun --bind-to core` does.
+turns; all_reduce, reduce and broadcast work in place. Each operation and size is checked before it is timed. Ranks that are
+processes, as with all transports but threads, are each kept on a core of their own, if there are enough, as `mpirun --bind-to core` does.
 
 Each line of --json has the keys op, np, transport, buffers (ordinary, or shared: the group's own), dtype, reduce (null where
 nothing is reduced), bytes (of the larger of a rank's input and output), iters (timed calls), p50_us, p99_us, min_us, algbw_GBps

@@ -21,14 +21,15 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(options: &Options, is_pinned: bool) -> io::Result<Report> {
-        let report = Report { json: options.json, transport: options.transport, memory: options.memory(), wrong: 0 };
-        if !report.json {
-            let mut out = io::stdout().lock();
-            writeln!(out, "{}", heading(options, is_pinned))?;
-            writeln!(out, "{HEAD}")?;
+    pub(super) fn new(options: &Options) -> Report {
+        Report { json: options.json, transport: options.transport, memory: options.memory(), wrong: 0 }
+    }
+
+    pub(super) fn begin(&self, options: &Options, is_pinned: bool) -> io::Result<()> {
+        if self.json {
+            return Ok(());
         }
-        Ok(report)
+        writeln!(io::stdout().lock(), "{}\n{HEAD}", heading(options, is_pinned))
     }
 
     pub(super) fn add(&mut self, case: &Case, measured: &Measured) -> io::Result<()> {
@@ -41,11 +42,15 @@ impl Report {
         if self.json {
             return Ok(());
         }
-        let verdict = match self.wrong {
-            0 => "every result was right".to_owned(),
-            wrong => format!("{wrong} elements were wrong"),
-        };
-        writeln!(io::stdout().lock(), "{verdict}")
+        writeln!(io::stdout().lock(), "{}", verdict(self.wrong))
+    }
+}
+
+/// Whether results were right.
+pub(super) fn verdict(wrong: usize) -> String {
+    match wrong {
+        0 => "every result was right".to_owned(),
+        wrong => format!("{wrong} elements were wrong"),
     }
 }
 

@@ -11,11 +11,12 @@ use super::company::{Company, Terms};
 use super::kind::Kind;
 use super::meeting::{Style, Transport};
 use super::{Options, progress_bar, quiet};
-use crate::failure::Failure;
+use crate::failure::{Failure, printed};
 use crate::sizes;
 
 /// Measures, and prints the profile with what it stands on as comments.
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
+    options.check_reduction()?;
     let terms = options.terms()?;
     let bench = Bench { options, terms, progress: progress_bar(0) };
     let mut profile = Profile::default();
@@ -38,9 +39,8 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
     }
     bench.progress.finish_and_clear();
     let mut out = io::stdout().lock();
-    notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
-    write!(out, "{profile}")?;
-    Ok(())
+    let written = notes.iter().try_for_each(|note| writeln!(out, "{note}"));
+    printed(written.and_then(|()| write!(out, "{profile}")))
 }
 
 struct Bench<'a> {

@@ -10,7 +10,7 @@ use clap::Args;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, printed};
 use crate::tied::{Process, tied_ourselves};
 
 /// What one of the two is to do: to hold, unless there is something to read.
@@ -27,7 +27,7 @@ pub(crate) struct Role {
 /// One of the two processes.
 pub(crate) fn neighbour(role: &Role) -> Result<(), Failure> {
     match (role.pid, role.address) {
-        (Some(pid), Some(address)) => Ok(writeln!(io::stdout(), "{}", tell(look(pid, address)))?),
+        (Some(pid), Some(address)) => printed(writeln!(io::stdout(), "{}", tell(look(pid, address)))),
         _ => hold(),
     }
 }
@@ -59,8 +59,9 @@ fn hear(said: &Receiver<Option<String>>) -> Result<String, String> {
 /// Holds the word until nobody is interested any more.
 fn hold() -> Result<(), Failure> {
     let word = black_box(Box::new(WORD));
-    writeln!(io::stdout(), "{}", std::ptr::from_ref(word.as_ref()).addr())?;
-    io::stdin().read_line(&mut String::new())?;
+    printed(writeln!(io::stdout(), "{}", std::ptr::from_ref(word.as_ref()).addr()))?;
+    let ended = io::stdin().read_line(&mut String::new());
+    ended.map_err(|error| Failure::Stopped(format!("standard input: {error}")))?;
     black_box(word);
     Ok(())
 }

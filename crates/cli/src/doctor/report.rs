@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use rustix::system::uname;
 
 use super::finding::{Finding, Level};
+use crate::failure::{Failure, printed};
 
 /// Prints each finding as soon as it is known.
 #[derive(Debug)]
@@ -14,23 +15,23 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn begin(json: bool) -> io::Result<Report> {
+    pub(super) fn begin(json: bool) -> Result<Report, Failure> {
         if !json {
-            writeln!(io::stdout().lock(), "{}\n", heading())?;
+            printed(writeln!(io::stdout().lock(), "{}\n", heading()))?;
         }
         Ok(Report { json, levels: vec![] })
     }
 
-    pub(super) fn add(&mut self, finding: &Finding) -> io::Result<()> {
+    pub(super) fn add(&mut self, finding: &Finding) -> Result<(), Failure> {
         self.levels.push(finding.level);
         let text = if self.json { finding.to_json().to_string() } else { rows(finding) };
-        writeln!(io::stdout().lock(), "{text}")
+        printed(writeln!(io::stdout().lock(), "{text}"))
     }
 
     /// The worst there was.
-    pub(super) fn end(self) -> io::Result<Level> {
+    pub(super) fn end(self) -> Result<Level, Failure> {
         if !self.json {
-            writeln!(io::stdout().lock(), "\n{}", summary(&self.levels))?;
+            printed(writeln!(io::stdout().lock(), "\n{}", summary(&self.levels)))?;
         }
         Ok(self.levels.into_iter().max().unwrap_or(Level::Ok))
     }

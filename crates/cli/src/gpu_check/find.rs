@@ -1,5 +1,7 @@
 //! What is there: the CUDA driver, NCCL, the run-time compiler and the cards, or what was tried where one is not.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use phalanx_nccl::api::{Cuda, Device, Nccl, Version};
@@ -52,8 +54,8 @@ impl Places {
     }
 
     /// The same, for the command line of a rank.
-    pub(super) fn arguments(&self) -> Vec<String> {
-        let pair = |flag: &str, path: &std::path::PathBuf| [flag.to_owned(), path.display().to_string()];
+    pub(super) fn arguments(&self) -> Vec<OsString> {
+        let pair = |flag: &str, path: &PathBuf| [OsString::from(flag), path.into()];
         let nccl = self.nccl.iter().flat_map(|path| pair("--nccl", path));
         nccl.chain(self.python.iter().flat_map(|path| pair("--python", path))).collect()
     }
@@ -104,4 +106,21 @@ fn cards(driver: &CudaDriver) -> Vec<Card> {
         Err(code) => Card { name: driver.error_text(code), capability: String::new(), bus: String::new(), bytes: 0 },
     };
     (0..driver.device_count().unwrap_or_default()).map(card).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    #[test]
+    fn paths_that_are_no_text_reach_the_ranks_as_they_are() {
+        let path = |bytes: &[u8]| Some(PathBuf::from(OsStr::from_bytes(bytes)));
+        let places = Places { nccl: path(b"lib\xff"), python: path(b"\xfevenv") };
+        let arguments: Vec<Vec<u8>> = places.arguments().iter().map(|argument| argument.as_bytes().to_vec()).collect();
+        assert_eq!(arguments, [&b"--nccl"[..], b"lib\xff", b"--python", b"\xfevenv"]);
+        assert!(Places { nccl: None, python: None }.arguments().is_empty());
+    }
 }

@@ -16,7 +16,7 @@ use phalanx_nccl::same_host::SameHost;
 use serde_json::json;
 
 use super::Places;
-use crate::failure::Failure;
+use crate::failure::{Failure, printed};
 use crate::seconds::seconds_above_zero;
 
 /// Which rank, where its ranks meet, and on which card.
@@ -71,7 +71,7 @@ fn go_through<N: Nccl>(role: &Role, stack: Stack<N, CudaDriver, Machine>, store:
         };
         let took = began.elapsed().as_secs_f64();
         let line = json!({ "name": trial.name(), "state": state, "why": why, "seconds": took });
-        writeln!(io::stdout().lock(), "{line}")?;
+        printed(writeln!(io::stdout().lock(), "{line}"))?;
     }
     // The end of the process would take threads out of the middle of the libraries.
     Ok(candidate.leave()?)

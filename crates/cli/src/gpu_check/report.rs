@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::find::{Found, Library};
 use super::world::{Ended, State, World};
-use crate::failure::Failure;
+use crate::failure::{Failure, printed};
 
 /// All that was found and tried.
 #[derive(Debug)]
@@ -27,14 +27,14 @@ impl<'a> Report<'a> {
         // A place that cannot be written to is told before anything is tried.
         report.keep("")?;
         if !is_json {
-            write!(io::stdout().lock(), "{}", report.head())?;
+            printed(write!(io::stdout().lock(), "{}", report.head()))?;
         }
         Ok(report)
     }
 
     pub(super) fn add(&mut self, world: &World, trials: Vec<Ended>) -> Result<(), Failure> {
         if !self.is_json {
-            write!(io::stdout().lock(), "{}", rows(&world.how, &trials))?;
+            printed(write!(io::stdout().lock(), "{}", rows(&world.how, &trials)))?;
         }
         self.worlds.push((world.cards.len(), world.how.clone(), trials));
         // Whoever ends the program before its end has this.
@@ -44,7 +44,7 @@ impl<'a> Report<'a> {
     pub(super) fn end(&self) -> Result<(), Failure> {
         let object = self.to_json().to_string();
         self.keep(&format!("{object}\n"))?;
-        Ok(writeln!(io::stdout().lock(), "{}", if self.is_json { object } else { self.foot() })?)
+        printed(writeln!(io::stdout().lock(), "{}", if self.is_json { object } else { self.foot() }))
     }
 
     /// Whether nothing was tried.

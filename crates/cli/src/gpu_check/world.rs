@@ -88,7 +88,7 @@ impl World {
     /// Starts its ranks and hears them to their ends.
     pub(super) fn run(&self, options: &Options) -> Result<Vec<Ended>, Failure> {
         let scratch = Scratch::make(&scratch::name())?;
-        let store = scratch.path().join("store").display().to_string();
+        let store = scratch.path().join("store");
         let (teller, said) = mpsc::channel();
         let mut processes = Vec::new();
         for (rank, card) in self.cards.iter().enumerate() {
@@ -96,8 +96,8 @@ impl World {
             let timeout = options.timeout.as_secs_f64().to_string();
             let mut words = vec!["__gpu_rank", "--rank", &numbers[0], "--size", &numbers[1], "--device", &numbers[2]];
             words.extend(self.is_same_host.then_some("--same-host"));
-            let mut command = tied_ourselves(&[&words[..], &["--store", &store, "--timeout", &timeout]].concat(), &[])?;
-            command.args(options.places.arguments()).stdin(Stdio::null());
+            let mut command = tied_ourselves(&[&words[..], &["--timeout", &timeout]].concat(), &[])?;
+            command.arg("--store").arg(&store).args(options.places.arguments()).stdin(Stdio::null());
             command.envs(self.variables[rank].iter().map(|(name, value)| (*name, value)));
             let teller = teller.clone();
             processes.push(Process::start(command, move |line| drop(teller.send((rank, line))))?);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::process;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,7 +49,8 @@ impl Company {
             return Ok((Company::Alone, Place { first_rank: 0, ranks, master }));
         }
         let pid = i32::try_from(process::id()).unwrap_or_default();
-        let card = Card { host: host(), pid, ranks, nodes: options.nodes(), master };
+        let (nodes, restarts) = (options.nodes(), options.max_restarts);
+        let card = Card { host: host(), pid, ranks, nodes, restarts, master };
         let meeting = Meeting {
             address: stores.address().clone(),
             key: stores.key().cloned(),
@@ -58,6 +60,7 @@ impl Company {
             node: options.node(),
             card,
             timeout: options.join_timeout,
+            store: OnceLock::new(),
         };
         let failed = |error: std::io::Error| Failure::Stopped(format!("thread: {error}"));
         let (store, cards) = await_meeting(meeting, events)?;
@@ -160,22 +163,25 @@ fn forsaken(epoch: u32, outcome: &Outcome, why: &str) -> Judgement {
     Judgement { verdict: Some(Verdict { headline, details }), again: false }
 }
 
-/// Meets in a thread, so that signals are heard meanwhile.
+/// Meets in a thread, so that signals are heard meanwhile. Who leaves before all have met leaves no card behind: the others would take
+/// that for a node, and this one could not come again.
 fn await_meeting(meeting: Meeting, events: &Events) -> Result<(phalanx_core::store::Store, Vec<Card>), Failure> {
-    let sender = events.sender.clone();
-    let meeting = move || sender.send(Event::Met(meet(&meeting)));
-    let thread = thread::Builder::new().name("phalanx-meeting".to_owned()).spawn(meeting);
+    let (meeting, sender) = (Arc::new(meeting), events.sender.clone());
+    let here = Arc::clone(&meeting);
+    let thread = thread::Builder::new().name("phalanx-meeting".to_owned());
+    let thread = thread.spawn(move || sender.send(Event::Met(meet(&here))));
     thread.map_err(|error| Failure::Stopped(format!("thread: {error}")))?;
     while let Some(event) = events.next(None) {
-        match event {
+        let goes_on = match event {
             Event::Met(met) => return met.map_err(Failure::Stopped),
-            Event::Orphaned => events.check_guard()?,
+            Event::Orphaned => events.check_guard(),
             Event::Signal(signal) if signals::is_ending(signal) => {
                 tell(&format!("ended by {} before the nodes had met", signals::name(signal)));
-                return Err(Failure::Code(signals::exit_code(signal)));
+                Err(Failure::Code(signals::exit_code(signal)))
             }
-            _ => {}
-        }
+            _ => Ok(()),
+        };
+        goes_on.inspect_err(|_| meeting.withdraw())?;
     }
     Err(Failure::Code(1))
 }

@@ -11,6 +11,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::process::{cores, signals};
 use crate::failure::{Failure, tell};
+use crate::open_files;
 
 /// What the launcher tells a rank's first moment.
 #[derive(Args, Debug)]
@@ -22,6 +23,10 @@ pub(crate) struct RankStep {
     /// Cores to stay on
     #[arg(long, value_delimiter = ',')]
     cores: Vec<usize>,
+
+    /// How many files the program may have open
+    #[arg(long)]
+    open_files: Option<u64>,
 
     /// The program and its arguments
     #[arg(required = true, last = true)]
@@ -42,6 +47,7 @@ pub(crate) fn become_program(step: &RankStep) -> Result<(), Failure> {
     {
         tell(&format!("--pin: cores {:?}: {error}", step.cores));
     }
+    step.open_files.into_iter().for_each(open_files::lower);
     let Some((program, arguments)) = step.program.split_first() else {
         return Err(Failure::Code(UNABLE));
     };

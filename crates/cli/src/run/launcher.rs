@@ -16,6 +16,7 @@ use super::stores::{Addresses, Stores};
 use super::verdict::Verdict;
 use crate::counted::counted;
 use crate::failure::{Failure, tell};
+use crate::open_files;
 
 /// What the guard tells the launcher, besides the user's own flags.
 #[derive(Args, Debug)]
@@ -52,9 +53,11 @@ struct Launcher<'a> {
 
 impl Launcher<'_> {
     fn run(&self) -> Result<(), Failure> {
+        // Every client of the store takes one, every rank's output two.
+        let open_files = open_files::raise();
         let mut stores = Stores::start(self.options, self.guard)?;
         let key = stores.sealed_key()?.map(|key| (key, KEY_DESCRIPTOR));
-        let recipe = Recipe::new(self.options, key);
+        let recipe = Recipe::new(self.options, key, open_files);
         let mut epoch = 0;
         while self.run_epoch(epoch, &mut stores, &recipe)? {
             epoch += 1;

@@ -1,6 +1,6 @@
 //! The flags of `phalanx run`, torchrun's spellings among them, and what they may be together.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -45,14 +45,15 @@ pub(crate) struct Options {
     #[arg(long, hide = true, alias = "master_addr", conflicts_with = "rdzv_endpoint")]
     master_addr: Option<String>,
 
-    #[arg(long, hide = true, alias = "master_port")]
+    #[arg(long, hide = true, alias = "master_port", conflicts_with = "rdzv_endpoint")]
     master_port: Option<u16>,
 
     /// Accepted for torchrun's sake: there is one way to meet
     #[arg(long, hide = true, alias = "rdzv_backend", value_parser = ["c10d", "static"])]
     rdzv_backend: Option<String>,
 
-    /// Start the whole world again after a failure, at most this often; without a node that is gone it does not start again
+    /// Start the whole world again after a failure, at most this often; the same on all nodes. Without a node that is gone it does
+    /// not start again
     #[arg(long, value_name = "K", default_value_t = 0, alias = "max_restarts")]
     pub(super) max_restarts: u32,
 
@@ -107,6 +108,11 @@ impl Options {
     pub(super) fn check(&self) -> Result<(), Failure> {
         let Nodes(nodes) = self.nnodes;
         let refuse = |why: String| Err(Failure::Usage(why));
+        if let Some(number) = self.program.first().filter(|program| self.tee && is_number(program)) {
+            let number = number.display();
+            let tee = "--tee is for both outputs of all ranks: unlike torchrun's it takes no number";
+            return refuse(format!("{tee}, so {number} would be the program; one of that name is ./{number}"));
+        }
         if self.standalone && nodes > 1 {
             return refuse(format!("--standalone is one node, --nnodes says {nodes}"));
         }
@@ -226,6 +232,11 @@ fn job_id(text: &str) -> Result<String, String> {
     JobName::new(text).map(|_| text.to_owned()).map_err(refused)
 }
 
+/// Whether it is what torchrun's `--tee` takes, as in `3` or `0:1,1:3`.
+fn is_number(program: &OsStr) -> bool {
+    program.as_encoded_bytes().iter().all(|byte| byte.is_ascii_digit() || b":,".contains(byte))
+}
+
 /// Whether it is the address that stands for all of a machine's.
 fn is_everywhere(endpoint: &str) -> bool {
     matches!(endpoint.parse::<StoreAddress>(), Ok(StoreAddress::Tcp { host, .. }) if unspecified(&host).is_some())
@@ -308,6 +319,17 @@ mod tests {
     }
 
     #[test]
+    fn a_number_of_torchruns_is_no_program() {
+        for number in ["3", "0:1,1:3"] {
+            let why = refused(&format!("--log-dir l --tee {number} train.py"));
+            assert!(why.starts_with("--tee is for both ") && why.ends_with(&format!(" is ./{number}")), "{why}");
+        }
+        for program in ["--log-dir l --tee ./3", "--log-dir l --tee train.py 3", "3"] {
+            assert!(parsed(program).check().is_ok(), "{program}");
+        }
+    }
+
+    #[test]
     fn each_of_several_nodes_has_to_say_which_it_is() {
         let both = "--nnodes 2 --rdzv-endpoint node0:29400";
         let expected = "--nnodes is 2: each node needs a --node-rank of its own, from 0 to 1";
@@ -353,6 +375,7 @@ mod tests {
             "--grace -1 p",
             "--job-id a/b p",
             "--tee p",
+            "--rdzv-endpoint a:1 --master-port 2 p",
             "--pin",
             "--foo p",
             "-n 4 p",

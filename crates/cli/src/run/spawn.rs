@@ -24,6 +24,8 @@ pub(super) struct Recipe {
     pub(super) log_dir: Option<PathBuf>,
     pub(super) is_shown: bool,
     pub(super) is_pinned: bool,
+    /// How many files a rank may have open, where the launcher may have more.
+    pub(super) open_files: Option<u64>,
 }
 
 /// A rank that was started, and what it prints.
@@ -34,7 +36,7 @@ pub(super) struct Started {
 }
 
 impl Recipe {
-    pub(super) fn new(options: &Options, key: Option<(OwnedFd, i32)>) -> Recipe {
+    pub(super) fn new(options: &Options, key: Option<(OwnedFd, i32)>, open_files: Option<u64>) -> Recipe {
         Recipe {
             words: super::program::words(options),
             key,
@@ -42,6 +44,7 @@ impl Recipe {
             // Ranks may change their directory, and the verdict names the files.
             log_dir: options.log_dir.as_ref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
             is_pinned: options.pin,
+            open_files,
         }
     }
 
@@ -69,6 +72,9 @@ impl Recipe {
             let share = cores::share(&cores::usable(), local_rank, plan.local_ranks);
             let share: Vec<String> = share.iter().map(usize::to_string).collect();
             command.arg("--cores").arg(share.join(","));
+        }
+        if let Some(limit) = self.open_files {
+            command.arg("--open-files").arg(limit.to_string());
         }
         command.arg("--").args(&self.words);
         for name in WITHHELD {

@@ -9,7 +9,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use indicatif::{ProgressBar, ProgressStyle};
 use phalanx_sim::{Mutation, Tally, campaign};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, printed};
 use report::Outcome;
 
 /// Play worlds with delays, cuts, flipped bytes and killed ranks from seeds, and count wrong answers and hangs
@@ -48,7 +48,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             return Err(Failure::Usage("--seed plays one planted bug: name it instead of 'all'".to_owned()));
         }
         let report = phalanx_sim::run(seed, mutations.first().copied());
-        report::story(&report, options.json)?;
+        printed(report::story(&report, options.json))?;
         // A planted bug that shows is what was asked for.
         let is_found = report.violation().is_some() && mutations.is_empty();
         return if is_found { Err(Failure::Found) } else { Ok(()) };
@@ -60,7 +60,7 @@ impl Options {
     /// Plays all seeds: every violation is a bug of ours.
     fn play(&self) -> Result<(), Failure> {
         let outcome = self.campaign(None);
-        report::tally(&outcome, self.json)?;
+        printed(report::tally(&outcome, self.json))?;
         if outcome.tally.violations().is_empty() { Ok(()) } else { Err(Failure::Found) }
     }
 
@@ -70,7 +70,7 @@ impl Options {
         for &mutation in mutations {
             let outcome = self.campaign(Some(mutation));
             missed |= outcome.tally.violations().is_empty();
-            report::catch(mutation, &outcome, self.json)?;
+            printed(report::catch(mutation, &outcome, self.json))?;
         }
         if missed { Err(Failure::Found) } else { Ok(()) }
     }

@@ -8,7 +8,7 @@ use phalanx_core::store::{Store, StoreError};
 
 use super::command::Target;
 use super::content;
-use crate::failure::Failure;
+use crate::failure::{Failure, printed};
 use crate::key;
 
 impl From<StoreError> for Failure {
@@ -36,8 +36,7 @@ pub(crate) fn connect(target: &Target) -> Result<Store, Failure> {
 pub(super) fn get(target: &Target, key: &str) -> Result<(), Failure> {
     let value = connect(target)?.get(key)?;
     let mut out = io::stdout().lock();
-    out.write_all(&value)?;
-    Ok(out.flush()?)
+    printed(out.write_all(&value).and_then(|()| out.flush()))
 }
 
 pub(super) fn set(target: &Target, key: &str, value: &str) -> Result<(), Failure> {
@@ -53,7 +52,7 @@ pub(super) fn set(target: &Target, key: &str, value: &str) -> Result<(), Failure
 pub(super) fn keys(target: &Target, prefix: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     for key in connect(target)?.list_keys()?.iter().filter(|key| key.starts_with(prefix)) {
-        writeln!(out, "{}", content::key(key))?;
+        printed(writeln!(out, "{}", content::key(key)))?;
     }
     Ok(())
 }

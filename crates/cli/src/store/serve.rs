@@ -7,13 +7,12 @@ use clap::Args;
 use phalanx_comm::secure::JobName;
 use phalanx_comm::store::{ServerOptions, StoreAddress, StoreServer};
 use phalanx_core::store::Limits;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
-use crate::failure::Failure;
-use crate::{key, sizes};
+use crate::failure::{Failure, printed};
+use crate::run::process::signals;
+use crate::{key, open_files, sizes};
 
-/// Serve a store until SIGINT, SIGTERM or SIGHUP
+/// Serve a store until SIGINT, SIGTERM, SIGHUP or SIGQUIT
 ///
 /// Prints `listening on ADDRESS` once it serves. Without a key it speaks PyTorch's TCPStore protocol as well as ours, and
 /// serves this machine only, unless --insecure is given. With a key it speaks ours, encrypted, to those who have the key.
@@ -56,13 +55,14 @@ pub(super) struct Options {
 /// Serves.
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
     // Handlers come first: who reads the first line may send a signal at once.
-    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
+    let signals = signals::listen(&signals::ending());
     let mut signals = signals.map_err(|error| Failure::Stopped(format!("signal handlers: {error}")))?;
+    // Each client takes one.
+    open_files::raise();
     let server = StoreServer::start(options.server()?);
     let server = server.map_err(|error| Failure::Stopped(key::name_flags(&error.to_string())))?;
     let mut out = io::stdout().lock();
-    writeln!(out, "listening on {}", server.address())?;
-    out.flush()?;
+    printed(writeln!(out, "listening on {}", server.address()).and_then(|()| out.flush()))?;
     // Any of them is a wish to end, and ending so is a success.
     signals.forever().next();
     Ok(())

@@ -10,15 +10,14 @@ use std::time::Duration;
 
 use clap::Args;
 use phalanx_core::store::Store;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use super::command::Target;
 use super::{ask, content};
-use crate::failure::Failure;
+use crate::failure::{Failure, printed};
+use crate::run::process::signals;
 use crate::seconds::seconds;
 
-/// Print what is set, changed and deleted, until SIGINT, SIGTERM or SIGHUP
+/// Print what is set, changed and deleted, until SIGINT, SIGTERM, SIGHUP or SIGQUIT
 ///
 /// The store is asked every --interval; what changes and changes back in between is missed.
 #[derive(Args, Debug)]
@@ -47,8 +46,12 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
     loop {
         let now = look(&store, &options.prefix)?;
         let mut out = io::stdout().lock();
-        changes(&seen, &now).iter().try_for_each(|line| writeln!(out, "{line}"))?;
-        out.flush()?;
+        let written = changes(&seen, &now).iter().try_for_each(|line| writeln!(out, "{line}"));
+        match written.and_then(|()| out.flush()) {
+            // Nobody is left to watch for.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            written => printed(written)?,
+        }
         seen = now;
         if ended.recv_timeout(options.interval.max(SHORTEST)) != Err(RecvTimeoutError::Timeout) {
             return Ok(());
@@ -59,7 +62,7 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
 /// Receives once a signal asks for the end.
 fn end() -> Result<mpsc::Receiver<i32>, Failure> {
     let failed = |error: io::Error| Failure::Stopped(format!("signal handlers: {error}"));
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
+    let mut signals = signals::listen(&signals::ending()).map_err(failed)?;
     let (sender, receiver) = mpsc::channel();
     let forward = move || signals.forever().try_for_each(|signal| sender.send(signal));
     thread::Builder::new().name("phalanx-signals".to_owned()).spawn(forward).map_err(failed)?;

@@ -32,7 +32,7 @@ pub(super) struct View {
 #[derive(Clone, Debug)]
 pub(super) struct RankView {
     pub(super) neighbour: Neighbour,
-    /// The state of its process.
+    /// The state of its process; none where it is gone.
     pub(super) process: Option<&'static str>,
     /// What its groups did in between; nothing where it does not answer.
     pub(super) groups: Vec<GroupView>,
@@ -85,8 +85,8 @@ impl View {
                 let before = before.get(&key(neighbour, account)).copied();
                 GroupView { account: account.clone(), pace: before.and_then(|before| pace(before, account, passed)) }
             };
-            let (neighbour, process) = (neighbour.clone(), condition::state(neighbour.pid));
-            RankView { groups: groups.map(of_group).collect(), neighbour, process }
+            let process = if neighbour.is_elsewhere { Some(ELSEWHERE) } else { condition::state(neighbour.pid) };
+            RankView { groups: groups.map(of_group).collect(), neighbour: neighbour.clone(), process }
         };
         let ranks: Vec<RankView> = now.ranks.iter().map(of_rank).collect();
         View { findings: finding::find(&ranks), ranks, nobody: now.nobody.clone() }
@@ -112,13 +112,13 @@ impl RankView {
     }
 }
 
-fn groups(look: &Look) -> HashMap<Key, &GroupAccount> {
+fn groups(look: &Look) -> HashMap<Key<'_>, &GroupAccount> {
     let accounts = look.ranks.iter().filter_map(|rank| Some((rank, rank.account.as_ref()?)));
     accounts.flat_map(|(rank, account)| account.groups.iter().map(move |group| (key(rank, group), group))).collect()
 }
 
-fn key(rank: &Neighbour, group: &GroupAccount) -> Key {
-    (rank.pid, rank.world, group.number)
+fn key<'a>(rank: &'a Neighbour, group: &GroupAccount) -> Key<'a> {
+    ((rank.uid, rank.pid, rank.world, rank.rank, rank.job.as_str()), group.number)
 }
 
 /// How fast a group went between two accounts; none where they cannot be of the same.
@@ -140,8 +140,11 @@ fn within(group: &GroupAccount) -> u64 {
     ended.saturating_add(under_way.map_or(0, |pending| pending.started_ns.unwrap_or(pending.called_ns)))
 }
 
-/// Process, world of it, and group of that.
-type Key = (u32, u32, u64);
+/// All that the name of a rank's socket says, because in PID namespaces of their own several processes have one number; and a group.
+type Key<'a> = ((u32, u32, u32, usize, &'a str), u64);
+
+/// The state of a process that cannot be seen from here.
+const ELSEWHERE: &str = "in another PID namespace, its state unknown";
 
 /// How long ranks have to answer.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -160,6 +163,26 @@ mod tests {
         let pace = pace(&before, &now, Duration::ZERO).unwrap();
         assert_eq!((pace.operations, pace.bytes, pace.share), (10.0, 2000.0, 0.25));
         assert_eq!(super::pace(&now, &before, Duration::ZERO), None);
+    }
+
+    /// As in containers that share the network of this host.
+    #[test]
+    fn ranks_whose_processes_have_one_number_in_other_namespaces_are_told_apart() {
+        let look = |second: u64, ended: [u64; 2]| {
+            let rank = |(number, ended): (usize, u64)| {
+                let mut rank = sample::rank(number, 2, Some(Vec::new())).neighbour;
+                (rank.pid, rank.is_elsewhere) = (1, true);
+                let mut group = sample::group(ended, 0, 0);
+                group.now_ns += second * 1_000_000_000;
+                rank.account.as_mut().unwrap().groups = vec![group];
+                rank
+            };
+            Look { at: Instant::now(), ranks: ended.into_iter().enumerate().map(rank).collect(), nobody: String::new() }
+        };
+        let view = View::between(Some(&look(0, [10, 25])), &look(1, [30, 25]));
+        let paces = view.ranks.iter().map(|rank| rank.groups[0].pace.unwrap().operations);
+        assert_eq!(paces.collect::<Vec<_>>(), [20.0, 0.0]);
+        assert!(view.ranks.iter().all(|rank| rank.process == Some(ELSEWHERE)));
     }
 
     #[test]

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::failure::Failure;
-use crate::seconds::seconds;
+use crate::failure::{Failure, printed};
+use crate::seconds::seconds_between;
 use look::{Look, View};
 
 /// Watch the ranks of this host: who works, who waits, who does not answer
@@ -47,21 +47,15 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     std::thread::sleep(options.interval);
     let view = View::between(Some(&first), &Look::take(job)?);
     let mut out = io::stdout().lock();
-    if options.json {
-        writeln!(out, "{}", view.to_json())?
+    printed(if options.json {
+        writeln!(out, "{}", view.to_json())
     } else {
-        table::lines(&view).iter().try_for_each(|line| writeln!(out, "{}", line.text))?
-    }
-    Ok(())
+        table::lines(&view).iter().try_for_each(|line| writeln!(out, "{}", line.text))
+    })
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    seconds(text)?;
-    text.parse()
-        .ok()
-        .filter(|seconds| (SHORTEST..=LONGEST).contains(seconds))
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| format!("must be a number of seconds from {SHORTEST} to {LONGEST}"))
+    seconds_between(text, SHORTEST, LONGEST)
 }
 
 const SHORTEST: f64 = 0.1;

@@ -18,16 +18,17 @@ pub(super) fn watch(interval: Duration, job: Option<&str>) -> Result<(), Failure
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(Failure::Usage("the live view needs a terminal: use --once or --json".to_owned()));
     }
-    let (signals, is_coloured) = (Signals::new()?, is_coloured());
-    let _screen = Screen::enter()?;
+    let lost = |error: io::Error| Failure::Stopped(format!("the terminal: {error}"));
+    let (signals, is_coloured) = (Signals::new().map_err(lost)?, is_coloured());
+    let _screen = Screen::enter().map_err(lost)?;
     let mut before: Option<Look> = None;
     loop {
         let now = Look::take(job)?;
         let until = Instant::now() + interval;
         let view = View::between(before.as_ref(), &now);
         loop {
-            draw(&table::lines(&view), interval, is_coloured)?;
-            match signals.wait(until)? {
+            draw(&table::lines(&view), interval, is_coloured).map_err(lost)?;
+            match signals.wait(until).map_err(lost)? {
                 Event::Time => break,
                 Event::Resized => {}
                 Event::End => return Ok(()),
@@ -221,10 +222,10 @@ mod tests {
 
     #[test]
     fn a_finding_is_shown_to_its_end() {
-        let found = "job nightly, world: ranks 0-1,3 in all_reduce 81920 for 3.2 s at jobs/nightly/train.py:12: waiting for rank 2";
+        let found = "job nightly, world: ranks 0, 1, 3 in all_reduce 81920 for 3.2 s at jobs/nightly/train.py:12: waiting for rank 2";
         let page = page(&[line(found, Tone::Alarm)], (24, 80), second(), false);
         let rows: Vec<&str> = page.split("\x1b[K\r\n").collect();
-        let first = "job nightly, world: ranks 0-1,3 in all_reduce 81920 for 3.2 s at";
+        let first = "job nightly, world: ranks 0, 1, 3 in all_reduce 81920 for 3.2 s at";
         assert_eq!(rows[1..], [first, "jobs/nightly/train.py:12: waiting for rank 2\x1b[K\x1b[J"]);
         let rows = |columns| wrapped(&line("ab cdefg h", Tone::Alarm), columns).into_iter().map(|row| row.text);
         assert_eq!(rows(4).collect::<Vec<_>>(), ["ab", "cdef", "g h"]);

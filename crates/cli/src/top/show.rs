@@ -2,21 +2,6 @@
 
 use std::time::Duration;
 
-/// Ranks as `rank 3` or `ranks 0-2,5`.
-pub(super) fn ranks(ranks: &[usize]) -> String {
-    let mut spans: Vec<(usize, usize)> = Vec::new();
-    for &rank in ranks {
-        match spans.last_mut() {
-            Some((_, last)) if *last + 1 == rank => *last = rank,
-            _ => spans.push((rank, rank)),
-        }
-    }
-    let show =
-        |&(first, last): &(usize, usize)| if first == last { first.to_string() } else { format!("{first}-{last}") };
-    let listed: Vec<String> = spans.iter().map(show).collect();
-    format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, listed.join(","))
-}
-
 /// A time with two digits or so.
 pub(super) fn time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
@@ -54,12 +39,6 @@ pub(super) mod sample;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn neighbouring_ranks_are_joined() {
-        assert_eq!(ranks(&[3]), "rank 3");
-        assert_eq!(ranks(&[0, 1, 2, 5, 7, 8]), "ranks 0-2,5,7-8");
-    }
 
     #[test]
     fn times_and_numbers_are_short() {

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::ProgressBar;
-use phalanx::JobName;
 use phalanx::trace::{Collected, collect, collect_host};
-use phalanx_trace::ranks;
+use phalanx::{JobName, Ranks};
 
 use crate::counted::counted;
-use crate::failure::{Failure, tell};
+use crate::failure::{Failure, printed, tell};
 use crate::seconds::seconds_above_zero;
 use crate::store::{Target, connect};
 
@@ -64,23 +63,24 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
         tell(&format!("rank {rank} answered what is no dump: {why}"));
     }
     if !collected.silent.is_empty() {
-        let ranks: Vec<String> = collected.silent.iter().map(usize::to_string).collect();
-        tell(&format!("no answer within {} s from rank {}", options.timeout.as_secs_f64(), ranks.join(", ")));
+        let silent = Ranks(&collected.silent).named();
+        tell(&format!("no answer within {} s from {silent}", options.timeout.as_secs_f64()));
     }
     if let Some(how) = not_asked(&collected.elsewhere) {
         tell(&how);
     }
     match collected.files.len() {
         0 => Err(Failure::Stopped("no rank gave its dump".to_owned())),
-        count => Ok(writeln!(io::stdout(), "{output}: dumps of {}", counted(count, "rank"))?),
+        count => printed(writeln!(io::stdout(), "{output}: dumps of {}", counted(count, "rank"))),
     }
 }
 
 /// Which ranks are on other hosts, and how they are asked.
 fn not_asked(elsewhere: &[usize]) -> Option<String> {
     let are = if elsewhere.len() == 1 { "is" } else { "are" };
-    let how =
-        || format!("{} {are} not on this host: run this there too, or name the store's address", ranks(elsewhere));
+    let how = || {
+        format!("{} {are} not on this host: run this there too, or name the store's address", Ranks(elsewhere).named())
+    };
     (!elsewhere.is_empty()).then(how)
 }
 

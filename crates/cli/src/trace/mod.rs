@@ -13,7 +13,7 @@ use phalanx_trace::torch::Messages;
 use phalanx_trace::{Dump, Report, analyse, files, page, perfetto};
 
 use crate::counted::counted;
-use crate::failure::{Failure, tell};
+use crate::failure::{Failure, printed, tell};
 
 /// Collect, analyse and draw the flight-recorder dumps of a job's ranks, ours and PyTorch's
 #[derive(Args, Debug)]
@@ -109,13 +109,14 @@ impl Analyze {
         let found = read_newest(&self.directory)?;
         let report = analyse(&found.dumps);
         let mut out = io::stdout().lock();
-        if self.json {
+        let written = if self.json {
             let mut json = report.to_json();
             json["unread"] = found.unread.iter().map(ToString::to_string).collect();
-            writeln!(out, "{json}")?
+            writeln!(out, "{json}")
         } else {
-            write!(out, "{report}")?
-        }
+            write!(out, "{report}")
+        };
+        printed(written)?;
         // Of a rank whose dump cannot be read nobody knows that it agrees.
         let is_clean = report.is_clean() && found.unread.is_empty();
         if self.check && !is_clean { Err(Failure::Code(FOUND)) } else { Ok(()) }
@@ -146,7 +147,7 @@ fn read_newest(directory: &Path) -> Result<Found, Failure> {
 
 fn write(output: &Path, text: &str) -> Result<(), Failure> {
     fs::write(output, text).map_err(|error| Failure::Stopped(format!("{}: {error}", output.display())))?;
-    Ok(writeln!(io::stdout(), "{}", output.display())?)
+    printed(writeln!(io::stdout(), "{}", output.display()))
 }
 
 fn convert(directory: &Path, out: &Path) -> Result<(), Failure> {
@@ -158,7 +159,7 @@ fn convert(directory: &Path, out: &Path) -> Result<(), Failure> {
     }
     let mut said = io::stdout().lock();
     for dump in &dumps {
-        writeln!(said, "{}", files::write_torch(out, dump, messages)?.display())?;
+        printed(writeln!(said, "{}", files::write_torch(out, dump, messages)?.display()))?;
     }
     Ok(())
 }

@@ -226,6 +226,6 @@ Examples:
 Losses are means over all ranks, in nats a character. The rows of a step follow from --seed and the step, so a run that was interrupted
 has the losses of one that was not.
 
-Each line of --json has the keys step, loss, tokens_per_s, comm_wait_ms (of the first rank), step_ms and memory_bytes (of each rank).
+Each line of --json has the keys step, loss, tokens_per_s, and of the first rank comm_wait_ms, step_ms and memory_bytes.
 The last has params, state_bytes_per_rank (parameters, gradients, optimizer), passing_bytes_per_rank (the most that full parameters and
 gradients on their way took besides), peak_rss_bytes (the most of any rank), peak_rss_bytes_by_rank, and sample.";

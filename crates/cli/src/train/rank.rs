@@ -11,7 +11,7 @@ use super::options::{Options, RankStep};
 use super::sample::sample;
 use super::trainer::Trainer;
 use crate::burden::Burden;
-use crate::failure::Failure;
+use crate::failure::{Failure, printed};
 
 /// One rank, from the meeting to the end.
 pub(crate) fn rank(step: &RankStep) -> Result<(), Failure> {
@@ -35,7 +35,7 @@ pub(crate) fn rank(step: &RankStep) -> Result<(), Failure> {
 /// What the run came to, over all ranks.
 fn summary(options: &Options, trainer: &mut Trainer<'_>, written: String) -> Result<Value, Failure> {
     let (lasting, passing) = trainer.state_bytes();
-    let own = [lasting as u64, passing as u64, Burden::of(std::process::id())?.peak];
+    let own = [lasting as u64, passing as u64, Burden::own()?.peak];
     let mut all = vec![0; own.len() * trainer.group().size()];
     trainer.group().all_gather(&own, &mut all)?;
     let each = |which: usize| all.chunks(own.len()).map(|rank| rank[which]).collect::<Vec<u64>>();
@@ -53,7 +53,7 @@ fn summary(options: &Options, trainer: &mut Trainer<'_>, written: String) -> Res
 
 fn say(world: &World, what: &Value) -> Result<(), Failure> {
     match world.rank() {
-        0 => Ok(writeln!(io::stdout().lock(), "{what}")?),
+        0 => printed(writeln!(io::stdout().lock(), "{what}")),
         _ => Ok(()),
     }
 }

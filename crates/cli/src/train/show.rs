@@ -103,7 +103,7 @@ fn line(lap: &Lap) -> String {
     let Lap { loss, tokens_per_s, comm_wait_ms, step_ms, memory_bytes, .. } = lap;
     let memory = megabytes(*memory_bytes);
     format!(
-        "loss {loss:.3}  {tokens_per_s:.0} tokens/s  {step_ms:.0} ms, {comm_wait_ms:.1} of them waiting  {memory} a rank"
+        "loss {loss:.3}  {tokens_per_s:.0} tokens/s  {step_ms:.0} ms, {comm_wait_ms:.1} of them waiting  {memory} at rank 0"
     )
 }
 

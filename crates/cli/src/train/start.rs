@@ -41,13 +41,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let signals = signals.map_err(|error| Failure::Stopped(format!("signal handlers: {error}")))?;
     // Nobody listens any more once this has ended.
     let mut launcher = Process::start(launcher(options)?, move |line| drop(teller.send(line)))?;
-    pass_on(signals, launcher.id());
+    pass_on(signals, launcher.id())?;
     let shown = show_all(&said, &mut show, plot.as_mut());
     show.end();
     if let Err(error) = shown {
         // What was to be kept would be missing: a disk is full. Ranks have their time to end all the same.
         launcher.ask_to_end(ENDED_WITHIN);
-        return Err(error.into());
+        return Err(Failure::output(&error));
     }
     match launcher.end(ENDED_WITHIN) {
         Some(Exit::Code(0)) => plot.map_or(Ok(()), |plot| plot.draw(&title(options))),
@@ -76,10 +76,13 @@ fn show_all(said: &Receiver<Option<String>>, show: &mut Show, mut plot: Option<&
 }
 
 /// Has the launcher meet every signal as `phalanx run` does.
-fn pass_on(mut signals: Signals, launcher: u32) {
+fn pass_on(mut signals: Signals, launcher: u32) -> Result<(), Failure> {
     if let Some(launcher) = i32::try_from(launcher).ok().and_then(Pid::from_raw) {
-        thread::spawn(move || signals.forever().for_each(|signal| signals::send(launcher, signal)));
+        let forward = move || signals.forever().for_each(|signal| signals::send(launcher, signal));
+        let thread = thread::Builder::new().name("phalanx-signals".to_owned()).spawn(forward);
+        thread.map_err(|error| Failure::Stopped(format!("no thread for signals: {error}")))?;
     }
+    Ok(())
 }
 
 /// `phalanx run` with ranks that are given the user's own flags. What is sent to this process's group reaches it once, through this process.

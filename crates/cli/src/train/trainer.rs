@@ -69,7 +69,7 @@ impl<'a> Trainer<'a> {
             tokens_per_s: tokens as f64 / took,
             comm_wait_ms: waited.as_secs_f64() * 1e3,
             step_ms: took * 1e3,
-            memory_bytes: Burden::of(std::process::id())?.resident,
+            memory_bytes: Burden::own()?.resident,
         })
     }
 

@@ -87,6 +87,16 @@ fn a_key_whose_descriptor_is_closed_is_told_as_such() {
     job.assert_nothing_left();
 }
 
+/// The launcher needs more than this to hand over the key.
+#[test]
+fn ranks_have_the_limit_of_open_files_that_the_user_has_set() {
+    let job = Job::new();
+    let script = "ulimit -S -n 60; exec $PHALANX run sh -c 'ulimit -S -n'";
+    let output = job.marked("sh").args(["-c", script]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "[0] 60\n", "{output:?}");
+    job.assert_nothing_left();
+}
+
 #[test]
 fn standard_input_is_empty_and_the_group_is_its_own() {
     let job = Job::new();

@@ -240,7 +240,7 @@ fn a_node_that_dies_is_noticed() {
     let first = end(first);
     assert_eq!(first.code, Some(1));
     assert!(first.verdict().starts_with("phalanx: node 1 was lost: no sign of life for 5s"), "{}", first.stderr);
-    assert!(first.verdict().ends_with("with ranks 2-3 (epoch 0)"), "{}", first.stderr);
+    assert!(first.verdict().ends_with("with ranks 2, 3 (epoch 0)"), "{}", first.stderr);
 }
 
 #[test]
@@ -291,6 +291,40 @@ fn nodes_that_were_told_other_numbers_of_nodes_say_so() {
     let first = end(cluster.node(0, 2, 1, &[], "true"));
     let expected = "phalanx: --nnodes is 2 on node 0 and 3 on node 1\n";
     assert_eq!((first.stderr.as_str(), end(other).stderr.as_str()), (expected, expected));
+}
+
+#[test]
+fn nodes_that_were_told_other_numbers_of_restarts_say_so() {
+    let cluster = Cluster::new();
+    let other = cluster.node(1, 2, 1, &["--max-restarts", "2"], "true");
+    let first = end(cluster.node(0, 2, 1, &[], "true"));
+    let other = end(other);
+    let expected = "phalanx: --max-restarts is 0 on node 0 and 2 on node 1\n";
+    assert_eq!((first.code, first.stderr.as_str()), (Some(1), expected));
+    // It may have heard of it before it has seen it.
+    let seen = "phalanx: --max-restarts is 2 on node 1 and 0 on node 0\n";
+    assert!([seen, expected].contains(&other.stderr.as_str()), "{}", other.stderr);
+}
+
+/// As a pod that is moved while others are still to come.
+#[test]
+fn a_node_that_is_ended_while_it_waits_can_come_again() {
+    let cluster = Cluster::new();
+    let first = cluster.node(0, 3, 1, &[], "true");
+    let second = cluster.node(1, 3, 1, &[], "true");
+    let job = Job::new();
+    let mut card = job.marked(env!("CARGO_BIN_EXE_phalanx"));
+    card.args(["store", "get", &cluster.endpoint, "launcher/0/node/1", "--timeout", "30", "--key-file"]);
+    let card = card.arg(&cluster.key).output().unwrap();
+    assert!(card.status.success(), "{card:?}");
+    kill(second.guard(), Signal::TERM);
+    let second = end(second);
+    let expected = "phalanx: ended by SIGTERM before the nodes had met\n";
+    assert_eq!((second.code, second.stderr.as_str()), (Some(143), expected));
+    let others = [1, 2].map(|node| cluster.node(node, 3, 1, &[], "true"));
+    for ended in [first].into_iter().chain(others).map(end) {
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    }
 }
 
 #[test]

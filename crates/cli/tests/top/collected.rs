@@ -19,12 +19,12 @@ fn collect(into: impl AsRef<OsStr>, arguments: &[&str]) -> Output {
     command.args(["trace", "collect", "--output"]).arg(into).args(arguments).output().expect("phalanx runs")
 }
 
-fn errors(output: &Output) -> String {
+pub(super) fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// The ranks that have a dump in a directory, and how many there are in their world.
-fn dumped(directory: &Path) -> Vec<(usize, Option<usize>)> {
+pub(super) fn dumped(directory: &Path) -> Vec<(usize, Option<usize>)> {
     let dumps = files::read_directory(directory).expect("dumps").dumps;
     dumps.iter().map(|dump| (dump.rank, dump.world_size)).collect()
 }

@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 mod collected;
+mod elsewhere;
 mod ranks;
 #[path = "../built/scratch.rs"]
 mod scratch;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use phalanx_comm::secure::JobName;
-use phalanx_core::{Error, Result};
+use phalanx_core::{Error, Result, fnv};
 
 use super::variables::{ENVIRONMENT, Variables, wrong};
 use super::{kubernetes, open_mpi, pmi, slurm, torch};
@@ -227,9 +227,7 @@ pub(super) fn missing(name: &str) -> String {
 
 /// A port that follows from the job's name, below those that systems give to clients.
 pub(super) fn port_of(job: &str) -> u16 {
-    // FNV-1a: the same on every host and in every version.
-    let hash = job.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    20_000 + (hash % 10_000) as u16
+    20_000 + (fnv::hash32(job.bytes()) % 10_000) as u16
 }
 
 /// How long to wait. No time at all would be over before the store is asked, which would then be blamed.
@@ -252,12 +250,7 @@ fn job(variables: Variables<'_>) -> Result<Option<JobName>> {
 fn plain(job: &str) -> Option<JobName> {
     let letter = |letter: char| if letter.is_ascii_alphanumeric() || "._-".contains(letter) { letter } else { '-' };
     let kept = || job.chars().map(letter).take(MAX_JOB_LEN - 1 - HASH_LEN).collect::<String>();
-    JobName::new(job).or_else(|_| JobName::new(&format!("{}-{:016x}", kept(), hash(job)))).ok()
-}
-
-/// FNV-1a: the same in every process and in every version.
-fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    JobName::new(job).or_else(|_| JobName::new(&format!("{}-{:016x}", kept(), fnv::hash64(job.bytes())))).ok()
 }
 
 impl fmt::Display for Placement {

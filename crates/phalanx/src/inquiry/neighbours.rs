@@ -7,11 +7,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use phalanx_core::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use rustix::process::{geteuid, test_kill_process};
+use rustix::process::{Pid, geteuid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::account::{Account, FORMAT};
@@ -20,7 +21,7 @@ use crate::account::{Account, FORMAT};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Neighbour {
-    /// Its process.
+    /// Its process; where that [is elsewhere](Neighbour::is_elsewhere), by the number that it has there.
     pub pid: u32,
     /// Whose process that is.
     pub uid: u32,
@@ -37,6 +38,10 @@ pub struct Neighbour {
     /// Whether the job's name may go on.
     #[serde(default)]
     pub job_is_cut: bool,
+    /// Whether its process is in another PID namespace, as in another container that shares this one's network: it cannot be seen from here,
+    /// and processes of several namespaces may have one number.
+    #[serde(default)]
+    pub is_elsewhere: bool,
 }
 
 impl Neighbour {
@@ -108,7 +113,7 @@ fn parse(name: &str) -> Option<Neighbour> {
     let (uid, pid, world) = (number()?, number()?, number()?);
     let (rank, world_size) = (number()? as usize, number()? as usize);
     let (job, job_is_cut) = (words.next()?.to_owned(), name.len() >= LONGEST_NAME);
-    Some(Neighbour { pid, uid, world, rank, world_size, job, account: None, job_is_cut })
+    Some(Neighbour { pid, uid, world, rank, world_size, job, account: None, job_is_cut, is_elsewhere: false })
 }
 
 /// Whether one more rank is visited. Anybody can have any number of them: no user's may crowd out those of others.
@@ -142,13 +147,15 @@ impl Visit {
             Err(rustix::io::Errno::AGAIN) => return Some(Visit { neighbour, stream: None, heard: Vec::new() }),
             Err(_) => return None,
         }
-        let owner = socket_peercred(&socket).ok()?;
-        // A child of a dead rank may hold its socket still.
-        if owner.uid.as_raw() != neighbour.uid || test_kill_process(owner.pid) == Err(rustix::io::Errno::SRCH) {
-            return None;
+        let owner = getsockopt(&socket, PeerCredentials).ok().filter(|owner| owner.uid() == neighbour.uid)?;
+        // rustix knows no process 0, which is what one is called that has no number here.
+        match Pid::from_raw(owner.pid()) {
+            // A child of a dead rank may hold its socket still.
+            Some(pid) if test_kill_process(pid) == Err(rustix::io::Errno::SRCH) => return None,
+            // Its own number for itself may be of another namespace.
+            Some(pid) => neighbour.pid = pid.as_raw_pid().try_into().unwrap_or(neighbour.pid),
+            None => neighbour.is_elsewhere = true,
         }
-        // Its own number for itself may be of another namespace.
-        neighbour.pid = owner.pid.as_raw_nonzero().get().try_into().unwrap_or(neighbour.pid);
         let mut stream = UnixStream::from(socket);
         let request = format!("GET {path} HTTP/1.1\r\nHost: phalanx\r\n\r\n");
         let stream = stream.write_all(request.as_bytes()).is_ok().then_some(stream);

@@ -53,10 +53,15 @@ fn elsewhere(answers: &[Answer]) -> Vec<usize> {
 
 /// The answers of one job.
 fn choose(mut answers: Vec<Answer>, job: Option<&str>, pid: Option<u32>) -> Result<Vec<Answer>, String> {
-    let of = |pid: u32| answers.iter().find(|answer| answer.neighbour.pid == pid);
-    let unknown = |pid| format!("process {pid} is no rank that this user may ask");
-    let own = pid.map(|pid| of(pid).ok_or_else(|| unknown(pid))).transpose()?;
-    let job = job.or(own.map(|answer| &*answer.neighbour.job)).map(str::to_owned);
+    let own = pid.iter().flat_map(|pid| of(&answers, *pid));
+    let mut own: Vec<&str> = own.map(|answer| &*answer.neighbour.job).collect();
+    own.dedup();
+    if let Some(pid) = pid.filter(|_| own.is_empty()) {
+        return Err(format!("process {pid} is no rank that this user may ask"));
+    }
+    // Of several jobs one has to be named all the same.
+    let own = if let [own] = own[..] { Some(own) } else { None };
+    let job = job.or(own).map(str::to_owned);
     answers.retain(|answer| job.as_ref().is_none_or(|job| answer.neighbour.is_of(job)));
     let mut jobs: Vec<&str> = answers.iter().map(|answer| &*answer.neighbour.job).collect();
     jobs.dedup();
@@ -70,9 +75,10 @@ fn choose(mut answers: Vec<Answer>, job: Option<&str>, pid: Option<u32>) -> Resu
             return Err(format!("they are of several jobs, of which one has to be named (`job`): {}", jobs.join(", ")));
         }
     }
-    // A process may be in one world after another: the later one is meant.
+    // A process may be in one world after another: the later one is meant. Of one number in two PID namespaces each may be in its first.
     answers.dedup_by(|later, kept| {
-        let is_same = (later.neighbour.pid, later.neighbour.rank) == (kept.neighbour.pid, kept.neighbour.rank);
+        let own = |answer: &Answer| (answer.neighbour.uid, answer.neighbour.pid, answer.neighbour.rank);
+        let is_same = own(later) == own(kept) && later.neighbour.world != kept.neighbour.world;
         if is_same {
             std::mem::swap(later, kept);
         }
@@ -88,13 +94,25 @@ fn choose(mut answers: Vec<Answer>, job: Option<&str>, pid: Option<u32>) -> Resu
     }
 }
 
+/// What process `pid` says: the one that has this number here, or those that have it where they are.
+fn of(answers: &[Answer], pid: u32) -> Vec<&Answer> {
+    let named = answers.iter().filter(|answer| answer.neighbour.pid == pid);
+    let (elsewhere, here): (Vec<&Answer>, Vec<&Answer>) = named.partition(|answer| answer.neighbour.is_elsewhere);
+    if here.is_empty() { elsewhere } else { here }
+}
+
 /// When the ranks of this process's job met.
 fn met(answers: &[Answer], pid: u32) -> Result<u64, String> {
-    let own = || answers.iter().filter(|answer| answer.neighbour.pid == pid);
-    if let Some(met_ns) = own().filter_map(Answer::met_ns).max() {
-        return Ok(met_ns);
+    let own = of(answers, pid);
+    let met: BTreeSet<u64> = own.iter().filter_map(|answer| answer.met_ns()).collect();
+    if met.len() > 1 && own.iter().any(|answer| answer.neighbour.is_elsewhere) {
+        let why = "is the number of ranks of several jobs, in PID namespaces of their own";
+        return Err(format!("process {pid} {why}: another process of the job may say which is meant (`pid`)"));
     }
-    let why = match own().next_back().map(|answer| &answer.said) {
+    if let Some(met_ns) = met.last() {
+        return Ok(*met_ns);
+    }
+    let why = match own.last().map(|answer| &answer.said) {
         None => return Err(format!("process {pid} is no rank of job {}", answers[0].neighbour.job)),
         Some(None) => "does not answer".to_owned(),
         Some(Some(Err(broken))) => format!("answers what is no dump ({broken})"),
@@ -175,6 +193,7 @@ mod tests {
             world_size: 2,
             account: None,
             job_is_cut: false,
+            is_elsewhere: false,
         };
         let mut dump =
             Dump::new(Identity { rank, world_size: 2, host_name: "host".to_owned(), pid }, SystemTime::UNIX_EPOCH);
@@ -241,6 +260,31 @@ mod tests {
         assert_eq!(given(both), [(10, true), (11, false)]);
         let refused = chosen(first(), None, Some(11)).unwrap_err();
         assert!(refused.starts_with("process 11 does not say when its ranks met"), "{refused}");
+    }
+
+    /// As in two containers that share the network of this host.
+    #[test]
+    fn processes_of_one_number_in_other_namespaces_are_not_taken_for_one() {
+        let elsewhere = |job, rank, pid, met_ns| {
+            let mut answer = answer(job, rank, (pid, 0), Some(met_ns));
+            answer.neighbour.is_elsewhere = true;
+            answer
+        };
+        // Two jobs of one name, whose ranks have the same numbers.
+        let twins = || vec![elsewhere("a", 0, 1, 7), elsewhere("a", 0, 1, 9), elsewhere("a", 1, 2, 7)];
+        let told = "they are of 2 jobs of the name a, of which any process of one says which is meant (`pid`): \
+                    ranks 0, 1 in processes 1, 2; ranks 0 in processes 1";
+        assert_eq!(chosen(twins(), None, None), Err(told.to_owned()));
+        assert_eq!(chosen(twins(), None, Some(2)), Ok(vec![1, 2]));
+        let several = "process 1 is the number of ranks of several jobs, in PID namespaces of their own: \
+                       another process of the job may say which is meant (`pid`)";
+        assert_eq!(chosen(twins(), None, Some(1)), Err(several.to_owned()));
+        // A number that a process has here is that process's.
+        let beside = || vec![answer("a", 0, (1, 0), Some(5)), elsewhere("b", 0, 1, 7), elsewhere("c", 0, 1, 9)];
+        assert_eq!(chosen(beside(), None, Some(1)), Ok(vec![1]));
+        let several = "they are of several jobs, of which one has to be named (`job`): b, c";
+        assert_eq!(chosen(beside().split_off(1), None, Some(1)), Err(several.to_owned()));
+        assert_eq!(chosen(beside(), Some("c"), Some(1)), Ok(vec![1]));
     }
 
     #[test]

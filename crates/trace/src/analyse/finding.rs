@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use phalanx_core::Ranks;
 use serde::Serialize;
 
 use crate::dump::{Entry, Site};
@@ -252,7 +253,8 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Finding::Divergence { group, sequence, field, sides, is_over } => {
-                let told = |side: &Side| format!("{} {}{}", ranks(&side.ranks), side.value, at(side.site.as_ref()));
+                let told =
+                    |side: &Side| format!("{} {}{}", Ranks(&side.ranks).named(), side.value, at(side.site.as_ref()));
                 let (differs, sides) = (if *is_over { "differed" } else { "differs" }, list(sides.iter().map(told)));
                 write!(f, "{group}: operation {sequence} {differs} in {field}: {sides}")?;
                 if *is_over { f.write_str("; all were told, and have gone on since") } else { Ok(()) }
@@ -274,14 +276,14 @@ impl fmt::Display for Finding {
             Finding::Unsent { group, place, free } => {
                 let (rank, operation, since) = (place.rank, place.operation(), since([place]));
                 write!(f, "{group}: rank {rank} waits for any rank in {operation}{since}, and nobody has sent to it")?;
-                if free.is_empty() { Ok(()) } else { write!(f, "; nothing holds up {}", ranks(free)) }
+                if free.is_empty() { Ok(()) } else { write!(f, "; nothing holds up {}", Ranks(free).named()) }
             }
             Finding::Undelivered { group, place, peer } => {
                 let (rank, operation, since) = (place.rank, place.operation(), since([place]));
                 write!(f, "{group}: rank {rank} waits in {operation}, and rank {peer} at the other end of it{since}")
             }
             Finding::Unknown { group, ranks: unknown, waiting } => {
-                let unknown = ranks(unknown);
+                let unknown = Ranks(unknown).named();
                 write!(f, "{group}: {}; it is not known whether {unknown} called it, ", wait_in(waiting))?;
                 f.write_str("because newer operations have taken its place")
             }
@@ -292,12 +294,12 @@ impl fmt::Display for Finding {
             }
             Finding::NoDump { ranks: missing, waiting } => no_dump(f, missing, waiting),
             Finding::Verdict { group, verdict, ranks: said } => {
-                write!(f, "{group}: {verdict} (said by {})", ranks(said))
+                write!(f, "{group}: {verdict} (said by {})", Ranks(said).named())
             }
             Finding::Failed { group, error, places } => {
                 let all: Vec<usize> = places.iter().map(|place| place.rank).collect();
                 let first = places.first().map(Place::operation).unwrap_or_default();
-                write!(f, "{group}: {first} ended in an error of kind {error} on {}", ranks(&all))
+                write!(f, "{group}: {first} ended in an error of kind {error} on {}", Ranks(&all).named())
             }
             Finding::Unfinished { group, waiting, done } => {
                 let all: Vec<usize> = waiting.iter().map(|place| place.rank).collect();
@@ -359,29 +361,12 @@ fn odd(sides: &[Side]) -> Vec<usize> {
     sides.iter().skip(usize::from(!is_tied)).flat_map(|side| side.ranks.iter().copied()).collect()
 }
 
-/// Ranks in words, as findings have them: `rank 3`, `ranks 0, 2-5`. They are given in order.
-pub fn ranks(all: &[usize]) -> String {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for &rank in all {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == rank => *last = rank,
-            _ => runs.push((rank, rank)),
-        }
-    }
-    let words = runs.iter().map(|(first, last)| match last - first {
-        0 => first.to_string(),
-        1 => format!("{first}, {last}"),
-        _ => format!("{first}-{last}"),
-    });
-    format!("{} {}", if all.len() == 1 { "rank" } else { "ranks" }, words.collect::<Vec<_>>().join(", "))
-}
-
 fn has(all: &[usize]) -> String {
-    format!("{} {}", ranks(all), if all.len() == 1 { "has" } else { "have" })
+    format!("{} {}", Ranks(all).named(), if all.len() == 1 { "has" } else { "have" })
 }
 
 fn waits(all: &[usize]) -> String {
-    format!("{} {}", ranks(all), if all.len() == 1 { "waits" } else { "wait" })
+    format!("{} {}", Ranks(all).named(), if all.len() == 1 { "waits" } else { "wait" })
 }
 
 /// Who waits, in what, and since when.

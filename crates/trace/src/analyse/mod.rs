@@ -21,7 +21,7 @@ use std::time::Duration;
 
 pub use arrival::Arrival;
 pub(crate) use clock::Clocks;
-pub use finding::{Finding, Place, Side, ranks};
+pub use finding::{Finding, Place, Side};
 pub use report::Report;
 use roster::Roster;
 
@@ -29,6 +29,7 @@ use crate::dump::Dump;
 
 /// What counts as something found.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Options {
     patience: Duration,
 }

@@ -2,6 +2,7 @@
 
 /// The bounds of a reader. Memory stays below about a hundred bytes a value, whatever the pickle says.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Limits {
     pub(super) bytes: usize,
     pub(super) values: usize,

@@ -13,6 +13,8 @@ pub(crate) struct Card {
     pub(crate) ranks: usize,
     /// How many nodes it was told that there are.
     pub(crate) nodes: usize,
+    /// How often it was told that all may start again.
+    pub(crate) restarts: u32,
     /// Where PyTorch's ranks meet; node 0 says so.
     pub(crate) master: Option<Master>,
 }
@@ -21,8 +23,11 @@ impl Card {
     pub(crate) fn to_text(&self) -> String {
         let master = self.master.as_ref();
         let master = master.map(|master| json!({"host": master.host, "port": master.port, "ours": master.is_ours}));
-        json!({"host": self.host, "pid": self.pid, "ranks": self.ranks, "nodes": self.nodes, "master": master})
-            .to_string()
+        json!({
+            "host": self.host, "pid": self.pid, "ranks": self.ranks, "nodes": self.nodes, "restarts": self.restarts,
+            "master": master,
+        })
+        .to_string()
     }
 
     pub(crate) fn from_text(text: &[u8]) -> Option<Card> {
@@ -33,6 +38,7 @@ impl Card {
             pid: i32::try_from(value["pid"].as_i64()?).ok()?,
             ranks: number("ranks").filter(|ranks| *ranks <= MOST_RANKS)?,
             nodes: number("nodes")?,
+            restarts: u32::try_from(value["restarts"].as_u64()?).ok()?,
             master: master(&value["master"]),
         })
     }
@@ -63,7 +69,7 @@ mod tests {
     use super::*;
 
     fn card(ranks: usize) -> Card {
-        Card { host: "a\"".to_owned(), pid: 7, ranks, nodes: 2, master: None }
+        Card { host: "a\"".to_owned(), pid: 7, ranks, nodes: 2, restarts: 3, master: None }
     }
 
     #[test]

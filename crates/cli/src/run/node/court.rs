@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use phalanx_core::Ranks;
 use phalanx_core::store::{Store, StoreError};
 
 use super::agent::{JUDGEMENT, OVER, Patience, SILENCE, account_key, await_parting, cry_out, life_key, named};
@@ -109,10 +110,7 @@ impl Court {
     fn last_words(&self, node: usize) -> String {
         let card = &self.cards[node];
         let first: usize = self.cards[..node].iter().map(|card| card.ranks).sum();
-        let ranks = match card.ranks {
-            1 => format!("rank {first}"),
-            count => format!("ranks {first}-{}", first + count - 1),
-        };
+        let ranks = Ranks(&(first..first + card.ranks).collect::<Vec<_>>()).named();
         format!("no sign of life for {SILENCE:?} from its launcher (host {}, pid {}) with {ranks}", card.host, card.pid)
     }
 }

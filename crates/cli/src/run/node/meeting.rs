@@ -1,5 +1,6 @@
 //! How nodes come together before an epoch: each puts its card into the store and reads those of all.
 
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -7,11 +8,12 @@ use phalanx_comm::secure::{Claim, JobKey, JobName, Session};
 use phalanx_comm::store::{ClientOptions, StoreAddress, TcpStore};
 use phalanx_core::store::{Store, StoreError};
 
+use super::agent::{SILENCE, life_key};
 use super::card::Card;
 use crate::key;
 
 /// Where and as whom a node meets the others.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Meeting {
     pub(crate) address: StoreAddress,
     pub(crate) key: Option<JobKey>,
@@ -21,22 +23,38 @@ pub(crate) struct Meeting {
     pub(crate) node: usize,
     pub(crate) card: Card,
     pub(crate) timeout: Duration,
+    /// Where its card is, once it may be there.
+    pub(crate) store: OnceLock<Store>,
 }
 
 /// The store of the launchers in this epoch, and the cards of all nodes. Says in a line why not.
 pub(crate) fn meet(meeting: &Meeting) -> Result<(Store, Vec<Card>), String> {
     let deadline = Instant::now() + meeting.timeout;
     let store = meeting.connect(deadline).map_err(|error| key::name_flags(&error.to_string()))?;
-    let store = store.scope("launcher").scope(&meeting.epoch.to_string());
-    meeting.put_card(&store, deadline).map_err(|error| error.to_string())??;
-    let cards = meeting.await_cards(&store, deadline).and_then(|cards| meeting.read(&cards));
-    if let (0, Err(why)) = (meeting.node, &cards) {
-        meeting.call_off(&store, why);
+    let store = meeting.store.get_or_init(|| store.scope("launcher").scope(&meeting.epoch.to_string()));
+    meeting.put_card(store, deadline, SILENCE).map_err(|error| error.to_string())??;
+    let cards = meeting.await_cards(store, deadline).and_then(|cards| meeting.read(&cards));
+    match (&cards, meeting.node) {
+        (Ok(_), _) => {}
+        (Err(why), 0) => meeting.call_off(store, why),
+        // Node 0 does not have to wait for this one then.
+        (Err(_), node) => drop(store.with_timeout(FAREWELL).set(&heard(node), b"")),
     }
-    cards.map(|cards| (store, cards))
+    cards.map(|cards| (store.clone(), cards))
 }
 
 impl Meeting {
+    /// Gives this node's place up, where it leaves before all have come: whoever comes in its name finds it free. Nobody takes it in
+    /// between, for this node was not silent.
+    pub(crate) fn withdraw(&self) {
+        let Some(store) = self.store.get().map(|store| store.with_timeout(FAREWELL)) else { return };
+        let there = store.find(&key(self.node)).ok().flatten();
+        if there.is_some_and(|there| self.is_mine(&there)) {
+            // A store that does not answer may be gone, and its contents with it.
+            let _ = store.delete(&key(self.node));
+        }
+    }
+
     /// Reaches the store. After the first epoch it may still serve the one before for a moment.
     fn connect(&self, deadline: Instant) -> Result<Store, StoreError> {
         let mut pause = Duration::from_millis(10);
@@ -65,38 +83,75 @@ impl Meeting {
         }
     }
 
-    /// Takes this node's place, unless another has it. Asking twice does no harm: the card is this node's own.
-    fn put_card(&self, store: &Store, deadline: Instant) -> Result<Result<(), String>, StoreError> {
-        let mine = self.card.to_text();
-        let there = loop {
-            match store.compare_set(&key(self.node), "", &mine) {
-                Ok(there) => break there,
-                Err(StoreError::Timeout { .. } | StoreError::Lost { .. }) if Instant::now() < deadline => {}
-                Err(error) => return Err(error),
+    /// Takes this node's place, unless another has it. One that waits there and says nothing for so long is gone.
+    fn put_card(&self, store: &Store, deadline: Instant, silence: Duration) -> Result<Result<(), String>, StoreError> {
+        loop {
+            let there = self.swap_card(store, b"", deadline)?;
+            if self.is_mine(&there) {
+                return Ok(Ok(()));
             }
-        };
-        if there == mine.as_bytes() {
-            return Ok(Ok(()));
+            let taken = self.taken(&there);
+            if !self.is_forsaken(store, silence)? {
+                return Ok(Err(taken));
+            }
+            // Where the card is another one by now, or none, all begins anew.
+            if self.is_mine(&self.swap_card(store, &there, deadline)?) {
+                log::warn!("{taken}, who gave no sign of life for {silence:?}: this node takes its place");
+                return Ok(Ok(()));
+            }
         }
-        let other = Card::from_text(&there)
-            .map_or_else(|| "another".to_owned(), |card| format!("host {}, pid {}", card.host, card.pid));
-        Ok(Err(format!("--node-rank is {}, which is taken by {other}", self.node)))
     }
 
-    /// Waits for the cards of all nodes, or until node 0 has given up.
+    /// Puts this node's card in the place of another, or of none; the one that is there now. Asking twice does no harm: the card is
+    /// this node's own.
+    fn swap_card(&self, store: &Store, other: &[u8], deadline: Instant) -> Result<Vec<u8>, StoreError> {
+        loop {
+            match store.compare_set(&key(self.node), other, self.card.to_text()) {
+                Err(StoreError::Timeout { .. } | StoreError::Lost { .. }) if Instant::now() < deadline => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    fn is_mine(&self, card: &[u8]) -> bool {
+        card == self.card.to_text().as_bytes()
+    }
+
+    /// Says whose card is where this node's should be.
+    fn taken(&self, card: &[u8]) -> String {
+        let other = Card::from_text(card)
+            .map_or_else(|| "another".to_owned(), |card| format!("host {}, pid {}", card.host, card.pid));
+        format!("--node-rank is {}, which is taken by {other}", self.node)
+    }
+
+    /// Whether who has this node's place is silent for so long. Once all have come the epoch is theirs, whatever becomes of them.
+    fn is_forsaken(&self, store: &Store, silence: Duration) -> Result<bool, StoreError> {
+        let (keys, life) = (self.keys(), life_key(self.node));
+        let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let (count, began) = (store.find(&life)?, Instant::now());
+        while began.elapsed() <= silence {
+            if store.check(&names)? || store.find(&life)? != count {
+                return Ok(false);
+            }
+            thread::sleep(silence / 100);
+        }
+        Ok(true)
+    }
+
+    /// Waits for the cards of all nodes, or until node 0 has given up, and shows meanwhile that this node lives.
     fn await_cards(&self, store: &Store, deadline: Instant) -> Result<Vec<Vec<u8>>, String> {
-        let keys: Vec<String> = (0..self.card.nodes).map(key).collect();
+        let keys = self.keys();
         let names: Vec<&str> = keys.iter().map(String::as_str).collect();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let look = store.with_timeout(left.min(LOOK));
+            let _ = look.add(&life_key(self.node), 1);
             match look.multi_get(&names) {
                 Ok(cards) => return Ok(cards),
                 Err(StoreError::Timeout { .. } | StoreError::Lost { .. }) if left > LOOK => {}
                 Err(error) => return Err(self.missing(store, &error)),
             }
             if let Ok(Some(why)) = look.find(OFF) {
-                let _ = store.set(&heard(self.node), b"");
                 return Err(String::from_utf8_lossy(&why).into_owned());
             }
         }
@@ -128,15 +183,24 @@ impl Meeting {
         let cards = cards.iter().zip(0..).map(|(text, node): (_, usize)| {
             let card =
                 Card::from_text(text).ok_or_else(|| format!("node {node} speaks another version of this program"))?;
-            match card.nodes == self.card.nodes {
-                true => Ok(card),
-                false => {
-                    let (own, here) = (self.card.nodes, self.node);
-                    Err(format!("--nnodes is {own} on node {here} and {} on node {node}", card.nodes))
-                }
+            let (here, own) = (self.node, &self.card);
+            if node == here && !self.is_mine(text) {
+                return Err(self.taken(text));
             }
+            if card.nodes != own.nodes {
+                return Err(format!("--nnodes is {} on node {here} and {} on node {node}", own.nodes, card.nodes));
+            }
+            if card.restarts != own.restarts {
+                let (own, other) = (own.restarts, card.restarts);
+                return Err(format!("--max-restarts is {own} on node {here} and {other} on node {node}"));
+            }
+            Ok(card)
         });
         cards.collect()
+    }
+
+    fn keys(&self) -> Vec<String> {
+        (0..self.card.nodes).map(key).collect()
     }
 }
 
@@ -153,7 +217,105 @@ fn heard(node: usize) -> String {
 const OFF: &str = "off";
 /// How often a node that waits for others looks there.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long node 0 waits until the others have looked.
+/// How long node 0 waits until the others have looked, and how long a node that leaves tries to say so.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How long one call to the store may take, unless it waits for something.
 const CALL: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use phalanx_comm::store::LocalStore;
+    use phalanx_core::store::Limits;
+
+    use super::*;
+
+    fn store() -> Store {
+        Store::new(LocalStore::new(Limits::default()))
+    }
+
+    /// The node of three that has this process number.
+    fn meeting(node: usize, pid: i32, store: &Store) -> Meeting {
+        let card = Card { host: "h".to_owned(), pid, ranks: 1, nodes: 3, restarts: 0, master: None };
+        Meeting {
+            address: StoreAddress::tcp("127.0.0.1", 1),
+            key: None,
+            job: JobName::default(),
+            insecure: false,
+            epoch: 0,
+            node,
+            card,
+            timeout: SILENCE,
+            store: OnceLock::from(store.clone()),
+        }
+    }
+
+    fn put(node: usize, pid: i32, store: &Store, silence: Duration) -> Result<(), String> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        meeting(node, pid, store).put_card(store, deadline, silence).unwrap()
+    }
+
+    fn taken(pid: i32) -> Result<(), String> {
+        Err(format!("--node-rank is 1, which is taken by host h, pid {pid}"))
+    }
+
+    #[test]
+    fn a_place_is_taken_over_from_one_that_is_silent() {
+        let store = store();
+        assert_eq!([7, 7, 8].map(|pid| put(1, pid, &store, BRIEF)), [Ok(()), Ok(()), Ok(())]);
+        let there = store.get(&key(1)).unwrap();
+        assert_eq!(Card::from_text(&there).map(|card| card.pid), Some(8));
+    }
+
+    #[test]
+    fn a_place_is_kept_by_one_that_lives() {
+        let (store, is_over) = (store(), AtomicBool::new(false));
+        assert_eq!(put(1, 7, &store, BRIEF), Ok(()));
+        let refused = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let _ = store.add(&life_key(1), 1);
+                    thread::yield_now();
+                }
+            });
+            let refused = put(1, 8, &store, SILENCE);
+            is_over.store(true, Ordering::Relaxed);
+            refused
+        });
+        assert_eq!(refused, taken(7));
+    }
+
+    #[test]
+    fn who_was_taken_for_gone_does_not_begin() {
+        let store = store();
+        assert_eq!([7, 8].map(|pid| put(1, pid, &store, BRIEF)), [Ok(()), Ok(())]);
+        assert_eq!([0, 2].map(|node| put(node, 7, &store, BRIEF)), [Ok(()), Ok(())]);
+        let read = |pid| {
+            let meeting = meeting(1, pid, &store);
+            let cards = meeting.await_cards(&store, Instant::now() + SILENCE)?;
+            meeting.read(&cards).map(|cards| cards.len())
+        };
+        assert_eq!((read(8), read(7)), (Ok(3), taken(8).map(|()| 0)));
+    }
+
+    #[test]
+    fn places_are_kept_once_all_have_come() {
+        let store = store();
+        assert_eq!([0, 1, 2].map(|node| put(node, 7, &store, BRIEF)), [Ok(()), Ok(()), Ok(())]);
+        assert_eq!(put(1, 8, &store, SILENCE), taken(7));
+    }
+
+    #[test]
+    fn a_node_that_leaves_gives_up_its_own_place_alone() {
+        let store = store();
+        assert_eq!(put(1, 7, &store, BRIEF), Ok(()));
+        meeting(1, 8, &store).withdraw();
+        assert!(store.check(&[&key(1)]).unwrap());
+        meeting(1, 7, &store).withdraw();
+        assert!(!store.check(&[&key(1)]).unwrap());
+        assert_eq!(put(1, 8, &store, SILENCE), Ok(()));
+    }
+
+    const BRIEF: Duration = Duration::from_millis(20);
+}

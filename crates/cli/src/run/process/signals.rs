@@ -16,6 +16,11 @@ pub(crate) fn watched() -> Vec<i32> {
     all.filter(|signal| ignored & (1 << (signal - 1)) == 0).chain([SIGCHLD]).collect()
 }
 
+/// Those of them that ask for the end.
+pub(crate) fn ending() -> Vec<i32> {
+    watched().into_iter().filter(|signal| is_ending(*signal)).collect()
+}
+
 /// Sets handlers for these signals, to be heard from what is returned. One that whoever started this process has blocked would never
 /// come, to this thread and those that it starts, ranks among them.
 pub(crate) fn listen(numbers: &[i32]) -> io::Result<Signals> {

@@ -1,7 +1,6 @@
 //! `phalanx store bench`: ten thousand clients at once, and strangers by the hundred thousand.
 
 mod attack;
-mod descriptors;
 mod handover;
 mod join;
 mod line;
@@ -15,6 +14,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
+use crate::open_files;
 
 /// Measure a store server before many clients at once, or before strangers who try to get in
 #[derive(Args, Debug)]
@@ -60,7 +60,7 @@ pub(crate) struct Options {
 
 /// Measures what the options ask for and prints it.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    descriptors::raise()?;
+    open_files::raise();
     match (options.attack, options.attacker, &options.key_file) {
         (Some(tries), Some(address), Some(key)) => attack::strangers(tries, address, key),
         (Some(tries), ..) => attack::run(tries, options.json),

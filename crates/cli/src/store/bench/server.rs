@@ -1,6 +1,5 @@
 //! The server that is measured: a process of its own, so that what it costs can be told apart from what its clients cost.
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use phalanx_comm::secure::JobKey;
 
 use super::handover::hand_over;
+use super::system;
 use crate::burden::Burden;
 use crate::failure::Failure;
 use crate::tied::{Process, tied, tied_ourselves};
@@ -49,13 +49,12 @@ impl Server {
         &self.version
     }
 
-    pub(super) fn burden(&self) -> io::Result<Burden> {
-        Burden::of(self.process.id())
-    }
-
-    /// Whether the process has not ended.
-    pub(super) fn is_alive(&mut self) -> bool {
-        self.process.is_alive()
+    /// What it has cost so far. Of one that has ended the system has little to tell, so that is told in its place.
+    pub(super) fn burden(&mut self) -> Result<Burden, Failure> {
+        if !self.process.is_alive() {
+            return Err(Failure::Stopped("the server ended".to_owned()));
+        }
+        Burden::of(self.process.id()).map_err(system("what the server has cost"))
     }
 
     fn start(name: &str, command: Command, patience: Duration) -> Result<Server, Failure> {
@@ -106,6 +105,16 @@ mod tests {
         assert_eq!(announcement("listening on 127.0.0.1:29500 2.15.0\n"), Some((address, "2.15.0")));
         assert_eq!(announcement("listening on nowhere"), None);
         assert_eq!(announcement(""), None);
+    }
+
+    #[test]
+    fn a_server_that_has_ended_is_told_as_such() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo listening on 127.0.0.1:1"]);
+        let mut server = Server::start("a short server", command, OUR_PATIENCE).expect("an address");
+        assert!(server.process.end(OUR_PATIENCE).is_some());
+        let told = server.burden();
+        assert!(matches!(&told, Err(Failure::Stopped(why)) if why == "the server ended"), "{told:?}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ fn a_rank_that_has_not_called_what_others_wait_in_is_waited_for() {
     let found = find(&ranks);
     assert_eq!(
         found[0].verdict,
-        "job train, world: ranks 0-1 in all_reduce 7 for 4.0 s at train.rs:9: waiting for rank 2"
+        "job train, world: ranks 0, 1 in all_reduce 7 for 4.0 s at train.rs:9: waiting for rank 2"
     );
     assert_eq!(verdicts(&ranks), [("waited_for", vec![2])]);
 }
@@ -41,7 +41,7 @@ fn a_rank_that_does_not_answer_is_named_and_waited_for() {
 fn ranks_of_other_hosts_are_not_blamed() {
     let ranks = [rank(0, 4, 7, Some(4)), rank(1, 4, 7, Some(4))];
     let found = find(&ranks);
-    assert!(found[0].verdict.ends_with("waiting for ranks 2-3, not seen on this host"), "{}", found[0].verdict);
+    assert!(found[0].verdict.ends_with("waiting for ranks 2, 3, not seen on this host"), "{}", found[0].verdict);
     assert!(found[0].culprits.is_empty());
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use phalanx::Underway;
+use phalanx::{Ranks, Underway};
 
 use super::super::look::{GroupView, RankView};
 use super::super::show;
@@ -42,8 +42,8 @@ fn waited_for(circle: &Circle<'_>, ranks: &[RankView]) -> Option<Finding> {
     culprits.sort_unstable();
     let Underway { kind, sequence, called_ns, site, .. } = first;
     let (job, name) = (circle.job, circle.name);
-    let whom = if culprits.is_empty() { elsewhere(circle)? } else { show::ranks(&culprits) };
-    let (time, waiting) = (show::time(Duration::from_nanos(*called_ns)), show::ranks(&waiting));
+    let whom = if culprits.is_empty() { elsewhere(circle)? } else { Ranks(&culprits).named() };
+    let (time, waiting) = (show::time(Duration::from_nanos(*called_ns)), Ranks(&waiting).named());
     let verdict = format!("job {job}, {name}: {waiting} in {kind} {sequence} for {time} at {site}: waiting for {whom}");
     Some(Finding { kind: "waited_for", job: job.to_owned(), group: Some(name.to_owned()), culprits, verdict })
 }
@@ -57,7 +57,7 @@ fn waits(group: &GroupView) -> impl Iterator<Item = &Underway> {
 /// Members that are not seen here, where all that are have come. Nobody, where all are here: then bytes are on their way.
 fn elsewhere(circle: &Circle<'_>) -> Option<String> {
     let absent: Vec<usize> = circle.members.iter().copied().filter(|rank| !circle.says.contains_key(rank)).collect();
-    (!absent.is_empty()).then(|| format!("{}, not seen on this host", show::ranks(&absent)))
+    (!absent.is_empty()).then(|| format!("{}, not seen on this host", Ranks(&absent).named()))
 }
 
 /// Whether all that are waited for wait themselves.

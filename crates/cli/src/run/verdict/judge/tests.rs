@@ -62,7 +62,7 @@ fn a_rank_that_left_before_is_told_of() {
          0.800 s; 2 other ranks failed after it"
     );
     (facts[1].state, facts[1].after) = (code(0), Duration::from_millis(700));
-    let several = "; ranks 1-2 ended with exit code 0, the first after 0.700 s; 1 other rank failed after it";
+    let several = "; ranks 1, 2 ended with exit code 0, the first after 0.700 s; 1 other rank failed after it";
     assert!(headline(&facts).ends_with(several), "{}", headline(&facts));
     // Who is killed did not fail of that, and who ends later is no cause.
     facts[3].state = State::Ended(Exit::Signal(9));

@@ -10,6 +10,7 @@ use phalanx_core::store::Store;
 
 use super::attempt::{EPOCH, RANK, SECRET_KEY, WORLD};
 use crate::failure::Failure;
+use crate::figures::quantile;
 use crate::store::bench::system;
 
 /// A member with a connection of its own.
@@ -73,9 +74,7 @@ impl Latencies {
 
     /// The time that this share of the calls did not exceed, in microseconds.
     pub(super) fn quantile(&self, share: f64) -> f64 {
-        let last = self.0.len().saturating_sub(1);
-        let time = self.0.get((last as f64 * share).round() as usize).copied();
-        time.unwrap_or_default().as_secs_f64() * 1e6
+        quantile(&self.0, share).as_secs_f64() * 1e6
     }
 }
 

@@ -21,9 +21,10 @@ use serde_json::{Value, json};
 
 use super::handover::hand_over;
 use super::server::Server;
-use super::{descriptors, progress_bar, system};
+use super::{progress_bar, system};
 use crate::burden::Burden;
-use crate::failure::Failure;
+use crate::failure::{Failure, printed};
+use crate::open_files;
 use crate::tied::{Process, tied_ourselves};
 use member::{Latencies, Member};
 use strangers::Strangers;
@@ -43,7 +44,7 @@ struct Siege {
 
 /// Measures a member alone, then among strangers; finds fault when anything was given away, or not let go.
 pub(super) fn run(tries: u32, json: bool) -> Result<(), Failure> {
-    descriptors::check("--attack", strangers::AT_ONCE.iter().sum())?;
+    open_files::check("--attack", strangers::AT_ONCE.iter().sum())?;
     let key = JobKey::mint().map_err(system("job key"))?;
     let epoch = attempt::EPOCH.to_string();
     let mut server = Server::phalanx(Some(&key), &["--epoch", &epoch])?;
@@ -54,12 +55,9 @@ pub(super) fn run(tries: u32, json: bool) -> Result<(), Failure> {
     let began = Instant::now();
     let (tally, attacked) = attack(tries, &server, &key, &mut member)?;
     let elapsed = began.elapsed();
-    if !server.is_alive() {
-        return Err(Failure::Stopped("the server ended".to_owned()));
-    }
-    let after = settle(&server, before.descriptors)?;
+    let after = settle(&mut server, before.descriptors)?;
     let siege = Siege { idle, attacked, tally, elapsed, before, after };
-    report::print(&siege, json)?;
+    printed(report::print(&siege, json))?;
     if report::faults(&siege).is_empty() { Ok(()) } else { Err(Failure::Found) }
 }
 
@@ -68,10 +66,9 @@ pub(super) fn strangers(tries: u32, address: SocketAddr, key_file: &Path) -> Res
     let key = JobKey::read_file(key_file).map_err(system("job key"))?;
     let strangers = Strangers::new(tries, address, key)?;
     step_aside()?;
-    let say = |value: Value| writeln!(io::stdout().lock(), "{value}");
+    let say = |value: Value| printed(writeln!(io::stdout().lock(), "{value}"));
     let tally = strangers.run(|done| say(json!({ "done": done })))?;
-    say(tally.to_json())?;
-    Ok(())
+    say(tally.to_json())
 }
 
 /// Strangers elsewhere would not take this machine's processors from those who are measured: this process runs only where
@@ -112,7 +109,7 @@ fn attack(tries: u32, server: &Server, key: &JobKey, member: &mut Member) -> Res
 }
 
 /// What the server has left once it let go of all strangers, or has had time enough to.
-fn settle(server: &Server, descriptors: usize) -> io::Result<Burden> {
+fn settle(server: &mut Server, descriptors: usize) -> Result<Burden, Failure> {
     let deadline = Instant::now() + SETTLED_WITHIN;
     loop {
         let burden = server.burden()?;

@@ -54,7 +54,7 @@ impl Strangers {
         Ok(Strangers {
             address,
             arsenal,
-            poll: Poll::new()?,
+            poll: Poll::new().map_err(system("connections"))?,
             events: Events::with_capacity(1024),
             left: Kind::ALL.map(|kind| kind.share(tries)),
             slots: Vec::new(),
@@ -68,11 +68,11 @@ impl Strangers {
     }
 
     /// Makes all tries and says now and then how many are over.
-    pub(super) fn run(mut self, mut say: impl FnMut(u64) -> io::Result<()>) -> Result<Tally, Failure> {
+    pub(super) fn run(mut self, mut say: impl FnMut(u64) -> Result<(), Failure>) -> Result<Tally, Failure> {
         let mut swept = Instant::now();
         while self.left.iter().any(|&left| left > 0) || self.underway != [0; 2] {
             self.begin_more()?;
-            self.wait()?;
+            self.wait().map_err(system("connections"))?;
             self.drip(Instant::now());
             if swept.elapsed() > SWEEP {
                 self.give_up();
@@ -187,30 +187,31 @@ impl Strangers {
 
 /// What a member says to be let in, taken down while it is.
 fn capture(address: SocketAddr, key: &JobKey) -> Result<Vec<u8>, Failure> {
-    let claim = Claim::new(JobName::default(), EPOCH, Session::mint()?);
+    let unable = system::<io::Error>(MEMBER);
+    let claim = Claim::new(JobName::default(), EPOCH, Session::mint().map_err(&unable)?);
     let mut handshake = ClientHandshake::new(Some(key), &claim, Plane::Store);
-    let mut socket = TcpStream::connect(address)?;
-    socket.set_read_timeout(Some(GIVE_UP))?;
+    let mut socket = TcpStream::connect(address).map_err(&unable)?;
+    socket.set_read_timeout(Some(GIVE_UP)).map_err(&unable)?;
     let mut captured = handshake.start();
-    socket.write_all(&captured)?;
+    socket.write_all(&captured).map_err(&unable)?;
     let mut bytes = [0; 1024];
     loop {
-        let len = socket.read(&mut bytes)?;
+        let len = socket.read(&mut bytes).map_err(&unable)?;
         let mut rest = &bytes[..len];
         if rest.is_empty() {
-            return Err(Failure::Stopped(format!("a member of the job: {}", handshake.closed())));
+            return Err(system(MEMBER)(handshake.closed()));
         }
         while !rest.is_empty() {
-            let (len, step) = handshake.receive(rest).map_err(system("a member of the job"))?;
+            let (len, step) = handshake.receive(rest).map_err(system(MEMBER))?;
             rest = &rest[len..];
             match step {
                 ClientStep::More => {}
                 ClientStep::Send(proof) => {
-                    socket.write_all(&proof)?;
+                    socket.write_all(&proof).map_err(&unable)?;
                     captured.extend(proof);
                 }
                 ClientStep::Admitted { .. } => return Ok(captured),
-                ClientStep::Denied(denial) => return Err(system("a member of the job")(denial)),
+                ClientStep::Denied(denial) => return Err(system(MEMBER)(denial)),
             }
         }
     }
@@ -221,6 +222,8 @@ fn pace(kind: Kind) -> usize {
     usize::from(kind == Kind::Drip)
 }
 
+/// Whose words are taken down.
+const MEMBER: &str = "a member of the job";
 /// How many quick and slow tries are underway at once.
 pub(super) const AT_ONCE: [usize; 2] = [64, 512];
 /// The time between two bytes of a slow try: they never come to the end of a hello within any patience.

@@ -5,15 +5,15 @@ mod joiner;
 mod report;
 mod voice;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use phalanx_comm::secure::{Claim, ClientHandshake, JobKey, JobName, Plane, Session};
 
 use super::server::Server;
-use super::{Options, descriptors, progress_bar, system};
-use crate::failure::Failure;
+use super::{Options, progress_bar, system};
+use crate::failure::{Failure, printed};
+use crate::open_files;
 use crowd::{Crowd, Gathering};
 use joiner::Joiner;
 use voice::Voice;
@@ -48,7 +48,7 @@ struct Round {
 /// Measures and prints; finds fault when a client did not get through.
 pub(super) fn run(options: &Options) -> Result<(), Failure> {
     let clients = options.clients as usize;
-    descriptors::check(&format!("--clients {clients}"), clients)?;
+    open_files::check(&format!("--clients {clients}"), clients)?;
     let mut contenders = contenders(options.keyed, options.beside_pytorch.as_deref())?;
     let progress = progress_bar(u64::from(options.repeats) * contenders.len() as u64);
     // In turns, so that a change in the machine's mood meets all of them.
@@ -60,7 +60,7 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
         }
     }
     progress.finish_and_clear();
-    report::print(&contenders, clients, options.json)?;
+    printed(report::print(&contenders, clients, options.json))?;
     if contenders.iter().any(Contender::has_failures) { Err(Failure::Found) } else { Ok(()) }
 }
 
@@ -80,13 +80,14 @@ fn contenders(keyed: bool, python: Option<&Path>) -> Result<Vec<Contender>, Fail
 impl Contender {
     /// One crowd before a fresh server.
     fn play(&mut self, clients: usize) -> Result<(), Failure> {
-        let server = self.kind.start()?;
+        let mut server = self.kind.start()?;
         if let Kind::PyTorch(_) = self.kind {
             self.name = format!("PyTorch {}", server.version());
         }
-        let joiners: Vec<Joiner> = (0..clients).map(|_| self.kind.joiner()).collect::<io::Result<_>>()?;
+        let joiners: Vec<Joiner> = (0..clients).map(|_| self.kind.joiner()).collect::<Result<_, Failure>>()?;
         let before = server.burden()?;
-        let gathering = Crowd::new(server.address(), joiners.into_iter())?.gather()?;
+        let crowd = Crowd::new(server.address(), joiners.into_iter()).map_err(system("the clients"))?;
+        let gathering = crowd.gather().map_err(system("the clients"))?;
         let after = server.burden()?;
         self.rounds.push(Round {
             gathering,
@@ -111,9 +112,9 @@ impl Kind {
         }
     }
 
-    fn joiner(&self) -> io::Result<Joiner> {
+    fn joiner(&self) -> Result<Joiner, Failure> {
         let Kind::Keyed(key) = self else { return Ok(Joiner::new(Voice::clear())) };
-        let claim = Claim::new(JobName::default(), 0, Session::mint()?);
+        let claim = Claim::new(JobName::default(), 0, Session::mint().map_err(system("random session"))?);
         Ok(Joiner::new(Voice::keyed(ClientHandshake::new(Some(key), &claim, Plane::Store))))
     }
 }

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use serde_json::json;
 
 use super::{Contender, Kind, Round};
+use crate::figures::median;
 
 /// The middle of what was seen in all rounds, each figure by itself.
 #[derive(Clone, Copy, Debug)]
@@ -122,16 +123,6 @@ impl Medians {
     }
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    let middle = figures.len() / 2;
-    match figures.len() {
-        0 => 0.0,
-        len if len % 2 == 1 => figures[middle],
-        _ => f64::midpoint(figures[middle - 1], figures[middle]),
-    }
-}
-
 const MEBIBYTE: f64 = (1 << 20) as f64;
 
 const HEAD: &str = "\
@@ -140,13 +131,6 @@ server               connect ms barrier ms  leave ms  total ms   joins/s  peak M
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_middle_is_found() {
-        assert_eq!(median(vec![]), 0.0);
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
-    }
 
     #[test]
     fn columns_stand_under_their_heads() {
