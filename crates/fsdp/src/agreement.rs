@@ -1,7 +1,9 @@
 //! What all ranks must say alike of a model before any of them holds a part of it. It is compared once, when the model is made, and what
 //! differs is named on every rank. What is compared is text for people: nothing is computed from it.
 
-use phalanx_core::{Desync, Error, Group, Result};
+use std::fmt;
+
+use phalanx_core::{Desync, Error, Group, Result, fnv};
 
 use crate::groups::Groups;
 use crate::options::{Policy, Reshard};
@@ -37,13 +39,25 @@ pub(crate) fn reach<T>(groups: &Groups, own: Result<T>, said: impl FnOnce() -> V
         Ok(_) => said(),
         Err(error) => vec![refused(error)],
     };
-    let among_shards = compare(&groups.shard, &said);
-    let among_all = match &groups.replicate {
-        Some(replicas) => reach_replicas(&groups.shard, replicas, among_shards, said),
-        None => among_shards,
-    };
+    let among_all = reach_all(groups, said);
     let own = own?;
     among_all.map(|()| own)
+}
+
+/// Tells the other ranks of these groups that this one refuses its model: they make a [`Sharded`](crate::Sharded) or a [`Ddp`](crate::Ddp) of
+/// theirs, where they would wait for what it says. For adapters, which look at a model before they make either. Gives back why.
+pub fn refuse<E: fmt::Display>(groups: &Groups, why: E) -> E {
+    // What the others say is nothing to a rank that has no model.
+    let _ = reach_all(groups, vec![refused(&why)]);
+    why
+}
+
+fn reach_all(groups: &Groups, said: Vec<String>) -> Result<()> {
+    let among_shards = compare(&groups.shard, &said);
+    match &groups.replicate {
+        Some(replicas) => reach_replicas(&groups.shard, replicas, among_shards, said),
+        None => among_shards,
+    }
 }
 
 /// The same once the ranks of the shard group have come to their end. Replicas must hold the same part besides; ranks whose own do learn
@@ -60,8 +74,8 @@ fn reach_replicas(shard: &Group, replicas: &Group, among_shards: Result<()>, mut
     among_replicas.and(beside)
 }
 
-fn refused(error: &Error) -> String {
-    format!("model refused: {error}")
+fn refused(why: &impl fmt::Display) -> String {
+    format!("model refused: {why}")
 }
 
 /// Compares what the ranks of one group say, by a digest. Where that differs, they look for the first line in which it does, by digests of
@@ -113,11 +127,11 @@ fn difference(ours: &str, theirs: &str) -> (&'static str, String, String) {
     (field, value(ours), value(theirs))
 }
 
-/// FNV-1a of lines, from two starts: with two numbers no two models agree by chance.
+/// A hash of lines, from two starts: with two numbers no two models agree by chance.
 fn digest(lines: &[String]) -> [u64; 2] {
     // No text has the byte that ends a line here.
     let bytes = || lines.iter().flat_map(|line| line.bytes().chain([u8::MAX]));
-    STARTS.map(|start| bytes().fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)))
+    STARTS.map(|start| fnv::hash64_from(start, bytes()))
 }
 
 /// What a line may be about.

@@ -7,14 +7,14 @@ use crate::cast::{Real, slice, slice_mut, with_real};
 use crate::sharded::Sharded;
 
 impl Sharded {
-    /// The `p`-norm of all gradients as one vector, `p` at least 1 or infinite; the same on every rank. A tied parameter counts once.
+    /// The `p`-norm of all gradients as one vector, `p` from 1 to 8 or infinite; the same on every rank. A tied parameter counts once.
     /// All ranks of the shard group call this; replicas have the same gradients and need not be asked.
     ///
     /// # Errors
     ///
     /// [`Usage`](phalanx_core::ErrorKind::Usage) for another `p`, and those of the reduction.
     pub fn gradient_norm(&mut self, p: f64) -> Result<f64> {
-        check_p(p)?;
+        check_norm("gradient_norm", p)?;
         let own = power(self.gradient_parts(), p);
         let joined = self.join(own, if p.is_infinite() { ReduceOp::Max } else { ReduceOp::Sum })?;
         Ok(root(joined, p))
@@ -27,6 +27,7 @@ impl Sharded {
     /// As [`gradient_norm`](Sharded::gradient_norm), and for a `max_norm` that is not positive.
     pub fn clip_gradients(&mut self, max_norm: f64, p: f64) -> Result<f64> {
         check_most(max_norm)?;
+        check_norm("clip_gradients", p)?;
         let norm = self.gradient_norm(p)?;
         if let Some(factor) = factor(norm, max_norm) {
             self.scale_gradients(factor);
@@ -67,9 +68,11 @@ impl Sharded {
     }
 
     fn join(&mut self, own: f64, op: ReduceOp) -> Result<f64> {
+        self.check_failed()?;
         let mut joined = [own];
         let group = &self.groups.shard;
-        self.trace.wait(|| group.all_reduce(&mut joined, op))?;
+        let ended = self.trace.wait(|| group.all_reduce(&mut joined, op));
+        ended.inspect_err(|error| self.failed = Some(error.clone()))?;
         Ok(joined[0])
     }
 }
@@ -92,12 +95,13 @@ pub fn factor(norm: f64, most: f64) -> Option<f64> {
     (factor < 1.0).then_some(factor)
 }
 
-/// That there is a norm of this kind.
-pub(crate) fn check_p(p: f64) -> Result<()> {
-    if p.is_nan() || p < 1.0 {
-        return Err(Error::usage("gradient_norm", "p", p, "must be at least 1, or infinite"));
+/// That there is a norm of this kind. Beyond the eighth, powers of large `f32` are infinite as `f64` and those of small ones zero, and with
+/// them the norm would be.
+pub(crate) fn check_norm(call: &'static str, p: f64) -> Result<()> {
+    if (1.0..=MOST_P).contains(&p) || p == f64::INFINITY {
+        return Ok(());
     }
-    Ok(())
+    Err(Error::usage(call, "p", p, format!("must be from 1 to {MOST_P}, or infinite")))
 }
 
 /// What a rank brings to a norm: the sum of the powers of all elements, or the largest.
@@ -140,3 +144,5 @@ pub(crate) fn largest(most: f64, one: f64) -> f64 {
 
 /// Keeps the factor finite where all gradients are zero.
 const LEAST: f64 = 1e-6;
+/// The largest finite `p` of a norm.
+const MOST_P: f64 = 8.0;

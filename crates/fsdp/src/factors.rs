@@ -19,17 +19,25 @@ impl Factors {
     /// 16-bit floats with a short exponent are divided in two steps, so that sums neither overflow nor vanish.
     pub fn of(dtype: DType, size: usize, divisor: Option<f64>) -> Factors {
         let total = divisor.unwrap_or(size as f64);
-        match dtype {
-            DType::F16 => Factors::two_steps(total),
+        match (dtype, divisor) {
+            (DType::F16, None) => Factors::two_steps(total),
+            // It need be no number of ranks, and a power of two divides exactly whatever it is.
+            (DType::F16, Some(_)) => Factors::split(total, |_| true),
             _ if total == size as f64 => Factors { op: ReduceOp::Avg, before: 1.0, after: 1.0 },
             _ => Factors { op: ReduceOp::Sum, before: total, after: 1.0 },
         }
     }
 
-    /// The first factor is the least power of two, up to which all divide `total`, that leaves no more than itself for the second.
+    /// The first factor is the least power of two, up to which all divide `total`, that leaves no more than itself for the second: as PyTorch
+    /// divides by a number of ranks.
     pub fn two_steps(total: f64) -> Factors {
+        Factors::split(total, |before| total % before == 0.0)
+    }
+
+    /// The first factor is the least power of two that leaves no more than itself for the second, or beyond which none may be.
+    fn split(total: f64, may_double: impl Fn(f64) -> bool) -> Factors {
         let mut before = 1.0;
-        while total % before == 0.0 && total / before > before {
+        while may_double(before) && total.abs() / before > before {
             before *= 2.0;
         }
         Factors { op: ReduceOp::Sum, before, after: total / before }
@@ -57,6 +65,16 @@ mod tests {
         let sizes = [1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0, 64.0];
         let wanted = [(1.0, 1.0), (2.0, 1.0), (2.0, 1.5), (2.0, 2.0), (4.0, 1.5), (4.0, 2.0), (4.0, 4.0), (8.0, 8.0)];
         assert_eq!(sizes.map(split), wanted);
+    }
+
+    #[test]
+    fn a_divisor_is_split_in_the_middle_whatever_divides_it() {
+        let split = |divisor| {
+            let Factors { op, before, after } = Factors::of(DType::F16, 8, Some(divisor));
+            assert_eq!((op, before * after), (ReduceOp::Sum, divisor));
+            before
+        };
+        assert_eq!([8191.0, 4.5, 7.0, -7.0, 1.0, 0.25].map(split), [128.0, 4.0, 4.0, 4.0, 1.0, 1.0]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use phalanx_core::{Error, Group, Result};
 
 /// The groups that a sharded model works with.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Groups {
     pub(crate) shard: Group,
     pub(crate) replicate: Option<Group>,

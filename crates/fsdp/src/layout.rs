@@ -298,7 +298,9 @@ fn tied(spec: &UnitSpec, index: usize, other: &str, owners: &[Option<usize>]) ->
 }
 
 fn division(param: &ParamSpec, world: usize) -> Result<Division> {
-    check_real(&param.name, param.dtype)?;
+    if param.role != Role::Ignored {
+        check_real(&param.name, param.dtype)?;
+    }
     let expected = "must have a shape that fits into memory";
     Division::new(&param.shape, world)
         .ok_or_else(|| Error::usage(CALL, "param", format!("{:?} of shape {:?}", param.name, param.shape), expected))

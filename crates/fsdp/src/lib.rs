@@ -66,6 +66,7 @@ mod spec;
 mod trace;
 mod unit;
 
+pub use agreement::refuse;
 pub use ddp::{Ddp, DdpOptions};
 pub use event::{Action, Depth, Event, Settings};
 pub use extension::Extension;

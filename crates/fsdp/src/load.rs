@@ -28,6 +28,7 @@ impl Sharded {
     ///
     /// As [`load_full`](Sharded::load_full), and those of the gather.
     pub fn copy_full<T: Element>(&self, param: Param, into: &mut [T]) -> Result<()> {
+        self.check_failed()?;
         let (owner, dtype) = self.stored("copy_full", param)?;
         let unit = &self.units[param.unit];
         let division = unit.layout.divisions[owner];
@@ -47,13 +48,15 @@ impl Sharded {
     ///
     /// Those of the broadcasts.
     pub fn broadcast_replicas(&mut self) -> Result<()> {
+        self.check_failed()?;
         let Some(replicas) = self.groups.replicate.clone() else { return Ok(()) };
         for param in self.owned().collect::<Vec<_>>() {
             self.note_changed(param.unit)?;
             let (owner, dtype) = self.stored("broadcast_replicas", param)?;
             let shard = self.units[param.unit].shard_mut(owner);
             let op = Op::Broadcast { count: shard.len() / dtype.byte_len(), root: 0 };
-            replicas.run_bytes(op, dtype, None, None, shard)?;
+            let ended = replicas.run_bytes(op, dtype, None, None, shard);
+            ended.inspect_err(|error| self.failed = Some(error.clone()))?;
         }
         Ok(())
     }

@@ -395,7 +395,8 @@ impl Machine {
             return targets.clone();
         }
         let chain = std::iter::successors(self.units[unit].successor, |next| self.units[*next].successor);
-        chain.take(self.depth.forward).collect()
+        // Units that are used in turns follow each other for ever.
+        chain.take(self.depth.forward.min(self.units.len())).collect()
     }
 
     /// The units that ended their forward before this one, the last first.

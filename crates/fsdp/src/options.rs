@@ -29,6 +29,7 @@ pub enum Offload {
 
 /// How units are gathered and reduced.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Policy {
     pub(crate) reshard: Reshard,
     pub(crate) compute: Option<DType>,

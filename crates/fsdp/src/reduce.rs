@@ -150,9 +150,9 @@ pub(crate) fn begin(unit: &mut Unit, number: usize, gradients: &[Gradient<'_>], 
     write_rows(row, &unit.layout.owners, gradients, buffer.as_bytes_mut(), is_fresh);
     let (size, shard) = (means.size(row), &means.groups.shard);
     if let Some(hook) = &mut means.hook {
-        let flight = hooks::send(&mut **hook, number, size, slice(buffer.as_bytes()), shard, means.arena)?;
+        let (wire, flight) = hooks::send(&mut **hook, number, size, slice(buffer.as_bytes()), shard, means.arena)?;
         means.arena.give(Class::Reducing, buffer);
-        unit.reducing = Reducing::Packed(flight);
+        unit.reducing = Reducing::Packed(flight, wire);
         return Ok(());
     }
     let dtype = row.dtype.unwrap_or(DType::F32);
@@ -171,11 +171,11 @@ pub(crate) fn end_scatter(unit: &mut Unit, number: usize, means: &mut Means<'_>)
         Reducing::Scattering(flight) => {
             Reducing::Scattered(flight.end(means.trace)?, row.of(means.groups.shard.rank()).start)
         }
-        Reducing::Packed(flight) => {
-            let (buffers, size) = (flight.end_with(means.trace)?, means.size(row));
+        Reducing::Packed(flight, wire) => {
+            let (came, size) = ((wire, flight.end_with(means.trace)?), means.size(row));
             let mut reduced = means.arena.take(Class::Reducing, row.byte_len)?;
             if let Some(hook) = &mut means.hook {
-                hooks::receive(&mut **hook, number, size, buffers, slice_mut(reduced.as_bytes_mut()), means.arena);
+                hooks::receive(&mut **hook, number, size, came, slice_mut(reduced.as_bytes_mut()), means.arena);
             }
             Reducing::Scattered(reduced, 0)
         }

@@ -280,7 +280,8 @@ impl Sharded {
         self.note_changed(unit)
     }
 
-    fn check_failed(&self) -> Result<()> {
+    /// An error where an operation failed before.
+    pub(crate) fn check_failed(&self) -> Result<()> {
         self.failed.as_ref().map_or(Ok(()), |error| Err(error.clone().in_its_wake()))
     }
 

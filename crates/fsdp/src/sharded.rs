@@ -74,11 +74,6 @@ impl Sharded {
         self.units.len()
     }
 
-    /// The name of a unit.
-    pub fn unit_name(&self, unit: usize) -> Option<&str> {
-        self.units.get(unit).map(|unit| unit.spec.name.as_str())
-    }
-
     /// Every parameter, those that are tied or ignored included, in order.
     pub fn params(&self) -> impl Iterator<Item = Param> + '_ {
         let numbered = self.units.iter().enumerate();

@@ -9,6 +9,7 @@ use crate::{Extension, Reshard};
 
 /// Parameters that are gathered together before they are used, and whose gradients are reduced together: a block of a model.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct UnitSpec {
     pub(crate) name: String,
     pub(crate) params: Vec<ParamSpec>,
@@ -17,6 +18,7 @@ pub struct UnitSpec {
 
 /// One parameter: its name, which no other of its unit has, and what it is.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct ParamSpec {
     pub(crate) name: String,
     pub(crate) shape: Vec<usize>,
@@ -82,9 +84,11 @@ impl ParamSpec {
         ParamSpec { name: name.into(), shape: shape.to_vec(), dtype, role: Role::Trained, extension: None }
     }
 
-    /// Whether it has a gradient. A frozen one is sharded and gathered only.
+    /// Whether it has a gradient. A frozen one is sharded and gathered only. One that is tied or ignored stays so.
     pub fn trainable(mut self, trainable: bool) -> ParamSpec {
-        self.role = if trainable { Role::Trained } else { Role::Frozen };
+        if matches!(self.role, Role::Trained | Role::Frozen) {
+            self.role = if trainable { Role::Trained } else { Role::Frozen };
+        }
         self
     }
 
@@ -125,5 +129,20 @@ impl ParamSpec {
     /// Whether it has a gradient under this name.
     pub fn is_trainable(&self) -> bool {
         self.role == Role::Trained
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_tied_or_ignored_stays_so_whether_it_is_to_be_trained_or_not() {
+        let param = || ParamSpec::new("a", &[2], DType::F32);
+        for trainable in [true, false] {
+            assert_eq!(param().tied_to("b").trainable(trainable).role, Role::Tied("b".to_owned()));
+            assert_eq!(param().ignored().trainable(trainable).role, Role::Ignored);
+            assert_eq!(param().trainable(!trainable).trainable(trainable).is_trainable(), trainable);
+        }
     }
 }

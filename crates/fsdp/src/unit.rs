@@ -8,6 +8,7 @@ use phalanx_mem::Buffer;
 use crate::arena::Arena;
 use crate::cast::{slice, slice_mut};
 use crate::flight::Flight;
+use crate::hooks::Wire;
 use crate::layout::{Row, UnitLayout};
 use crate::memory::Class;
 use crate::reduce;
@@ -84,8 +85,8 @@ pub(crate) enum Reducing {
     #[default]
     Nothing,
     Scattering(Flight),
-    /// What a hook made of them.
-    Packed(Flight),
+    /// What a hook made of them, and what it said that is.
+    Packed(Flight, Wire),
     /// This rank's row is reduced, and begins at this byte of the buffer.
     Scattered(Buffer, usize),
     /// This rank's row between the buffers around it.

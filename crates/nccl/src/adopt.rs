@@ -9,7 +9,7 @@ impl<C: Cuda> DeviceBuffer<C> {
     /// Memory of a device that another library has made, as the tensors of candle, cudarc and PyTorch are: so many bytes from an address on.
     ///
     /// `keeper` is what it stays by, such as the tensor. It is dropped with the last handle, once nothing that was submitted to a group needs
-    /// the memory any more, on whatever thread that is: often one of the group's own, which waits for it.
+    /// the memory any more, on whatever thread that is: often one of the group's own, which no operation waits for.
     ///
     /// # Safety
     ///

@@ -8,6 +8,7 @@ use phalanx_core::DType;
 use phalanx_mem::Buffer;
 
 use crate::flight::Flight;
+use crate::hooks::Wire;
 
 /// Gradients of one type that travel together.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub(crate) struct Bucket {
     params: usize,
     pub(crate) rows: Option<Buffer>,
     pub(crate) flight: Option<Flight>,
+    /// What travels, where a hook has made it of the rows.
+    pub(crate) wire: Option<Wire>,
     /// Whether the rows are what all ranks made of them.
     pub(crate) is_averaged: bool,
     /// Parameters whose gradient this backward brought.
@@ -44,7 +47,7 @@ impl Place {
 impl Bucket {
     fn new(dtype: DType) -> Bucket {
         let (came, waits) = (BTreeSet::new(), BTreeSet::new());
-        Bucket { dtype, len: 0, params: 0, rows: None, flight: None, is_averaged: false, came, waits }
+        Bucket { dtype, len: 0, params: 0, rows: None, flight: None, wire: None, is_averaged: false, came, waits }
     }
 
     pub(crate) fn byte_len(&self) -> usize {
@@ -56,8 +59,14 @@ impl Bucket {
         // What no gradient comes for must count as zero.
         self.rows.iter_mut().for_each(|rows| rows.as_bytes_mut().fill(0));
         self.is_averaged = false;
+        self.wire = None;
         self.came.clear();
         self.waits.clear();
+    }
+
+    /// Whether this backward has brought nothing yet, and nothing is on its way.
+    pub(crate) fn is_still(&self) -> bool {
+        self.came.is_empty() && self.flight.is_none()
     }
 
     /// Whether this backward has brought all of its gradients.

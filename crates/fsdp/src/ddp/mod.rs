@@ -21,6 +21,7 @@ use buckets::{Bucket, Place, plan};
 
 /// How gradients are averaged.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct DdpOptions {
     bucket_byte_len: usize,
     first_byte_len: usize,
@@ -68,6 +69,8 @@ pub struct Ddp {
     /// The bucket that has to travel next: all ranks send them in one order.
     next: usize,
     syncs: bool,
+    /// Whether those of the next backward do.
+    will_sync: bool,
     hook: Option<Box<dyn GradientHook>>,
     arena: Arena,
     trace: Trace,
@@ -87,7 +90,8 @@ impl Ddp {
         let (places, buckets) = plan(&sizes, options.first_byte_len, options.bucket_byte_len);
         let names = params.iter().map(|(name, ..)| (*name).to_owned()).collect();
         let (arena, trace) = (Arena::new(group.clone()), Trace::new(false));
-        Ok(Ddp { group, options, names, places, buckets, next: 0, syncs: true, hook: None, arena, trace, failed: None })
+        let (syncs, will_sync, hook, failed) = (true, true, None, None);
+        Ok(Ddp { group, options, names, places, buckets, next: 0, syncs, will_sync, hook, arena, trace, failed })
     }
 
     /// Makes a parameter the same on all ranks: the first rank's. All ranks call this for each.
@@ -139,6 +143,7 @@ impl Ddp {
             self.finish().inspect_err(|error| self.failed = Some(error.clone()))?;
         }
         self.buckets.iter_mut().for_each(|bucket| bucket.came.clear());
+        self.syncs = self.will_sync;
         Ok(())
     }
 
@@ -181,13 +186,16 @@ impl Ddp {
             }
             bucket.forget();
         }
-        self.next = 0;
+        (self.next, self.syncs) = (0, self.will_sync);
     }
 
-    /// Whether the gradients of this backward travel. While they do not, they are summed up on this rank, and the next that travel take the
-    /// sum along. It is set between backwards.
+    /// Whether the gradients of the next backward travel. While they do not, they are summed up on this rank, and the next that travel take the
+    /// sum along. A backward of which gradients have come ends as it began: some of them may have travelled.
     pub fn set_sync(&mut self, syncs: bool) {
-        self.syncs = syncs;
+        self.will_sync = syncs;
+        if self.buckets.iter().all(Bucket::is_still) {
+            self.syncs = syncs;
+        }
     }
 
     /// Has gradients travel as a hook says, in place of their average.
@@ -265,9 +273,9 @@ impl Ddp {
         };
         bucket.flight = Some(match &mut self.hook {
             Some(hook) => {
-                let packed =
+                let (wire, packed) =
                     hooks::send(&mut **hook, number, size, slice(rows.as_bytes()), &self.group, &mut self.arena)?;
-                bucket.rows = Some(rows);
+                (bucket.rows, bucket.wire) = (Some(rows), Some(wire));
                 packed
             }
             None => {
@@ -296,10 +304,10 @@ impl Ddp {
             let bucket = &mut self.buckets[number];
             let Some(flight) = bucket.flight.take() else { continue };
             let mut buffers = flight.end_with(&mut self.trace)?;
-            match (&mut self.hook, &mut bucket.rows) {
-                (Some(hook), Some(rows)) => {
+            match (&mut self.hook, bucket.wire.take(), &mut bucket.rows) {
+                (Some(hook), Some(wire), Some(rows)) => {
                     let reduced = slice_mut(rows.as_bytes_mut());
-                    hooks::receive(&mut **hook, number, size, buffers, reduced, &mut self.arena);
+                    hooks::receive(&mut **hook, number, size, (wire, buffers), reduced, &mut self.arena);
                 }
                 _ => {
                     let after = Factors::of(bucket.dtype, size.ranks, None).after;

@@ -22,7 +22,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
     ///
     /// As [`Sharded::gradient_norm`](crate::Sharded::gradient_norm).
     pub fn gradient_norm(&mut self, p: f64) -> Result<f64> {
-        clip::check_p(p)?;
+        clip::check_norm("gradient_norm", p)?;
         self.alive()?;
         self.norm(p).inspect_err(|error| self.failed = Some(error.clone()))
     }
@@ -36,7 +36,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
     /// As [`Sharded::clip_gradients`](crate::Sharded::clip_gradients).
     pub fn clip_gradients(&mut self, max_norm: f64, p: f64) -> Result<()> {
         clip::check_most(max_norm)?;
-        clip::check_p(p)?;
+        clip::check_norm("clip_gradients", p)?;
         self.alive()?;
         self.clip_to(max_norm, p).inspect_err(|error| self.failed = Some(error.clone()))
     }

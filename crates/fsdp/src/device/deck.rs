@@ -1,6 +1,5 @@
 //! The streams of a device and what orders them. What is done on them is decided elsewhere.
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +12,7 @@ use phalanx_nccl::kernels::Plan;
 use super::edge::Edge;
 #[cfg(feature = "mistakes")]
 use super::edge::Mistake;
+use super::host::Kept;
 
 /// The streams: the program's, on which the model is computed, and the engine's own.
 pub(super) struct Deck<N: Nccl, C: Cuda, P: Process> {
@@ -32,8 +32,10 @@ pub(super) struct Deck<N: Nccl, C: Cuda, P: Process> {
     under_way: Vec<DeviceWork<N, C, P>>,
     /// All memory that the engine made: whoever drops the rest of it, after a mistake of the group too, it is freed with the deck.
     owned: Vec<Memory<C>>,
-    /// Memory of others that is kept until a stream is past it.
-    kept: VecDeque<(Mark<C>, Box<dyn Any + Send>)>,
+    /// What is kept until a stream is past it.
+    pub(super) kept: VecDeque<(Mark<C>, Kept<C>)>,
+    /// Pinned memory that bytes go through, and that nobody uses now.
+    pub(super) shelf: Vec<PinnedBuffer<C>>,
     #[cfg(feature = "mistakes")]
     pub(super) mistake: Option<Mistake>,
     /// Nothing is ever on it.
@@ -76,6 +78,7 @@ impl<N: Nccl, C: Cuda, P: Process> Deck<N, C, P> {
             under_way: Vec::new(),
             owned: Vec::new(),
             kept: VecDeque::new(),
+            shelf: Vec::new(),
             #[cfg(feature = "mistakes")]
             mistake: None,
             #[cfg(feature = "mistakes")]
@@ -175,48 +178,6 @@ impl<N: Nccl, C: Cuda, P: Process> Deck<N, C, P> {
         self.stack.answer("launch", self.cuda().launch(kernel, grid, arguments, stream))
     }
 
-    /// Copies bytes of the host to the device, in the order of a stream.
-    #[track_caller]
-    pub(super) fn upload(&mut self, to: Span, bytes: &[u8], stream: Stream) -> Result<()> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let host = PinnedBuffer::new(self.stack.cuda(), bytes.len())?;
-        host.write(bytes)?;
-        self.copy(to, host.span(), stream)?;
-        self.keep(Box::new(host), stream)
-    }
-
-    /// Copies memory of the device to the host, and waits for that.
-    pub(super) fn download(&mut self, from: Span, into: &mut [u8], stream: Stream) -> Result<()> {
-        if into.is_empty() {
-            return Ok(());
-        }
-        let host = PinnedBuffer::new(self.stack.cuda(), into.len())?;
-        self.copy(host.span(), from, stream)?;
-        let mark = self.mark()?;
-        self.record(&mark, stream)?;
-        if let Err(error) = self.reach(&mark) {
-            // The device may still write to it.
-            self.kept.push_back((mark, Box::new(host)));
-            return Err(error);
-        }
-        host.read(into)
-    }
-
-    /// Keeps memory until a stream is past what is on it by now.
-    pub(super) fn keep(&mut self, memory: Box<dyn Any + Send>, stream: Stream) -> Result<()> {
-        let mark = self.mark()?;
-        self.record(&mark, stream)?;
-        while let Some((mark, _)) = self.kept.front()
-            && self.is_reached(mark)?
-        {
-            self.kept.pop_front();
-        }
-        self.kept.push_back((mark, memory));
-        Ok(())
-    }
-
     /// Waits on the host for a mark, and for the ends of operations, whose errors it tells.
     pub(super) fn reach(&mut self, mark: &Mark<C>) -> Result<()> {
         self.waits += 1;
@@ -273,7 +234,7 @@ impl<N: Nccl, C: Cuda, P: Process> Deck<N, C, P> {
             self.reach(&mark)?;
         }
         self.under_way.drain(..).try_for_each(DeviceWork::wait)?;
-        self.kept.clear();
+        self.let_go_of_all();
         Ok(())
     }
 
@@ -285,7 +246,7 @@ impl<N: Nccl, C: Cuda, P: Process> Deck<N, C, P> {
         Ok(())
     }
 
-    fn is_reached(&self, mark: &Mark<C>) -> Result<bool> {
+    pub(super) fn is_reached(&self, mark: &Mark<C>) -> Result<bool> {
         self.stack.answer("query_event", self.cuda().query_event(mark.event))
     }
 
@@ -328,6 +289,8 @@ impl<N: Nccl, C: Cuda, P: Process> Drop for Deck<N, C, P> {
             log::warn!("memory of a sharded model is never freed, because the device may still use it: {error}");
             self.owned.drain(..).for_each(std::mem::forget);
             self.kept.drain(..).for_each(std::mem::forget);
+            // Not even what nobody uses: to free it, the driver would wait.
+            self.shelf.drain(..).for_each(std::mem::forget);
         }
         for stream in [self.copy_in, self.take] {
             let _ = self.cuda().destroy_stream(stream);

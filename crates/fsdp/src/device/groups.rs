@@ -14,6 +14,7 @@ use super::pool::Pool;
 use crate::groups::Groups;
 
 /// The groups that a sharded model on devices works with. See [`Groups`] for what each is for.
+#[must_use]
 pub struct DeviceGroups<N: Nccl, C: Cuda, P: Process> {
     pub(super) shard: Arc<DeviceGroup<N, C, P>>,
     pub(super) reduce: Arc<DeviceGroup<N, C, P>>,
@@ -28,23 +29,20 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroups<N, C, P> {
         DeviceGroups { reduce: Arc::clone(&shard), shard, replicate: None, smaller: None }
     }
 
-    /// The same ranks with a communicator of their own for reductions, which then wait for no gather. Both run at once: the device must have
-    /// room for the kernels of two communicators.
-    #[must_use]
+    /// The same ranks with a communicator of their own for reductions, which then wait for no gather where the device has room for the kernels of
+    /// two communicators.
     pub fn reductions(mut self, group: impl Into<Arc<DeviceGroup<N, C, P>>>) -> DeviceGroups<N, C, P> {
         self.reduce = group.into();
         self
     }
 
     /// The ranks that hold the same part as this one, in the other replicas of the model.
-    #[must_use]
     pub fn replicate(mut self, group: impl Into<Arc<DeviceGroup<N, C, P>>>) -> DeviceGroups<N, C, P> {
         self.replicate = Some(group.into());
         self
     }
 
     /// The part of the shard group among whom units are divided between forward and backward.
-    #[must_use]
     pub fn after_forward(mut self, group: impl Into<Arc<DeviceGroup<N, C, P>>>) -> DeviceGroups<N, C, P> {
         self.smaller = Some(group.into());
         self

@@ -60,6 +60,7 @@ mod edge;
 mod gather;
 mod groups;
 mod hook;
+mod host;
 mod model;
 mod pool;
 mod reduce;

@@ -258,6 +258,7 @@ fn write_rows<N: Nccl, C: Cuda, P: Process>(
 ) -> Result<()> {
     let stream = means.deck.compute;
     let mut is_written = vec![!is_fresh; unit.spec.params.len()];
+    let mut is_taken = vec![false; is_written.len()];
     if let Some(dtype) = gradients.first().map(|gradient| gradient.dtype) {
         let world = unit.layout.reduce.world;
         let lent = unit.lent.as_ref().map(Block::span);
@@ -273,7 +274,8 @@ fn write_rows<N: Nccl, C: Cuda, P: Process>(
         for gradient in gradients {
             let at = rows.gradients.iter().position(|(index, _)| *index == gradient.index);
             let Some((at, (index, owner))) = at.map(|at| (at, rows.gradients[at])) else { continue };
-            if all_lie && index == owner {
+            // The launch of all has taken what lies there, once.
+            if all_lie && index == owner && lies(gradient) && !std::mem::replace(&mut is_taken[owner], true) {
                 is_written[owner] = true;
                 continue;
             }

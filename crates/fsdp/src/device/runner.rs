@@ -130,15 +130,14 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
     ///
     /// # Errors
     ///
-    /// As [`Sharded::gradients`](crate::Sharded::gradients).
+    /// As [`Sharded::gradients`](crate::Sharded::gradients), and for memory that ends within an element or begins where none may lie.
     pub fn gradients(&mut self, unit: usize, gradients: &[DeviceGradient<C>]) -> Result<()> {
         let held = self.unit("gradients", unit)?;
-        let given = |gradient: &DeviceGradient<C>| Given {
-            index: gradient.index,
-            dtype: gradient.dtype,
-            len: gradient.buffer.byte_len() / gradient.dtype.byte_len(),
+        let given = |DeviceGradient { index, dtype, buffer }: &DeviceGradient<C>| {
+            Ok(Given { index: *index, dtype: *dtype, len: buffer.len("gradients", "gradient", *dtype)? })
         };
-        check((&held.spec, &held.layout), gradients.iter().map(given))?;
+        let given = gradients.iter().map(given).collect::<Result<Vec<_>>>()?;
+        check((&held.spec, &held.layout), given.into_iter())?;
         if let Some(dtype) = gradients.first().map(|gradient| gradient.dtype).filter(|dtype| *dtype == DType::F64) {
             return Err(Error::usage("gradients", "dtype", dtype, "must be f32, f16 or bf16 on devices"));
         }

@@ -8,7 +8,7 @@ use crate::arena::Arena;
 use crate::flight::Flight;
 use crate::memory::Class;
 
-/// Packs gradients and begins to send them.
+/// Packs gradients and begins to send them. What travels is told, as the hook may say something else the next time it is asked.
 pub(crate) fn send(
     hook: &mut dyn GradientHook,
     unit: usize,
@@ -16,7 +16,7 @@ pub(crate) fn send(
     gradients: &[f32],
     group: &Group,
     arena: &mut Arena,
-) -> Result<Flight> {
+) -> Result<(Wire, Flight)> {
     let wire = hook.wire(size);
     if !size.is_sharded && matches!(wire, Wire::ReduceScatter(_) | Wire::AllToAll(_)) {
         let expected = "must be all_reduce or all_gather where every rank gets all";
@@ -45,9 +45,10 @@ pub(crate) fn send(
     hook.pack(unit, size, gradients, packed);
     if matches!(wire, Wire::AllToAll(_)) {
         let output = arena.take(Class::Reducing, buffer.byte_len())?;
-        return Flight::begin_with(group, unit, (op, dtype), Buffers { input: Some(buffer), output });
+        let buffers = Buffers { input: Some(buffer), output };
+        return Ok((wire, Flight::begin_with(group, unit, (op, dtype), buffers)?));
     }
-    Flight::begin(group, unit, (op, dtype), buffer)
+    Ok((wire, Flight::begin(group, unit, (op, dtype), buffer)?))
 }
 
 /// Unpacks what came, and takes the buffers back.
@@ -55,17 +56,17 @@ pub(crate) fn receive(
     hook: &mut dyn GradientHook,
     unit: usize,
     size: Size,
-    buffers: Buffers,
+    (wire, buffers): (Wire, Buffers),
     reduced: &mut [f32],
     arena: &mut Arena,
 ) {
     let Buffers { input, output } = buffers;
-    let wire = match hook.wire(size) {
+    let came = match wire {
         Wire::ReduceScatter(dtype) => {
             &output.as_bytes()[size.own().start * dtype.byte_len()..size.own().end * dtype.byte_len()]
         }
         _ => output.as_bytes(),
     };
-    hook.unpack(unit, size, wire, reduced);
+    hook.unpack(unit, size, came, reduced);
     input.into_iter().chain([output]).for_each(|buffer| arena.give(Class::Reducing, buffer));
 }

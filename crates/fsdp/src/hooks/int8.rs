@@ -11,6 +11,7 @@ use super::{GradientHook, Size, Wire};
 /// With feedback, what rounding took away is kept, as large as all gradients in full, and added the next time: that makes errors vanish
 /// over steps. A block with a NaN or an infinity is NaN on all ranks, and forgets what was kept.
 #[derive(Clone)]
+#[must_use]
 pub struct Int8 {
     has_feedback: bool,
     residuals: HashMap<usize, Vec<f32>>,

@@ -68,13 +68,14 @@ use phalanx_core::DType;
 /// # Ok::<(), phalanx_core::Error>(())
 /// ```
 pub trait GradientHook: fmt::Debug + Send {
-    /// What travels for a reduction of this size.
+    /// What travels for a reduction of this size. It is asked before gradients are packed, and may be something else the next time: on all
+    /// ranks alike.
     fn wire(&self, size: Size) -> Wire;
 
     /// Makes what travels of this rank's gradients. `unit` tells what is reduced time and again apart.
     fn pack(&mut self, unit: usize, size: Size, gradients: &[f32], wire: &mut [u8]);
 
-    /// Makes the reduced gradients of what came: the average over all ranks, as a rule.
+    /// Makes the reduced gradients of what came, which is what was said to travel when they were packed: the average over all ranks, as a rule.
     fn unpack(&mut self, unit: usize, size: Size, wire: &[u8], reduced: &mut [f32]);
 
     /// The type in which devices do the same: they cast gradients to it, sum them as [`wire`](GradientHook::wire) says between the divisions of

@@ -83,7 +83,9 @@ fn parameters_of_several_types_lie_apart_and_aligned() {
 fn tied_and_ignored_parameters_take_no_room() {
     let param = |name: &str| ParamSpec::new(name, &[4, 2], DType::F32);
     let alone = UnitSpec::new("unit", vec![param("a"), param("b").trainable(false)]);
-    let more = vec![param("a"), param("c").tied_to("a"), param("d").ignored(), param("b").trainable(false)];
+    // What is left alone may be of any type.
+    let ignored = ParamSpec::new("d", &[4, 2], DType::I64).ignored();
+    let more = vec![param("a"), param("c").tied_to("a"), ignored, param("b").trainable(false)];
     let more = UnitSpec::new("unit", [more, vec![param("e").tied_to("c")]].concat());
     let terms = Terms { world: 2, smaller: Some(1), compute: Some(DType::BF16), reduce: Some(DType::F32) };
     let [alone, more] = [alone, more].map(|unit| UnitLayout::new(&unit, terms).expect("a layout"));

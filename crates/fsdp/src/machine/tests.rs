@@ -126,6 +126,15 @@ fn forward_fetches_ahead_as_far_as_asked() {
 }
 
 #[test]
+fn units_that_follow_each_other_in_turns_are_fetched_once() {
+    let events = [0, 1].into_iter().flat_map(|unit| [Event::BeforeForward(unit), Event::AfterForward(unit)]);
+    let events: Vec<Event> = events.collect();
+    let mut machine = flat(2, Depth { forward: usize::MAX, backward: usize::MAX });
+    actions(&mut machine, &events);
+    assert_eq!(actions(&mut machine, &events[..1]), [Gather(0), AwaitGather(0), Gather(1)]);
+}
+
+#[test]
 fn lists_of_what_to_fetch_take_the_place_of_the_order() {
     let mut machine = nested(ONE);
     machine.prefetch_in_forward(0, &[1, 2]).expect("units");

@@ -245,7 +245,7 @@ fn bounds_that_mean_nothing_are_refused_in_the_words_of_the_host() {
     Company::of(1).run(|groups, _| {
         let mut model = Sharded::new(groups, units(), policy(Offload::No)).expect("a model");
         let mut words = words.lock().expect("a lock");
-        words.extend([0.5, f64::NAN].map(|p| model.gradient_norm(p).expect_err("no norm").to_string()));
+        words.extend([0.5, 100.0, f64::NAN].map(|p| model.gradient_norm(p).expect_err("no norm").to_string()));
         words.extend([0.0, f64::NAN].map(|most| model.clip_gradients(most, 2.0).expect_err("no bound").to_string()));
         words.push(model.clip_gradients(1.0, 0.0).expect_err("no norm").to_string());
     });
@@ -254,7 +254,7 @@ fn bounds_that_mean_nothing_are_refused_in_the_words_of_the_host() {
         let mut model = trained(&rank, Offload::No, None)?;
         model.zero_gradients()?;
         assert_eq!(model.gradient_norm(2.0)?, 0.0);
-        let mut words: Vec<_> = [0.5, f64::NAN].map(|p| model.gradient_norm(p).map(drop)).to_vec();
+        let mut words: Vec<_> = [0.5, 100.0, f64::NAN].map(|p| model.gradient_norm(p).map(drop)).to_vec();
         words.extend([0.0, f64::NAN].map(|most| model.clip_gradients(most, 2.0)));
         words.push(model.clip_gradients(1.0, 0.0));
         Ok::<_, phalanx_core::Error>(words)

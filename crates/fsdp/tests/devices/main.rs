@@ -16,6 +16,7 @@ mod memory;
 mod mistakes;
 #[path = "../training/model.rs"]
 mod model;
+mod one_queue;
 mod overlap;
 mod parity;
 mod policies;
@@ -27,3 +28,4 @@ mod seats;
 #[path = "../training/train.rs"]
 #[allow(dead_code, reason = "some of it is for the tests on the host")]
 mod train;
+mod twice;

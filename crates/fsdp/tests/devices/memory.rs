@@ -1,12 +1,20 @@
 //! The memory of a device: a rank's share of everything, a stated number of full units, and nothing new in the steady step.
 
+use std::sync::Arc;
+
+use phalanx_core::{DType, GroupOptions, Layout, Result};
+use phalanx_fsdp::device::{DeviceGroups, DeviceSharded};
 use phalanx_fsdp::hooks::F16;
-use phalanx_fsdp::{Bytes, Class, Offload, Policy, Reshard};
+use phalanx_fsdp::{Bytes, Class, Offload, Param, ParamSpec, Policy, Reshard, UnitSpec};
+use phalanx_nccl::api::Cuda;
+use phalanx_nccl::group::{DeviceGroup, NcclOptions, Stack};
+use phalanx_nccl::sim::{SimRank, Simulation};
 
 use crate::company::Company;
 use crate::hooks::hooked;
 use crate::job::{Job, Model};
 use crate::model::{Block, mixed};
+use crate::seats::DEVICE;
 use crate::train::Task;
 
 /// Bytes of a part that begins where 16 bytes go at a time.
@@ -31,7 +39,7 @@ fn largest(blocks: &[Block], world: usize) -> usize {
 }
 
 fn looked_after(job: Job, watch: impl Fn(&Model, &Task) + Send + Sync + 'static) {
-    let job = Job { watch: std::sync::Arc::new(watch), ..job };
+    let job = Job { watch: Arc::new(watch), ..job };
     let offloads = job.policy.chosen_offload() == Offload::Host;
     let outcome = job.run(3);
     crate::seats::clean(&outcome, 3);
@@ -124,4 +132,48 @@ fn what_is_kept_is_counted_by_what_it_is_for() {
         let most: usize = task.blocks.iter().map(|block| largest(std::slice::from_ref(block), 2)).sum();
         assert!(model.memory().of(Class::Accumulated).peak <= most);
     });
+}
+
+/// How often each of three steps, after which the host looks at all shards and gradients, asks for pinned memory or gives some back.
+fn pinned_calls(rank: &SimRank) -> Result<Vec<usize>> {
+    let stack = Stack::new(Arc::clone(&rank.nccl), Arc::clone(&rank.cuda), Arc::clone(&rank.process), DEVICE);
+    let (layout, store) = (Layout::one_host(rank.rank, rank.size)?, rank.store.clone());
+    let group = DeviceGroup::new(stack.clone(), layout, store, NcclOptions::default(), GroupOptions::default())?;
+    let compute = rank.cuda.create_stream(DEVICE, false).expect("a stream");
+    // Of lengths of which none has room for another.
+    let unit = |name: &str, rows: usize| UnitSpec::new(name, vec![ParamSpec::new("w", &[rows, 3], DType::F32)]);
+    let units = vec![unit("short", 4), unit("long", 64)];
+    let mut model = DeviceSharded::new(stack, compute, DeviceGroups::new(group), units, Policy::default())?;
+    let mut calls = Vec::new();
+    for _ in 0..3 {
+        let before = rank.cuda.pinned_calls();
+        for unit in 0..2 {
+            model.before_forward(unit)?;
+            model.after_forward(unit)?;
+        }
+        for unit in (0..2).rev() {
+            model.before_backward(unit)?;
+            let gradients = model.gradient_memory(unit, DType::F32)?;
+            rank.cuda.fill(gradients[0].buffer().span(), 0, compute).expect("filled");
+            model.gradients(unit, &gradients)?;
+        }
+        model.finish_backward()?;
+        for unit in 0..2 {
+            model.update_on_host::<f32>(Param { unit, index: 0 }, |_, gradient| assert!(gradient.is_some()))?;
+        }
+        model.zero_gradients()?;
+        model.settle()?;
+        calls.push(rank.cuda.pinned_calls() - before);
+    }
+    Ok(calls)
+}
+
+#[test]
+fn what_the_host_looks_at_goes_through_memory_that_is_there() {
+    let outcome = Simulation::new(2, 3).run(|rank| pinned_calls(&rank));
+    crate::seats::clean(&outcome, 3);
+    for calls in outcome.results {
+        let calls = calls.expect("an end").expect("no error");
+        assert!(calls[0] > 0 && calls[1..] == [0, 0], "{calls:?}");
+    }
 }

@@ -67,6 +67,14 @@ fn calls_that_make_no_sense_change_nothing() {
         let memory = DeviceBuffer::new(&rank.cuda, DEVICE, 8).expect("memory");
         let short = DeviceGradient::new(WEIGHT, DType::F32, &memory);
         assert!(words(model.gradients(0, &[short])).contains("must be 35 elements"));
+        // A kernel that reads them would be the end of the device's context.
+        let memory = DeviceBuffer::new(&rank.cuda, DEVICE, 36 * 4).expect("memory");
+        let refused = |model: &mut Model, start: usize, byte_len: usize| {
+            let part = memory.part(start, byte_len).expect("a part");
+            words(model.gradients(0, &[DeviceGradient::new(WEIGHT, DType::F32, &part)]))
+        };
+        assert!(refused(model, 0, 35 * 4 + 2).contains("142 bytes long, must be a multiple of the 4 bytes of f32"));
+        assert!(refused(model, 2, 35 * 4).contains("must lie at a multiple of 4 bytes for f32"));
         let lent = model.gradient_memory(0, DType::F32).expect("memory");
         assert_eq!(lent.iter().map(DeviceGradient::index).collect::<Vec<_>>(), [0, 1, 2]);
         model.gradients(0, &[]).expect("none");

@@ -41,6 +41,18 @@ fn norms_are_those_of_the_whole_gradient() {
 }
 
 #[test]
+fn the_highest_power_has_room_for_large_gradients() {
+    let task = Task::new(mixed(), 1);
+    Company::of(2).run(|groups, rank| {
+        let mut model = trained(&task, groups, rank, 2);
+        let norm = model.gradient_norm(8.0).expect("a norm");
+        model.scale_gradients(1e30);
+        let scaled = model.gradient_norm(8.0).expect("a norm");
+        assert!((scaled / norm / 1e30 - 1.0).abs() < 1e-6, "{scaled} of {norm}");
+    });
+}
+
+#[test]
 fn one_rank_that_overflows_is_known_to_all() {
     let task = Task::new(mixed(), 1);
     Company::of(3).run(|groups, rank| {
@@ -61,8 +73,11 @@ fn bounds_that_mean_nothing_are_refused() {
     let task = Task::new(mixed(), 1);
     Company::of(1).run(|groups, _| {
         let mut model = task.shard(groups, Policy::default()).expect("a model");
-        for p in [0.0, 0.5, -1.0, f64::NAN] {
-            assert!(model.gradient_norm(p).expect_err("no norm").to_string().contains(&format!("p is {p}")));
+        for p in [0.0, 0.5, -1.0, 8.5, 100.0, f64::NAN] {
+            let refused = [model.gradient_norm(p), model.clip_gradients(1.0, p)];
+            let told = refused.map(|end| end.expect_err("no norm").to_string());
+            let words = |call: &str| format!("{call}: p is {p}, must be from 1 to 8, or infinite");
+            assert_eq!(told, ["gradient_norm", "clip_gradients"].map(words));
         }
         for most in [0.0, -1.0, f64::NAN] {
             assert!(model.clip_gradients(most, 2.0).is_err());

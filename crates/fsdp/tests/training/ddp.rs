@@ -231,6 +231,36 @@ fn the_next_backward_begins_anew_after_one_that_is_given_up() {
 }
 
 #[test]
+fn a_backward_ends_with_the_sync_that_it_began_with() {
+    Company::of(2).run(|groups, _| {
+        let params = [("a", 4, DType::F32), ("b", 2, DType::F32)];
+        let options = DdpOptions::default().first_byte_len(8);
+        let mut ddp = Ddp::new(groups.shard().clone(), &params, options).expect("a model");
+        let pass = |ddp: &mut Ddp, value: f32, between: Option<bool>| {
+            ddp.gradient(1, &[value; 2]).expect("the first bucket");
+            between.into_iter().for_each(|syncs| ddp.set_sync(syncs));
+            ddp.gradient(0, &[value; 4]).expect("the last bucket");
+            ddp.finish_backward().expect("the end");
+            [0, 1].map(|param| ddp.averaged::<f32>(param).expect("a type").map(|averaged| averaged[0]))
+        };
+        // The first bucket is on its way already.
+        assert_eq!(pass(&mut ddp, 1.0, Some(false)), [Some(1.0); 2]);
+        ddp.set_sync(true);
+        assert_eq!(pass(&mut ddp, 2.0, None), [Some(2.0); 2]);
+        // None is, and none of them goes.
+        ddp.set_sync(false);
+        assert_eq!(pass(&mut ddp, 3.0, Some(true)), [None; 2]);
+        assert_eq!(pass(&mut ddp, 4.0, Some(false)), [Some(7.0); 2]);
+        // What is given up is no backward any more.
+        assert_eq!(pass(&mut ddp, 5.0, Some(true)), [None; 2]);
+        ddp.gradient(1, &[6.0_f32; 2]).expect("the first bucket");
+        ddp.set_sync(false);
+        ddp.zero_gradients();
+        assert_eq!(pass(&mut ddp, 8.0, None), [None; 2]);
+    });
+}
+
+#[test]
 fn a_hook_stays_while_gradients_are_on_their_way() {
     Company::of(2).run(|groups, _| {
         let params = [("a", 4, DType::F32), ("b", 2, DType::F32)];

@@ -1,8 +1,8 @@
 //! A rank that goes away in the middle: the others end with an error that names it, and stay ended.
 
-use phalanx_core::{DType, Error, ErrorKind};
+use phalanx_core::{DType, Error, ErrorKind, Result};
 use phalanx_fsdp::hooks::{AllReduce, GradientHook, Int8};
-use phalanx_fsdp::{Ddp, DdpOptions, Gradient, ParamSpec, Policy, Reshard, Sharded, UnitSpec};
+use phalanx_fsdp::{Ddp, DdpOptions, Gradient, ParamSpec, Policy, Reshard, Sharded, UnitSpec, refuse};
 
 use crate::company::Company;
 
@@ -77,6 +77,32 @@ fn ranks_that_bring_gradients_of_different_units_are_told() {
             model.finish_backward().expect_err("another unit")
         });
         ends.iter().for_each(assert_names_units);
+    }
+}
+
+/// A rank whose norm or broadcast met something else would wait for the others in what comes next.
+#[test]
+fn a_failure_outside_forward_and_backward_is_remembered() {
+    type Call = fn(&mut Sharded) -> Result<()>;
+    let norm: Call = |model| model.clip_gradients(1.0, 2.0).map(drop);
+    let overflow: Call = |model| model.gradients_overflowed().map(drop);
+    let gather: Call = |model| model.before_forward(0).map(drop);
+    let replicas: Call = Sharded::broadcast_replicas;
+    let largest: Call = |model| model.largest(0).map(drop);
+    let two = Company::of(2);
+    for (company, calls) in
+        [(two, [norm, gather]), (two, [overflow, gather]), (Company::of(1).replicas(2), [largest, replicas])]
+    {
+        company.run(|groups, rank| {
+            let mut model = Sharded::new(groups, pair(10), Policy::default()).expect("a model");
+            let told = calls[rank](&mut model).expect_err("another call");
+            assert_eq!(told.kind(), ErrorKind::Desync, "{told}");
+            let weight = model.param("a", "weight").expect("a name");
+            let after = [model.before_forward(0).map(drop), model.copy_full(weight, &mut [0.0_f32; 100])];
+            for end in after {
+                assert_eq!(end.expect_err("the model has failed").kind(), ErrorKind::Desync);
+            }
+        });
     }
 }
 
@@ -168,6 +194,19 @@ fn ranks_that_shard_different_models_are_told_what_differs() {
                 assert!(error.to_string().contains(value), "case {case}, {company:?}: {error}");
             }
         }
+    }
+}
+
+#[test]
+fn a_model_that_an_adapter_refuses_on_one_rank_is_told_to_the_others() {
+    for company in [Company::of(2), Company::of(1).replicas(2), Company::of(2).replicas(2)] {
+        let odd = company.size() - 1;
+        let ends = company.run(|groups, rank| match rank == odd {
+            true => refuse(&groups, "FullyShard: it has none".to_owned()),
+            false => Sharded::new(groups, pair(10), Policy::default()).map(drop).expect_err("a refusal").to_string(),
+        });
+        assert_eq!(ends[odd], "FullyShard: it has none");
+        assert!(ends.iter().all(|told| told.contains("FullyShard: it has none")), "{company:?}: {ends:?}");
     }
 }
 

@@ -2,8 +2,8 @@
 
 use half::{bf16, f16};
 use phalanx_core::{DType, OpKind};
-use phalanx_fsdp::hooks::{AllReduce, Bf16, F16, GradientHook, Int8, ReduceScatter};
-use phalanx_fsdp::{Factors, Gradient, Groups, ParamSpec, Policy, Sharded, UnitSpec};
+use phalanx_fsdp::hooks::{AllReduce, Bf16, F16, GradientHook, Int8, ReduceScatter, Size, Wire};
+use phalanx_fsdp::{Ddp, DdpOptions, Factors, Gradient, Groups, ParamSpec, Policy, Sharded, UnitSpec};
 
 use crate::company::Company;
 use crate::model::mixed;
@@ -103,6 +103,62 @@ fn training_ends_as_well_with_every_hook() {
         });
         let end = last(&outcome.losses);
         assert!((end / plain - 1.0).abs() < 0.02, "{:?}: {end} for {plain}", hook());
+    }
+}
+
+/// `f32` in the first step and half of that afterwards. What came tells by its length which of them it is.
+#[derive(Debug, Default)]
+struct WarmUp {
+    is_warm: bool,
+}
+
+impl GradientHook for WarmUp {
+    fn wire(&self, size: Size) -> Wire {
+        if self.is_warm { F16.wire(size) } else { ReduceScatter.wire(size) }
+    }
+
+    fn pack(&mut self, unit: usize, size: Size, gradients: &[f32], wire: &mut [u8]) {
+        match std::mem::replace(&mut self.is_warm, true) {
+            true => F16.pack(unit, size, gradients, wire),
+            false => ReduceScatter.pack(unit, size, gradients, wire),
+        }
+    }
+
+    fn unpack(&mut self, unit: usize, size: Size, wire: &[u8], reduced: &mut [f32]) {
+        match wire.len() < size_of_val(reduced) {
+            true => F16.unpack(unit, size, wire, reduced),
+            false => ReduceScatter.unpack(unit, size, wire, reduced),
+        }
+    }
+}
+
+#[test]
+fn a_hook_may_change_what_travels_from_one_step_to_the_next() {
+    let wanted: Vec<f32> = sum(2).into_iter().map(|x| x / 2.0).collect();
+    let warm_up = || Some(Box::new(WarmUp::default()) as Box<dyn GradientHook>);
+    let ends = Company::of(2).run(|groups, rank| {
+        let unit = UnitSpec::new("unit", vec![ParamSpec::new("weight", &[LEN], DType::F32)]);
+        let mut model = Sharded::new(groups.clone(), vec![unit], Policy::default()).expect("a model");
+        model.set_hook(warm_up()).expect("gradients of f32");
+        let whole = [("weight", LEN, DType::F32)];
+        let mut ddp = Ddp::new(groups.shard().clone(), &whole, DdpOptions::default()).expect("a model");
+        ddp.set_hook(warm_up()).expect("gradients of f32");
+        let weight = model.param("unit", "weight").expect("a name");
+        [(); 2].map(|()| {
+            model.before_backward(0).expect("a unit");
+            model.gradients(0, &[Gradient::new(0, &values(rank))]).expect("a gradient");
+            model.finish_backward().expect("the end");
+            ddp.gradient(0, &values(rank)).expect("a gradient");
+            ddp.finish_backward().expect("the end");
+            assert_eq!(ddp.averaged::<f32>(0), Ok(Some(&wanted[..])));
+            let rows = model.gradient::<f32>(weight).expect("a type").expect("a gradient").to_vec();
+            model.zero_gradients();
+            rows
+        })
+    });
+    for step in [0, 1] {
+        let full: Vec<f32> = ends.iter().flat_map(|steps| steps[step].clone()).collect();
+        assert_eq!(full, wanted, "step {step}");
     }
 }
 

@@ -157,6 +157,25 @@ fn a_divisor_takes_the_place_of_the_number_of_ranks() {
 }
 
 #[test]
+fn a_divisor_that_nothing_divides_keeps_sums_of_a_short_exponent_finite() {
+    for divisor in [8191.0, 4.5] {
+        let ends = Company::of(8).run(|groups, _| {
+            let one = UnitSpec::new("one", vec![ParamSpec::new("weight", &[8], DType::F32)]);
+            let mut model = Sharded::new(groups, vec![one], Policy::default().reduce(DType::F16)).expect("a model");
+            model.set_gradient_divisor(Some(divisor)).expect("a divisor");
+            model.before_backward(0).expect("a unit");
+            model.gradients(0, &[Gradient::new(0, &[20_000.0_f32; 8])]).expect("gradients");
+            model.finish_backward().expect("the end");
+            let weight = model.param("one", "weight").expect("a name");
+            model.gradient::<f32>(weight).expect("a type").expect("a gradient").to_vec()
+        });
+        let wanted = 160_000.0 / divisor;
+        let close = |got: &f32| (f64::from(*got) / wanted - 1.0).abs() < 2e-3;
+        assert!(ends.iter().flatten().all(close), "{ends:?} for {wanted}");
+    }
+}
+
+#[test]
 fn a_divisor_is_not_changed_for_gradients_that_travel_or_wait_for_replicas() {
     let company = Company::of(2).replicas(2);
     let got = company.run(|groups, rank| {

@@ -5,9 +5,9 @@ use super::{Comm, CommConfig, DataType, Device, RedOp, Registration, Span, Statu
 /// NCCL, real or simulated: one method for each function that is used, with the same meaning.
 ///
 /// *Answers.* A call that can be in progress answers with its [`Status`] as the library gave it; where it makes a communicator, with
-/// both, and there is one only if the status is success or in progress: of what was begun otherwise nothing is left. A method that has a body here is one that a
-/// library of 2.18 need not have: it answers [`Status::ABSENT`] unless it is implemented, and so does an implementation whose library
-/// lacks the symbol.
+/// both. Where the status is neither success nor in progress, there may be one all the same that was begun: all that may be done with it is to
+/// [abort](Nccl::abort) it. A method that has a body here is one that a library of 2.18 need not have: it answers [`Status::ABSENT`] unless it is
+/// implemented, and so does an implementation whose library lacks the symbol.
 ///
 /// *Threads.* Calls for one communicator come from one thread, but for [`async_error`](Nccl::async_error), [`abort`](Nccl::abort)
 /// and [`revoke`](Nccl::revoke), which come from any. [`group_start`](Nccl::group_start) and [`group_end`](Nccl::group_end) embrace calls
@@ -174,6 +174,11 @@ pub trait Nccl: Send + Sync + 'static {
     /// Makes memory known to all ranks; all call it. `symmetric` where it has the same offset everywhere. Since 2.27.
     fn register_window(&self, _comm: Comm, _span: Span, _symmetric: bool) -> (Status, Option<Window>) {
         (Status::ABSENT, None)
+    }
+
+    /// Whether a window is open, once the communicator is not in progress any more: a library that has none answers success all the same.
+    fn is_open(&self, _window: Window) -> bool {
+        false
     }
 
     /// Takes that back. Since 2.27.

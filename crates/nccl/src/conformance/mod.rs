@@ -20,6 +20,7 @@ use crate::group::{DeviceBuffer, DeviceGroup, NcclOptions, PinnedBuffer, Stack};
 pub use values::elements;
 
 /// One rank that goes through the list, and its group.
+#[must_use]
 pub struct Candidate<N: Nccl, C: Cuda, P: Process> {
     stack: Stack<N, C, P>,
     layout: Layout,
@@ -38,7 +39,7 @@ pub struct Trial<N: Nccl, C: Cuda, P: Process> {
     run: fn(&Candidate<N, C, P>) -> Verdict,
 }
 
-/// How a trial ended: well, or not tried for a reason; else what was wrong.
+/// How a trial ended: well, or for a reason not tried, or in part; else what was wrong.
 pub type Verdict = Result<Option<String>, String>;
 
 impl<N: Nccl, C: Cuda, P: Process> Trial<N, C, P> {
@@ -95,14 +96,12 @@ impl<N: Nccl, C: Cuda, P: Process> Candidate<N, C, P> {
     }
 
     /// Says that the device knows the kernels of the check for NaN.
-    #[must_use]
     pub fn knowing_nan_check(mut self) -> Candidate<N, C, P> {
         self.nan_check = Ok(());
         self
     }
 
     /// Says why it does not.
-    #[must_use]
     pub fn lacking_nan_check(mut self, why: impl Into<String>) -> Candidate<N, C, P> {
         self.nan_check = Err(why.into());
         self
@@ -125,7 +124,7 @@ impl<N: Nccl, C: Cuda, P: Process> Candidate<N, C, P> {
         self.layout.size()
     }
 
-    /// A group of its own for a trial that ends it.
+    /// A group of its own for a trial that ends it, or may.
     fn other(&self, scope: &str, options: NcclOptions) -> Result<DeviceGroup<N, C, P>, String> {
         let group = GroupOptions::default().timeout(self.timeout);
         DeviceGroup::new(self.stack.clone(), self.layout.clone(), self.store.scope(scope), options, group).map_err(told)

@@ -6,7 +6,7 @@ use phalanx_core::{DType, Op, ReduceOp};
 use super::values::{elements, given, joined};
 use super::{Candidate, Verdict, same, told};
 use crate::api::{Cuda, Nccl, Process, Version};
-use crate::group::DeviceBuffer;
+use crate::group::{DeviceBuffer, DeviceGroup, NcclOptions};
 
 /// Collectives and copies on the program's stream by turns, with no wait of the host between.
 pub(super) fn chain<N: Nccl, C: Cuda, P: Process>(on: &Candidate<N, C, P>) -> Verdict {
@@ -42,28 +42,41 @@ pub(super) fn host<N: Nccl, C: Cuda, P: Process>(on: &Candidate<N, C, P>) -> Ver
     if is_right { Ok(None) } else { Err("memory of the host has not what it must".into()) }
 }
 
-/// Memory of NCCL's making that is registered, and a window where the library has those.
+/// Memory of NCCL's making that is registered, and a window where the library has those. Where it refuses them, the group ends.
 pub(super) fn known<N: Nccl, C: Cuda, P: Process>(on: &Candidate<N, C, P>) -> Verdict {
     if on.version < Version::new(2, 19, 0) {
         return Ok(Some(format!("NCCL {} has none", on.version)));
     }
-    let memory = on.group.allocate(4096).map_err(told)?;
-    let registered = on.group.register(&memory).map_err(told)?;
-    summed(on, &memory)?;
+    let group = on.other("known", NcclOptions::default())?;
+    let verdict = known_to(on, &group);
+    let left = on.leave_other(group);
+    verdict.and_then(|note| left.map(|()| note))
+}
+
+fn known_to<N: Nccl, C: Cuda, P: Process>(on: &Candidate<N, C, P>, group: &DeviceGroup<N, C, P>) -> Verdict {
+    let memory = group.allocate(4096).map_err(told)?;
+    let registered = group.register(&memory).map_err(told)?;
+    summed(on, group, &memory)?;
     drop(registered);
     if on.version < Version::new(2, 27, 0) {
         return Ok(None);
     }
-    let window = on.group.register_window(&memory, true).map_err(told)?;
-    summed(on, window.memory()).map(|()| None)
+    let window = group.register_window(&memory, true).map_err(told)?;
+    summed(on, group, window.memory())?;
+    let note = || format!("NCCL {} opens no window here; memory that is registered is well", on.version);
+    Ok((!window.is_window()).then(note))
 }
 
-fn summed<N: Nccl, C: Cuda, P: Process>(on: &Candidate<N, C, P>, memory: &DeviceBuffer<C>) -> Result<(), String> {
+fn summed<N: Nccl, C: Cuda, P: Process>(
+    on: &Candidate<N, C, P>,
+    group: &DeviceGroup<N, C, P>,
+    memory: &DeviceBuffer<C>,
+) -> Result<(), String> {
     let count = memory.byte_len() / 4;
     let own = on.upload(&given(DType::F32, on.rank(), count))?;
     on.cuda(on.stack.cuda().copy(memory.span(), own.span(), on.stream))?;
     let op = Op::AllReduce { count, reduce: ReduceOp::Sum };
-    let work = on.group.submit(op, DType::F32, None, (None, memory), on.stream).map_err(told)?;
+    let work = group.submit(op, DType::F32, None, (None, memory), on.stream).map_err(told)?;
     work.fence(on.stream).map_err(told)?;
     let got = on.download(memory)?;
     work.wait().map_err(told)?;

@@ -34,7 +34,7 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
     ///
     /// # Errors
     ///
-    /// [`Setup`](phalanx_core::ErrorKind::Setup) where NCCL is too old or no thread is to be had.
+    /// [`Setup`](phalanx_core::ErrorKind::Setup) where NCCL is too old or its communicators would block, or no thread is to be had.
     pub fn new(
         stack: Stack<N, C, P>,
         layout: Layout,
@@ -60,15 +60,15 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
     }
 
     /// Leaves the group, as a drop does, and waits until its threads have ended and its communicators with them: a program that returns from
-    /// `main` before kills what is still under way.
+    /// `main` before kills what is still under way. Communicators end once the other ranks of the host come to the end of theirs, for which they
+    /// have this time too.
     ///
     /// # Errors
     ///
     /// [`Setup`](phalanx_core::ErrorKind::Setup) where that takes longer than `timeout`, or a communicator was abandoned. What the group failed
     /// of was told by its operations.
     pub fn leave(&self, timeout: Duration) -> Result<()> {
-        self.hall.close();
-        self.hall.await_end(timeout)
+        self.hall.leave(timeout)
     }
 
     /// How many communicators could not be ended in time. Their threads and memory stay taken until the library comes back, if it does.

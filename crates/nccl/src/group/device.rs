@@ -24,7 +24,9 @@ use crate::api::{Cuda, Nccl, Process, Stream};
 /// A group whose operations are over memory of a device.
 ///
 /// Each begins after what was submitted to a stream of the program's before, and ends without that stream: the program makes a stream
-/// wait for its end with [`DeviceWork::fence`], or waits itself. Numbers, the flight recorder, hooks and alarms are those of
+/// wait for its end with [`DeviceWork::fence`], or waits itself. What a thread begins in several groups comes to the device in that order, so
+/// that ranks whose programs do the same never wait for each other in a circle; whoever goes on on another thread fences what the first has
+/// begun. Numbers, the flight recorder, hooks and alarms are those of
 /// [`group`](DeviceGroup::group), which has the same operations over memory of the host.
 pub struct DeviceGroup<N: Nccl, C: Cuda, P: Process> {
     group: Group,
@@ -265,7 +267,7 @@ impl<N: Nccl, C: Cuda, P: Process> Batch<'_, N, C, P> {
 
 impl<N: Nccl, C: Cuda, P: Process> DeviceWork<N, C, P> {
     /// Makes a stream wait for the end; what is submitted to it from now on sees what the operation gave. Returns once the operation is
-    /// on its own stream, which it is at once but for the first one of a communicator.
+    /// on its own stream, which it is at once but for the first one of a communicator, and what its thread has begun after that elsewhere.
     ///
     /// # Errors
     ///

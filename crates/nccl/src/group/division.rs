@@ -40,11 +40,9 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         let ended = waiting.wait(None).unwrap_or_else(|| Err(Error::aborted("the split has no end")));
         self.in_world(ended)?;
         let (Some(place), Some(comm)) = (place, lock(&child).take()) else { return Ok(None) };
-        self.adopt(comm, place, members, (sequence, options)).map(Some).inspect_err(|_| {
-            // Nobody has come to know it, so nobody else ends it.
-            let status = hall.stack.nccl.abort(comm);
-            log::debug!("ncclCommAbort of what was split: {status}");
-        })
+        let adopted = self.adopt(comm, place, members, (sequence, options));
+        // Nobody has come to know it otherwise, so nobody else ends it.
+        adopted.map(Some).inspect_err(|_| hall.abort_stray(comm))
     }
 
     /// The new group over a communicator that was split.
@@ -63,10 +61,10 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         let options = options.members(Arc::clone(&chosen));
         let store = hall.store.scope("phalanx").scope("split").scope(&sequence.to_string());
         let own = Hall::new(hall.stack.clone(), layout.clone(), store, hall.options.clone().members(chosen))?;
+        // Of the two that need a thread, the one that ends the communicator comes last.
+        let backend = Arc::new(NcclBackend::with(Arc::clone(&own))?);
         Lane::with(&own, Line::Whole, Hold::Made(comm))?;
         lock(&hall.children).push(Arc::downgrade(&own));
-        let backend = NcclBackend::with(Arc::clone(&own)).inspect_err(|_| own.close())?;
-        let backend = Arc::new(backend);
         if let Err(error) = hall.check() {
             backend.hall.fail(error, None);
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use phalanx_core::backend::{Finished, Pending};
 use phalanx_core::{Call, Chain, Error, Op, OpKind, Result, Stuck, Timeout};
 
+use super::order::Place;
 use super::standing::{Message, Standing};
 use crate::api::{Bell, Event};
 
@@ -24,6 +25,8 @@ pub(super) struct Flight {
     pub(super) turn: OnceLock<u32>,
     /// The messages of a batch, once they are counted.
     pub(super) batch: OnceLock<Vec<Message>>,
+    /// Its place among what its thread has begun in all groups, if it has one.
+    pub(super) place: OnceLock<Arc<Place>>,
     /// What stands for its end on the stream, what the stream waits for before it, and for its begin where time is kept.
     pub(super) events: Events,
     /// Where they go when nobody has the flight any more.
@@ -76,6 +79,7 @@ impl Flight {
             peers,
             turn: OnceLock::new(),
             batch: OnceLock::new(),
+            place: OnceLock::new(),
             events,
             bin,
             state: Mutex::new(State { stage: Stage::Queued, result: None, calls, wakers: Vec::new() }),
@@ -98,6 +102,16 @@ impl Flight {
         self.bell.ring();
     }
 
+    /// Whether all that its thread has begun before is on its stream, or has failed. If not, the bell is rung when that may be so.
+    pub(super) fn has_come(&self, bell: &Arc<dyn Bell>) -> bool {
+        self.place.get().is_none_or(|place| place.has_come(bell))
+    }
+
+    /// Lets what its thread has begun after it have its turn.
+    fn let_pass(&self) {
+        self.place.get().iter().for_each(|place| place.pass());
+    }
+
     /// It is on its stream.
     pub(super) fn launched(&self) {
         self.pass_on();
@@ -112,11 +126,14 @@ impl Flight {
         if is_news {
             self.bell.ring();
         }
+        self.let_pass();
     }
 
     /// It has ended; the first end stays.
     pub(super) fn finish(&self, now: Duration, result: Result<Finished>) {
         self.pass_on();
+        // Also where it has ended before it got its place.
+        self.let_pass();
         let wakers = {
             let mut state = self.lock();
             if state.stage == Stage::Done {

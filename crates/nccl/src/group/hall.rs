@@ -9,8 +9,10 @@ use phalanx_core::backend::Numbers;
 use phalanx_core::store::Store;
 use phalanx_core::{Call, Error, Fingerprint, Layout, OpKind, Result};
 
+use super::ending::{Farewell, Stray};
 use super::failure;
 use super::flight::{Bin, Clock, Events, Flight, Stage, Waiting, peer};
+use super::freeing::Freeing;
 use super::job::Job;
 use super::lane::{Lane, Line};
 use super::options::NcclOptions;
@@ -35,8 +37,12 @@ pub(super) struct Hall<N, C: Cuda, P> {
     pub(super) made: AtomicUsize,
     /// The ids of those that were not split from another.
     pub(super) ids: Mutex<Vec<UniqueId>>,
-    /// Communicators that could not be aborted in time.
+    /// Communicators that could not be ended in time.
     pub(super) abandoned: AtomicUsize,
+    /// Communicators that are being aborted and that no lane has.
+    pub(super) strays: Mutex<Vec<Stray>>,
+    /// Until when somebody waits for the end of all.
+    pub(super) farewell: Arc<Farewell>,
     pub(super) is_closing: AtomicBool,
     /// Whether the watch has ended, which is after all threads of the group that will.
     pub(super) has_ended: Arc<AtomicBool>,
@@ -54,6 +60,8 @@ pub(super) struct Hall<N, C: Cuda, P> {
     events: Bin,
     /// What operations over memory of the host go through.
     pub(super) staging: Arc<Staging<C>>,
+    /// Memory that operations had the last handles on.
+    pub(super) freeing: Arc<Freeing<C>>,
 }
 
 /// The first failure, and when it came.
@@ -113,6 +121,10 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             let why = format!("version {version} is older than {}", Version::OLDEST);
             return Err(Error::setup("NCCL", why));
         }
+        if options.blocks {
+            let why = "NCCL_COMM_BLOCKING is 1, and must be 0 or unset: a communicator that blocks cannot be given up";
+            return Err(Error::setup("NCCL", why));
+        }
         let bell = stack.process.bell();
         let staging = Staging::new(stack.cuda(), stack.device, stack.process.bell());
         let size = layout.size();
@@ -127,6 +139,8 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             made: AtomicUsize::new(0),
             ids: Mutex::default(),
             abandoned: AtomicUsize::new(0),
+            strays: Mutex::default(),
+            farewell: Arc::default(),
             is_closing: AtomicBool::new(false),
             has_ended: Arc::default(),
             turns: Mutex::default(),
@@ -139,6 +153,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             open: Mutex::default(),
             events: Bin::default(),
             staging,
+            freeing: Freeing::new(),
             stack,
         }))
     }
@@ -160,14 +175,6 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
     /// An error of CUDA.
     pub(super) fn cuda<T>(&self, call: &str, answer: Result<T, crate::api::CudaCode>) -> Result<T> {
         answer.map_err(|code| failure::of_cuda(&*self.stack.cuda, call, code))
-    }
-
-    /// Has the calling thread, which is one of the group's own, call for the device from now on.
-    pub(super) fn enter_thread(&self) {
-        if let Err(code) = self.stack.cuda.enter_thread(self.stack.device) {
-            // Whatever it then asks of the device fails, and is told.
-            log::debug!("{} cannot be made a thread's own: {code}", self.stack.device);
-        }
     }
 
     /// An event, one that was used before if there is any.
@@ -292,18 +299,22 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         self.lanes().iter().for_each(|lane| lane.ring());
     }
 
-    /// Waits until all has ended after that, at most so long.
-    pub(super) fn await_end(&self, timeout: Duration) -> Result<()> {
+    /// Leaves the group, and waits until all has ended after that, at most so long.
+    pub(super) fn leave(&self, timeout: Duration) -> Result<()> {
         let until = self.now().saturating_add(timeout);
+        // Communicators have as long, which whoever ends them is told first.
+        self.farewell.extend(until);
+        self.close();
+        let last = until.saturating_add(SLACK);
         loop {
             let seen = self.bell.count();
             if is_set(&self.has_ended) {
                 break;
             }
-            if self.now() >= until {
+            if self.now() >= last {
                 return Err(Error::setup(LEAVING, format!("not all of it has ended within {timeout:?}")));
             }
-            self.bell.wait(seen, Some(until));
+            self.bell.wait(seen, Some(last));
         }
         match self.abandoned() {
             0 => Ok(()),
@@ -323,7 +334,8 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
 
     /// Whether no communicator that was split from this group's is still to be aborted.
     pub(super) fn has_quiet_children(&self) -> bool {
-        self.children().iter().all(|child| child.lanes().iter().all(|lane| lane.is_quiet()))
+        let have_ended = lock(&self.strays).iter().all(Stray::has_ended);
+        have_ended && self.children().iter().all(|child| child.lanes().iter().all(|lane| lane.is_quiet()))
     }
 
     fn abort_lanes(self: &Arc<Hall<N, C, P>>) {
@@ -354,5 +366,7 @@ pub(super) fn is_set(flag: &AtomicBool) -> bool {
 
 /// What fails where a group does not end.
 const LEAVING: &str = "leaving the group over NCCL";
+/// How much longer whoever leaves waits for a group than that does for its communicators, to be told of those that it gave up.
+const SLACK: Duration = Duration::from_millis(250);
 /// How many of its last collectives a rank tells.
 const REMEMBERED: usize = 16;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use phalanx_core::backend::{Buffers, Finished};
-use phalanx_core::{Fingerprint, Result};
+use phalanx_core::{Fingerprint, Result, fnv};
 
 use super::flight::Flight;
 use super::hall::lock;
@@ -45,7 +45,6 @@ pub(super) struct Split {
 
 /// Memory that an operation uses.
 pub(super) struct Held<C: Cuda> {
-    #[expect(dead_code, reason = "it is held, not looked at")]
     pub(super) device: Vec<DeviceBuffer<C>>,
     pub(super) host: Vec<PinnedBuffer<C>>,
     /// The program's memory, where it is the host's: what comes back goes there.
@@ -85,9 +84,7 @@ impl<C: Cuda> Held<C> {
         let copy = self.copy.as_ref()?;
         let mut bytes = vec![0; copy.span().byte_len()];
         copy.read(&mut bytes).ok()?;
-        // FNV-1a: no adversary chooses the data, and every flipped bit changes it.
-        Some(bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME)))
+        // No adversary chooses the data, and every flipped bit changes it.
+        Some(fnv::hash64(bytes))
     }
 }
-
-const PRIME: u64 = 0x0100_0000_01b3;

@@ -10,6 +10,7 @@ use phalanx_core::{Error, Result};
 use super::failure;
 use super::hall::{Hall, is_set, lock};
 use super::job::{Errand, Job};
+use super::order::Place;
 use super::pause::Pause;
 use super::plan::{CallKind, NcclCall, Step};
 use super::remains::{Parted, Remains};
@@ -124,6 +125,8 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             watch.ring();
         };
         if !hall.stack.process.spawn(name, Box::new(work)) {
+            // Nobody waits for it then.
+            lock(&hall.lanes).retain(|other| !Arc::ptr_eq(other, &lane));
             return Err(Error::setup("NCCL", "no thread is to be had for a communicator"));
         }
         Ok(lane)
@@ -131,6 +134,10 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
 
     pub(super) fn push(&self, job: Job<C>) {
         job.flight.pass_on();
+        // Messages between two ranks come in an order of their own on each.
+        if self.line == Line::Whole {
+            let _ = job.flight.place.set(Place::next(self.hall.stack.device));
+        }
         {
             let mut queue = lock(&self.queue);
             if matches!(self.line, Line::Pair(..)) {
@@ -189,7 +196,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
 
     /// Aborts the communicator, on a thread that may stay in the library for ever. Who makes one does it itself.
     pub(super) fn abort(&self) {
-        self.hall.enter_thread();
+        self.hall.stack.enter_thread();
         let until = self.hall.now() + self.hall.options.abort_timeout / 4;
         while !self.hall.has_quiet_children() && self.hall.now() < until {
             self.bell.wait(self.bell.count(), Some(self.hall.now() + GLANCE));
@@ -226,7 +233,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
     /// The thread of the lane.
     fn work(self: Arc<Lane<N, C, P>>) {
         let hall = &self.hall;
-        hall.enter_thread();
+        hall.stack.enter_thread();
         let pause = Pause::begun(hall.now());
         let mut hands = Hands { stream: None, under_way: VecDeque::new(), ended: 0, pause };
         loop {
@@ -240,13 +247,19 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             let waits = !hands.under_way.is_empty();
             match next {
                 Some(job) => self.take_up(job, &mut hands),
-                None if is_set(&hall.is_closing) && !waits && is_settled && self.has_parted() => break,
+                None if is_set(&hall.is_closing) && !waits && is_settled && self.is_done() => break,
                 None => self.rest(&hands, seen, has_failed),
             }
         }
         self.has_emptied.store(true, Ordering::Release);
         hall.bell.ring();
         self.leave(&hands);
+    }
+
+    /// Whether nothing waits for its turn, and the communicator knows nothing any more that it was to forget.
+    fn is_done(&self) -> bool {
+        let queue = lock(&self.queue);
+        queue.jobs.is_empty() && queue.parted.is_empty()
     }
 
     /// Waits for what comes next: an end, a job, or that the communicator is quiet.
@@ -304,7 +317,9 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
 
     /// The first job has ended, and what it held is nobody's.
     fn forget_first(&self, hands: &mut Hands<C>) {
-        hands.under_way.pop_front();
+        if let Some((job, _)) = hands.under_way.pop_front() {
+            self.hall.give_back(job.held.device);
+        }
         hands.ended += 1;
         hands.pause = Pause::begun(self.hall.now());
     }
@@ -331,12 +346,16 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         }
     }
 
-    /// The next job: collectives in the order of their numbers, which the threads of a program may bring in another.
+    /// The next job: collectives in the order of their numbers, which the threads of a program may bring in another, and each once what its
+    /// thread has begun before it in other groups is on its stream.
     fn next(&self) -> Option<Job<C>> {
         let mut queue = lock(&self.queue);
         let mut turns = lock(&self.hall.turns);
         let at =
             queue.jobs.iter().position(|job| job.prints.first().is_none_or(|first| turns.is_next(first.sequence)))?;
+        if !queue.jobs[at].flight.has_come(&self.bell) {
+            return None;
+        }
         let job = queue.jobs.remove(at)?;
         job.prints.iter().for_each(|print| turns.pass(print.sequence));
         Some(job)

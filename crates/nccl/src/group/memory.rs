@@ -10,9 +10,9 @@ use crate::api::{Cuda, Device, Span};
 
 /// Memory of a device, or a part of it. Clones and parts are handles on the same memory, which is freed with the last of them.
 ///
-/// Operations keep a handle until their end was observed, so memory that only an operation still uses lives as long as it must. What
-/// the program itself puts on streams, it must wait for before it drops its last handle. Memory that another library has made comes in by
-/// [`adopt`](DeviceBuffer::adopt).
+/// Operations keep a handle until their end was observed, so memory that only an operation still uses lives as long as it must, and is then freed
+/// on a thread that no operation waits for. What the program itself puts on streams, it must wait for before it drops its last handle. Memory
+/// that another library has made comes in by [`adopt`](DeviceBuffer::adopt).
 pub struct DeviceBuffer<C: Cuda> {
     owner: Arc<Owner<C>>,
     span: Span,
@@ -30,13 +30,22 @@ struct Owner<C: Cuda> {
     span: Span,
 }
 
+/// Memory of which the last handle is gone. It goes back with this.
+pub(super) struct Last<C: Cuda>(#[expect(dead_code, reason = "it is held, not looked at")] Owner<C>);
+
 /// Whom memory goes back to.
 enum Home {
     Device(Device),
     Host,
+    /// NCCL, which has made it.
+    Library(GiveBack),
+    /// A shelf, from which it is taken again.
+    Shelf(GiveBack),
     /// Whoever lent it.
-    Elsewhere(Box<dyn Fn(Span) + Send + Sync>),
+    Elsewhere(GiveBack),
 }
+
+type GiveBack = Box<dyn Fn(Span) + Send + Sync>;
 
 impl<C: Cuda> DeviceBuffer<C> {
     /// New memory of a device, whose content has no meaning.
@@ -48,14 +57,46 @@ impl<C: Cuda> DeviceBuffer<C> {
     pub fn new(cuda: &Arc<C>, device: Device, byte_len: usize) -> Result<DeviceBuffer<C>> {
         let made = if byte_len == 0 { Ok(Span::EMPTY) } else { cuda.allocate(device, byte_len) };
         let span = made.map_err(|code| failure::of_cuda(&**cuda, "allocate", code))?;
-        let owner = Arc::new(Owner { cuda: Arc::clone(cuda), home: Home::Device(device), span });
-        Ok(DeviceBuffer { owner, span })
+        Ok(DeviceBuffer::owned(cuda, span, Home::Device(device)))
     }
 
     /// Memory that somebody else made and takes back.
     pub(crate) fn lent(cuda: &Arc<C>, span: Span, give_back: impl Fn(Span) + Send + Sync + 'static) -> DeviceBuffer<C> {
-        let owner = Owner { cuda: Arc::clone(cuda), home: Home::Elsewhere(Box::new(give_back)), span };
-        DeviceBuffer { owner: Arc::new(owner), span }
+        DeviceBuffer::owned(cuda, span, Home::Elsewhere(Box::new(give_back)))
+    }
+
+    /// Memory that goes back to a shelf, which takes no time.
+    pub(super) fn shelved(
+        cuda: &Arc<C>,
+        span: Span,
+        give_back: impl Fn(Span) + Send + Sync + 'static,
+    ) -> DeviceBuffer<C> {
+        DeviceBuffer::owned(cuda, span, Home::Shelf(Box::new(give_back)))
+    }
+
+    /// Memory that NCCL has made.
+    pub(super) fn of_library(
+        cuda: &Arc<C>,
+        span: Span,
+        give_back: impl Fn(Span) + Send + Sync + 'static,
+    ) -> DeviceBuffer<C> {
+        DeviceBuffer::owned(cuda, span, Home::Library(Box::new(give_back)))
+    }
+
+    fn owned(cuda: &Arc<C>, span: Span, home: Home) -> DeviceBuffer<C> {
+        DeviceBuffer { owner: Arc::new(Owner { cuda: Arc::clone(cuda), home, span }), span }
+    }
+
+    /// The memory, if this was the last handle on it. What goes back to a shelf is there at once.
+    pub(super) fn into_last(self) -> Option<Last<C>> {
+        let owner = Arc::into_inner(self.owner)?;
+        let is_freed = !owner.span.is_empty() && !matches!(owner.home, Home::Shelf(_));
+        is_freed.then_some(Last(owner))
+    }
+
+    /// How far it begins into memory that NCCL has made; none where it is other memory.
+    pub(super) fn offset_in_library(&self) -> Option<u64> {
+        matches!(self.owner.home, Home::Library(_)).then(|| self.span.address() - self.owner.span.address())
     }
 
     /// Where it is.
@@ -77,8 +118,12 @@ impl<C: Cuda> DeviceBuffer<C> {
         Ok(DeviceBuffer { owner: Arc::clone(&self.owner), span: part(self.span, offset, byte_len)? })
     }
 
-    /// How many elements it holds.
-    pub(super) fn len(&self, call: phalanx_core::OpKind, argument: &'static str, dtype: DType) -> Result<usize> {
+    /// How many elements of this type it holds, for a call and its argument that are named where it is none of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) where it ends within an element, and where none may lie at its address.
+    pub fn len(&self, call: impl Into<&'static str>, argument: &'static str, dtype: DType) -> Result<usize> {
         let unit = dtype.byte_len();
         if !self.byte_len().is_multiple_of(unit) {
             let expected = format!("must be a multiple of the {unit} bytes of {dtype}");
@@ -155,7 +200,7 @@ impl<C: Cuda> Drop for Owner<C> {
             _ if self.span.is_empty() => Ok(()),
             Home::Device(device) => self.cuda.free(*device, self.span),
             Home::Host => self.cuda.free_host(self.span),
-            Home::Elsewhere(give_back) => {
+            Home::Library(give_back) | Home::Shelf(give_back) | Home::Elsewhere(give_back) => {
                 give_back(self.span);
                 Ok(())
             }

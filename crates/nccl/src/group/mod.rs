@@ -1,7 +1,8 @@
 //! The process group over NCCL.
 //!
 //! A communicator has a lane: one thread that makes all calls of NCCL for it. What a program submits, the lane puts on a stream of its
-//! own, between what the program's stream has to do before and the event of the end. Memory stays until that event was observed.
+//! own, between what the program's stream has to do before and the event of the end, in the order in which a thread of the program begins what
+//! it does in all groups. Memory stays until that event was observed.
 //! One more thread watches: it ends operations in time, asks communicators how they are, tells the other ranks how this one stands and
 //! compares. After a failure everything ends in errors at once, and communicators are aborted from threads that nobody waits for; memory stays
 //! until those are done. Whoever wants to see the end of a group waits for it.
@@ -12,8 +13,10 @@ mod backend;
 mod batch;
 mod device;
 mod division;
+mod ending;
 mod failure;
 mod flight;
+mod freeing;
 mod hall;
 mod issue;
 mod job;
@@ -24,6 +27,7 @@ mod meeting;
 mod memory;
 mod nan;
 mod options;
+mod order;
 mod pause;
 mod plan;
 mod registered;

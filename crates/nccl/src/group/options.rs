@@ -8,6 +8,7 @@ use crate::api::CommConfig;
 
 /// How a group over NCCL behaves. Ranks must agree on all but the times.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct NcclOptions {
     pub(super) config: CommConfig,
     pub(super) is_high_priority: bool,
@@ -18,6 +19,8 @@ pub struct NcclOptions {
     pub(super) heartbeat: Duration,
     pub(super) unresponsive: Duration,
     pub(super) abort_timeout: Duration,
+    /// Whether the environment has communicators of the library block, whatever they are made with.
+    pub(super) blocks: bool,
     pub(super) torch: Option<TorchJob>,
     pub(super) members: Option<Arc<[usize]>>,
 }
@@ -35,6 +38,7 @@ impl Default for NcclOptions {
             heartbeat: Duration::from_millis(250),
             unresponsive: Duration::from_secs(10),
             abort_timeout: Duration::from_secs(5),
+            blocks: false,
             torch: None,
             members: None,
         }
@@ -44,28 +48,24 @@ impl Default for NcclOptions {
 impl NcclOptions {
     /// Which ranks of the world are the group's, so that what ranks tell each other of failures names those; unless set, rank `i` is the
     /// world's rank `i`. [`DeviceGroup`](super::DeviceGroup) takes what its group's options say.
-    #[must_use]
     pub fn members(mut self, members: impl Into<Arc<[usize]>>) -> NcclOptions {
         self.members = Some(members.into());
         self
     }
 
     /// How communicators are made. They never block, whatever it says.
-    #[must_use]
     pub fn config(mut self, config: CommConfig) -> NcclOptions {
         self.config = CommConfig { blocking: false, ..config };
         self
     }
 
     /// Whether collectives go before other work of the device: `TORCH_NCCL_HIGH_PRIORITY`.
-    #[must_use]
     pub fn high_priority(mut self, is_high: bool) -> NcclOptions {
         self.is_high_priority = is_high;
         self
     }
 
     /// Whether operations say how long the device took: `TORCH_NCCL_ENABLE_TIMING`.
-    #[must_use]
     pub fn timing(mut self, keeps_time: bool) -> NcclOptions {
         self.keeps_time = keeps_time;
         self
@@ -73,14 +73,12 @@ impl NcclOptions {
 
     /// Whether ranks compare each operation before it begins, so that nothing moves where they differ; it costs a meeting on the store
     /// each time. Otherwise they compare while it runs, at most a heartbeat late.
-    #[must_use]
     pub fn strict(mut self, is_strict: bool) -> NcclOptions {
         self.is_strict = is_strict;
         self
     }
 
     /// Whether ranks compare what operations gave that give all of them the same: each copies it to its host and tells the others a hash.
-    #[must_use]
     pub fn compare_results(mut self, compares: bool) -> NcclOptions {
         self.compares_results = compares;
         self
@@ -89,7 +87,6 @@ impl NcclOptions {
     /// Whether what this rank gives is looked through for NaN on the device before an operation begins: `TORCH_NCCL_NAN_CHECK`. An operation
     /// with one is refused with its place, and the group ends. Each waits for its own check, so this is for finding mistakes. A device must
     /// [know the kernels](crate::library::Program::load_nan_check).
-    #[must_use]
     pub fn check_nan(mut self, checks: bool) -> NcclOptions {
         self.checks_nan = checks;
         self
@@ -101,28 +98,25 @@ impl NcclOptions {
     }
 
     /// How often a rank tells the others how it stands, and looks after its operations.
-    #[must_use]
     pub fn heartbeat(mut self, every: Duration) -> NcclOptions {
         self.heartbeat = every.max(Duration::from_millis(1));
         self
     }
 
     /// After how much silence a rank is given up.
-    #[must_use]
     pub fn unresponsive(mut self, after: Duration) -> NcclOptions {
         self.unresponsive = after;
         self
     }
 
-    /// How long an abort may take, or the end of a communicator that is left, before that is abandoned.
-    #[must_use]
+    /// How long an abort may take, or the end of a communicator that is left, before that is abandoned. Where somebody waits for that
+    /// ([`leave`](super::DeviceGroup::leave)), an end may take as long as he does.
     pub fn abort_timeout(mut self, timeout: Duration) -> NcclOptions {
         self.abort_timeout = timeout;
         self
     }
 
     /// Shares the group with PyTorch's ranks of a job: their signals are heard, and this rank's are theirs to hear.
-    #[must_use]
     pub fn torch(mut self, job: TorchJob) -> NcclOptions {
         self.torch = Some(job);
         self

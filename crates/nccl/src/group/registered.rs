@@ -28,6 +28,8 @@ pub struct Registered<N: Nccl, C: Cuda, P: Process> {
 pub(super) enum Known {
     Memory(Registration),
     Window(Window),
+    /// A window that the library was asked for and did not open, as where it has none. It moves the memory as any other.
+    NoWindow(Window),
 }
 
 /// Memory that a communicator is to know.
@@ -53,7 +55,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         let (nccl, device) = (Arc::clone(&hall.stack.nccl), hall.stack.device);
         let made = if byte_len == 0 { Ok(Span::EMPTY) } else { nccl.allocate(device, byte_len) };
         let span = made.map_err(|status| failure::of_nccl(&*nccl, "ncclMemAlloc", status, None))?;
-        Ok(DeviceBuffer::lent(hall.stack.cuda(), span, move |span| {
+        Ok(DeviceBuffer::of_library(hall.stack.cuda(), span, move |span| {
             let status = nccl.free(span);
             if !status.is_success() {
                 log::debug!("ncclMemFree: {status}");
@@ -73,16 +75,24 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         self.introduce(memory, None)
     }
 
-    /// Opens a window of all ranks over memory, as much on each. All call it, at the same place among their operations. It is symmetric
-    /// where the memory of every rank is used at the same offset of its [allocation](DeviceGroup::allocate). Since NCCL 2.27.
+    /// Opens a window of all ranks over memory of the library's [own](DeviceGroup::allocate), as much on each, from where a page of it begins. All
+    /// call it, at the same place among their operations. It is symmetric where the memory of every rank is used at the same offset of its
+    /// allocation. Where the library has no windows, the memory is moved as any other: [`Registered::is_window`]. Since NCCL 2.27.
     ///
     /// # Errors
     ///
-    /// As [`register`](DeviceGroup::register).
+    /// As [`register`](DeviceGroup::register), and [`Usage`](phalanx_core::ErrorKind::Usage) for other memory, of which the communicator would end.
     #[track_caller]
     pub fn register_window(&self, memory: &DeviceBuffer<C>, is_symmetric: bool) -> Result<Registered<N, C, P>> {
         check("register_window", self.backend().hall.version, Version::new(2, 27, 0))?;
-        self.introduce(memory, Some(is_symmetric))
+        let refused = |value: String, expected: &str| Err(Error::usage("register_window", "memory", value, expected));
+        match memory.offset_in_library() {
+            None => refused("other memory".into(), "must be of the library's making: DeviceGroup::allocate"),
+            Some(offset) if !offset.is_multiple_of(PAGE) => {
+                refused(format!("{offset} bytes into its allocation"), "must begin at a multiple of 4096 bytes of it")
+            }
+            Some(_) => self.introduce(memory, Some(is_symmetric)),
+        }
     }
 
     #[track_caller]
@@ -112,6 +122,11 @@ impl<N: Nccl, C: Cuda, P: Process> Registered<N, C, P> {
     pub fn memory(&self) -> &DeviceBuffer<C> {
         &self.memory
     }
+
+    /// Whether it is a window that the library has opened.
+    pub fn is_window(&self) -> bool {
+        matches!(self.known, Known::Window(_))
+    }
 }
 
 impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
@@ -127,7 +142,8 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
                 let call = "ncclCommWindowRegister";
                 let (status, window) = self.inside(comm, |nccl| nccl.register_window(comm, span, is_symmetric))?;
                 self.settle_begun(comm, call, status)?;
-                Known::Window(window.ok_or_else(|| self.failed(comm, call, status))?)
+                let window = window.ok_or_else(|| self.failed(comm, call, status))?;
+                if self.hall.stack.nccl.is_open(window) { Known::Window(window) } else { Known::NoWindow(window) }
             }
         };
         *lock(&introduction.known) = Some(known);
@@ -139,7 +155,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         let Hold::Made(comm) = *lock(&self.hold) else { return };
         let status = self.inside(comm, |nccl| match known {
             Known::Memory(registration) => nccl.deregister(comm, registration),
-            Known::Window(window) => nccl.deregister_window(comm, window),
+            Known::Window(window) | Known::NoWindow(window) => nccl.deregister_window(comm, window),
         });
         if let Ok(status) = status
             && let Err(error) = self.settle_begun(comm, "ncclCommDeregister", status)
@@ -168,3 +184,6 @@ fn check(call: &'static str, version: Version, since: Version) -> Result<()> {
     }
     Err(Error::usage(call, "library", format!("NCCL {version}"), format!("must be {since} or later")))
 }
+
+/// At multiples of so many bytes windows begin.
+const PAGE: u64 = 4096;

@@ -1,7 +1,5 @@
 //! What is kept until nothing can use it any more: memory that a communicator was to forget, and what one may still use that was given up.
 
-use std::sync::atomic::Ordering;
-
 use super::hall::lock;
 use super::job::Job;
 use super::lane::{Hands, Hold, Lane};
@@ -70,11 +68,6 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         }
     }
 
-    /// Whether the communicator knows nothing any more that it was to forget.
-    pub(super) fn has_parted(&self) -> bool {
-        lock(&self.queue).parted.is_empty()
-    }
-
     /// Has the communicator forget what is due. After a failure its memory is kept until the abort has passed, as that of operations is.
     pub(super) fn part(&self, hands: &Hands<C>) {
         let is_over = || self.hall.fate().is_none() || self.has_passed();
@@ -84,7 +77,9 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         let due: Vec<_> = lock(&self.queue).parted.extract_if(.., |(due, ..)| *due <= hands.ended).collect();
         for parted in due {
             self.forget(parted.1);
-            if !is_over() {
+            if is_over() {
+                self.hall.give_back([parted.2]);
+            } else {
                 self.keep(parted);
             }
         }
@@ -100,8 +95,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             *hold = Hold::Abandoned;
             lock(&self.remains).parted.append(&mut lock(&self.queue).parted);
         }
-        self.hall.abandoned.fetch_add(1, Ordering::Relaxed);
-        log::warn!("a communicator of rank {} could not be ended in time and is abandoned", self.hall.layout.rank());
+        self.hall.count_abandoned();
         self.bell.ring();
     }
 

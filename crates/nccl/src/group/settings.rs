@@ -1,5 +1,5 @@
-//! The settings of PyTorch's process group, by their names, as options. Reading the environment is the front's business: this is told what
-//! stands there.
+//! The settings of PyTorch's process group, by their names, as options, and the one of NCCL's own that would overrule what groups need. Reading the
+//! environment is the front's business: this is told what stands there.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub enum Effect {
 }
 
 /// The settings that are known, and what becomes of each.
-pub const SETTINGS: [(&str, Effect); 18] = [
+pub const SETTINGS: [(&str, Effect); 19] = [
     ("TORCH_NCCL_HIGH_PRIORITY", Effect::Taken),
     ("TORCH_NCCL_ENABLE_TIMING", Effect::Taken),
     ("TORCH_DISTRIBUTED_DEBUG", Effect::Taken),
@@ -39,10 +39,11 @@ pub const SETTINGS: [(&str, Effect); 18] = [
     ("TORCH_NCCL_TRACE_BUFFER_SIZE", Effect::Ignored),
     ("TORCH_NCCL_NAN_CHECK", Effect::Taken),
     ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", Effect::Ignored),
+    ("NCCL_COMM_BLOCKING", Effect::Taken),
 ];
 
 impl NcclOptions {
-    /// The same with a setting of PyTorch, and what became of that. Names that are not PyTorch's are ignored.
+    /// The same with a setting, and what became of that. Names that are not among [`SETTINGS`] are ignored.
     ///
     /// # Errors
     ///
@@ -58,6 +59,8 @@ impl NcclOptions {
             "TORCH_DISTRIBUTED_DEBUG" => self.strict(is_detail(known, value)?),
             "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC" => self.unresponsive(Duration::from_secs(count(known, value)?)),
             "TORCH_NCCL_COORD_CHECK_MILSEC" => self.heartbeat(Duration::from_millis(count(known, value)?)),
+            // The library reads it itself, and lets it overrule what a communicator is made with.
+            "NCCL_COMM_BLOCKING" => NcclOptions { blocks: value.trim().parse::<i64>() == Ok(1), ..self },
             "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK" if flag(known, value)? => {
                 let expected = "must be 0: nothing hooks an allocator here, DeviceGroup::register makes memory known";
                 return Err(Error::usage("settings", known, format!("{value:?}"), expected));
@@ -115,5 +118,8 @@ mod tests {
         assert!(set(hook, "1").expect_err("no hook").to_string().contains("DeviceGroup::register"));
         assert_eq!(set("TORCH_NCCL_BLOCKING_WAIT", "1").expect("known").1, Effect::Ignored);
         assert_eq!(set("NCCL_DEBUG", "INFO").expect("not ours").1, Effect::Ignored);
+        for (value, blocks) in [("1", true), (" 1", true), ("0", false), ("", false), ("yes", false)] {
+            assert_eq!(set("NCCL_COMM_BLOCKING", value).expect("known").0.blocks, blocks, "{value:?}");
+        }
     }
 }

@@ -20,6 +20,7 @@ use crate::api::{Cuda, Nccl, Process, UniqueId};
 /// their settings say. When one of theirs says so, or has aborted a communicator of this group, the group ends in an error that names the
 /// rank, and [`on_dump`](TorchJob::on_dump) is called first. The process is never ended.
 #[derive(Clone)]
+#[must_use]
 pub struct TorchJob {
     store: Store,
     group: usize,
@@ -38,7 +39,6 @@ impl TorchJob {
 
     /// Has this called, once, when another rank of the job has seen an operation fail and asks all to write down what their groups did. It is
     /// called on a thread of the group, with the job's rank that asks where it says so.
-    #[must_use]
     pub fn on_dump(mut self, dump: impl Fn(Option<usize>) + Send + Sync + 'static) -> TorchJob {
         self.dump = Some(Arc::new(dump));
         self

@@ -40,6 +40,14 @@ impl<N: Nccl, C: Cuda, P: Process> Stack<N, C, P> {
         self.device
     }
 
+    /// Has the calling thread, which is one of a group's own, call for the device from now on.
+    pub(super) fn enter_thread(&self) {
+        if let Err(code) = self.cuda.enter_thread(self.device) {
+            // Whatever it then asks of the device fails, and is told.
+            log::debug!("{} cannot be made a thread's own: {code}", self.device);
+        }
+    }
+
     /// What the driver answered to a call, as a result that says what was called and has the driver's words.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ impl<C: Cuda> Staging<C> {
     /// Memory of the device, which comes back here.
     pub(super) fn device(self: &Arc<Staging<C>>, byte_len: usize) -> Result<DeviceBuffer<C>> {
         let (whole, home) = (self.take(Kind::Device, byte_len)?, Arc::clone(self));
-        DeviceBuffer::lent(&self.cuda, whole, move |span| home.keep(Kind::Device, span)).part(0, byte_len)
+        DeviceBuffer::shelved(&self.cuda, whole, move |span| home.keep(Kind::Device, span)).part(0, byte_len)
     }
 
     /// Pinned memory of the host, which comes back here.

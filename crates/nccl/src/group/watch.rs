@@ -69,19 +69,20 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         }
         self.tell_end(&mut watch);
         // Dropped without the lock: what is freed with them calls the driver.
-        self.enter_thread();
+        self.stack.enter_thread();
         let lanes = std::mem::take(&mut *lock(&self.lanes));
         drop(lanes);
     }
 
-    /// Whether all threads of lanes have ended that will.
+    /// Whether all threads of lanes have ended that will, and what operations had is freed.
     fn is_at_rest(&self, watch: &Watch) -> bool {
         let told = self.fate().is_none_or(|fate| {
             // A store that is gone is not waited for.
             let is_over = fate.at + self.options.abort_timeout <= self.now();
             is_over || (watch.has_told_fate && watch.has_signalled)
         });
-        told && (watch.has_abandoned || self.lanes().iter().all(|lane| lane.has_ended()))
+        let has_ended = || self.lanes().iter().all(|lane| lane.has_ended()) && !self.is_freeing();
+        told && lock(&self.strays).is_empty() && (watch.has_abandoned || has_ended())
     }
 
     /// Ends what has taken too long, and gives up aborts that do.
@@ -100,6 +101,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             }
             _ => {}
         }
+        self.look_after_strays();
     }
 
     /// Tells the others how this rank stands, and hears how they do. A store that does not answer is asked once: whatever waits for it here

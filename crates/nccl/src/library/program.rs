@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use phalanx_core::{Error, Result};
+use phalanx_core::{Error, Result, fnv};
 
 use super::cuda::CudaDriver;
 use super::nvrtc::Nvrtc;
@@ -15,6 +15,7 @@ use crate::kernels::{self, SOURCE, nan};
 
 /// Where kernels come from.
 #[derive(Debug, Default)]
+#[must_use]
 pub struct Program<'a> {
     compiler: Option<&'a Nvrtc>,
     cache: Option<PathBuf>,
@@ -39,14 +40,12 @@ impl<'a> Program<'a> {
     }
 
     /// Compiles for the device's own architecture. Where that fails, or there is none, the kernels that were shipped do.
-    #[must_use]
     pub fn compiler(mut self, compiler: impl Into<Option<&'a Nvrtc>>) -> Program<'a> {
         self.compiler = compiler.into();
         self
     }
 
     /// Keeps what was compiled in this directory, under a name of what it was made from. Nobody else may be able to write there.
-    #[must_use]
     pub fn cache(mut self, directory: impl Into<PathBuf>) -> Program<'a> {
         self.cache = Some(directory.into());
         self
@@ -155,9 +154,9 @@ fn keep(place: &Path, image: &[u8]) -> std::io::Result<()> {
     moved.inspect_err(|_| drop(fs::remove_file(&beside)))
 }
 
-/// FNV-1a: it tells files that were cut short and sources that were changed, and keeps no adversary out.
+/// It tells files that were cut short and sources that were changed, and keeps no adversary out.
 fn digest(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    fnv::hash64(bytes.iter().copied())
 }
 
 /// What is shipped is for every card since compute capability 8.0.

@@ -12,6 +12,7 @@ use super::shared::SharedObject;
 /// By default: by their names, where the system's loader looks, and then in the packages of Python in which NVIDIA publishes them.
 /// A library that this process has loaded already, as PyTorch does, is found by its name.
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct Search {
     path: Option<PathBuf>,
     prefixes: Vec<PathBuf>,
@@ -24,7 +25,6 @@ impl Search {
     }
 
     /// Nowhere but here: a file, or the directory in which it is. Whoever asks for one library is not given another.
-    #[must_use]
     pub fn path(mut self, path: impl Into<PathBuf>) -> Search {
         self.path = Some(path.into());
         self
@@ -32,7 +32,6 @@ impl Search {
 
     /// Also in the packages below this prefix of a Python, such as a virtual environment, or in this `site-packages`; before those
     /// of the system's Python.
-    #[must_use]
     pub fn python(mut self, prefix: impl Into<PathBuf>) -> Search {
         self.prefixes.push(prefix.into());
         self

@@ -21,6 +21,7 @@ use crate::api::{
 use crate::register::{Register, locked};
 
 /// What is asked of NCCL, by processes of one host among themselves. See the [module](super).
+#[must_use]
 pub struct SameHost<C, P> {
     cuda: Arc<C>,
     process: Arc<P>,
@@ -64,7 +65,6 @@ impl<C: Cuda, P: Process> SameHost<C, P> {
     /// # Panics
     ///
     /// Below 1 KiB.
-    #[must_use]
     pub fn piece(mut self, byte_len: usize) -> SameHost<C, P> {
         assert!(byte_len >= LEAST_PIECE, "a piece of {byte_len} bytes is less than {LEAST_PIECE}");
         self.piece = byte_len.next_multiple_of(LEAST_PIECE);

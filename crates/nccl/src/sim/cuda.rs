@@ -59,6 +59,11 @@ impl SimCuda {
         Ok(())
     }
 
+    /// How often pinned memory was asked for or given back, for each of which a driver may wait for all that its device does.
+    pub fn pinned_calls(&self) -> usize {
+        self.stage.look().engine.ranks.get(self.rank).map_or(0, |rank| rank.pinned)
+    }
+
     /// That a call which a capture forbids to all threads may be made.
     fn uncaptured(&self, state: &mut Guard<'_>) -> Result<(), CudaCode> {
         let is_captured = state.engine.streams.iter().any(|stream| stream.rank == self.rank && stream.is_captured);
@@ -205,10 +210,13 @@ impl Cuda for SimCuda {
     }
 
     fn allocate_host(&self, byte_len: usize) -> Result<Span, CudaCode> {
-        Ok(self.call()?.engine.memory.allocate(self.rank, false, byte_len))
+        let mut state = self.call()?;
+        state.engine.ranks[self.rank].pinned += 1;
+        Ok(state.engine.memory.allocate(self.rank, false, byte_len))
     }
 
     fn free_host(&self, span: Span) -> Result<(), CudaCode> {
+        self.stage.look().engine.ranks[self.rank].pinned += 1;
         self.release(span, true, Location::caller())
     }
 

@@ -35,6 +35,11 @@ pub(super) struct RankState {
     pub(super) allocations: usize,
     pub(super) launches: usize,
     pub(super) comms: usize,
+    pub(super) threads: usize,
+    /// How often pinned memory was asked for or given back.
+    pub(super) pinned: usize,
+    /// The operations of communicators that are on streams, in the order in which they came there.
+    pub(super) line: VecDeque<usize>,
     pub(super) sticky: Option<CudaCode>,
     pub(super) refused: Option<CudaCode>,
 }
@@ -118,6 +123,9 @@ impl Engine {
 
     /// Puts something on a stream.
     pub(super) fn queue(&mut self, stream: usize, queued: Queued) {
+        if let Work::Fused(id) = queued.work {
+            self.ranks[self.streams[stream].rank].line.push_back(id);
+        }
         self.streams[stream].queue.push_back(queued);
         self.busy.insert(stream);
     }
@@ -128,6 +136,9 @@ impl Engine {
         let next = queue.pop_front();
         if queue.is_empty() {
             self.busy.remove(&stream);
+        }
+        if let Some(Work::Fused(id)) = next.as_ref().map(|queued| &queued.work) {
+            self.ranks[self.streams[stream].rank].line.retain(|other| other != id);
         }
         next
     }
@@ -147,13 +158,27 @@ impl Engine {
         self.comms.is_settled(handle)
     }
 
+    /// Whether all ranks of a communicator have ended theirs, or are not heard of any more.
+    pub(super) fn has_been_left(&self, handle: u64) -> bool {
+        let seat = self.comms.handle(handle).and_then(|handle| handle.seat);
+        let members = seat.into_iter().flat_map(|(ring, _)| self.comms.rings[ring].members.iter().flatten());
+        let mut members = members.filter_map(|member| self.comms.handle(*member));
+        members.all(|member| member.end.is_some() || self.is_gone(member.rank))
+    }
+
+    /// Whether the device has room for an operation that has not begun.
+    fn has_room(&self, rank: usize, id: usize) -> bool {
+        let is_first = self.ranks[rank].line.front() == Some(&id);
+        is_first || self.comms.has_arrived(id) || !self.script.has(rank, Fault::OneQueue)
+    }
+
     fn is_ready(&self, stream: &StreamState) -> bool {
         let is_dead = self.sticky(stream.rank).is_some() || self.is_gone(stream.rank);
         match stream.queue.front().map(|queued| &queued.work) {
             None => false,
             Some(_) if is_dead => false,
             Some(Work::Wait(mark)) => self.marks[*mark].is_some(),
-            Some(Work::Fused(id)) => self.comms.can_play(*id),
+            Some(Work::Fused(id)) => self.comms.can_play(*id) && self.has_room(stream.rank, *id),
             Some(_) => true,
         }
     }

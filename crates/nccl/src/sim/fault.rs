@@ -82,6 +82,18 @@ pub enum Fault {
     },
     /// Memory is only freed once all that was submitted is done, as drivers do it.
     FreesWait,
+    /// The device does the operations of all communicators one after the other, in the order in which they came to their streams: as where one
+    /// takes all of its multiprocessors.
+    OneQueue,
+    /// The system has no thread for this one.
+    NoThread {
+        /// Which of those that are asked for.
+        thread: usize,
+    },
+    /// The library refuses windows.
+    RefusesWindows,
+    /// The library opens no window, and says that all is well.
+    OpensNoWindows,
     /// Communicators of this rank say that a peer failed once one of their ranks has vanished.
     TellsOfTheVanished,
     /// The rank is not heard of again once it has called this often.

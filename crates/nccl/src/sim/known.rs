@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::cuda::SimCuda;
+use super::fault::Fault;
 use super::nccl::SimNccl;
 use crate::api::{Comm, Span, Status, Version};
 
@@ -14,6 +15,15 @@ impl SimNccl {
 
     pub(super) fn cuda(&self) -> SimCuda {
         SimCuda { stage: Arc::clone(&self.stage), rank: self.rank }
+    }
+
+    /// That the library takes memory for a window: its own, from where pages of it begin.
+    pub(super) fn may_be_window(&self, span: Span) -> Result<(), Status> {
+        let state = self.stage.look();
+        let base = state.engine.memory.base_of(span).filter(|base| state.engine.comms.made.contains(base));
+        let is_right = base.is_some_and(|base| (span.address() - base).is_multiple_of(PAGE));
+        let is_refused = state.engine.script.has(self.rank, Fault::RefusesWindows);
+        if is_right && !is_refused { Ok(()) } else { Err(Status::INVALID_ARGUMENT) }
     }
 
     pub(super) fn learn(&self, comm: Comm, span: Span, (call, is_window): (&'static str, bool)) -> Result<u64, Status> {
@@ -56,6 +66,8 @@ impl SimNccl {
     }
 }
 
+/// At multiples of so many bytes windows begin.
+const PAGE: u64 = 4096;
 /// Since when there is memory that communicators know.
 pub(super) const KNOWN_MEMORY: Version = Version::new(2, 19, 0);
 /// Since when there are windows.

@@ -82,6 +82,11 @@ impl Memory {
         self.find(span).map(|(block, _)| block.rank)
     }
 
+    /// Where the memory begins that a span lies in.
+    pub(super) fn base_of(&self, span: Span) -> Option<u64> {
+        self.place(span).map(|(base, _)| base)
+    }
+
     /// Whether a span is live memory.
     pub(super) fn is_live(&self, span: Span) -> bool {
         span.is_empty() || self.find(span).is_some_and(|(block, _)| block.freed.is_none())

@@ -309,6 +309,8 @@ impl Nccl for SimNccl {
         if let Some(handle) = state.engine.comms.handle_mut(comm.number()) {
             handle.end = Some(End::Destroyed);
         }
+        // As in the library, whose threads serve the other ranks of the host until those have ended theirs.
+        drop(self.stage.hold(state, Standing::Ends(comm.number())));
         Status::SUCCESS
     }
 
@@ -431,13 +433,17 @@ impl Nccl for SimNccl {
     }
 
     fn register_window(&self, comm: Comm, span: Span, symmetric: bool) -> (Status, Option<Window>) {
-        if let Err(status) = self.since(WINDOWS) {
+        if let Err(status) = self.since(WINDOWS).and_then(|()| self.may_be_window(span)) {
             return (status, None);
         }
         match self.learn(comm, span, ("ncclCommWindowRegister", true)) {
             Ok(number) => (self.open_window(comm, span.byte_len(), symmetric), Some(Window::new(number))),
             Err(status) => (status, None),
         }
+    }
+
+    fn is_open(&self, _: Window) -> bool {
+        !self.stage.look().engine.script.has(self.rank, Fault::OpensNoWindows)
     }
 
     fn deregister_window(&self, comm: Comm, window: Window) -> Status {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::fault::Fault;
 use super::stage::{BellState, Stage, Standing};
 use crate::api::{Bell, Process};
 
@@ -18,8 +19,16 @@ impl Process for SimProcess {
     }
 
     fn spawn(&self, name: String, body: Box<dyn FnOnce() + Send>) -> bool {
-        self.stage.spawn(self.rank, name, false, body);
-        true
+        let is_refused = {
+            let mut state = self.stage.look();
+            let thread = state.engine.ranks[self.rank].threads;
+            state.engine.ranks[self.rank].threads += 1;
+            state.engine.script.has(self.rank, Fault::NoThread { thread })
+        };
+        if !is_refused {
+            self.stage.spawn(self.rank, name, false, body);
+        }
+        !is_refused
     }
 
     fn give_way(&self) {

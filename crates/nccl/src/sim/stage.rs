@@ -102,6 +102,8 @@ pub(super) enum Standing {
     Streams,
     /// A communicator of its rank.
     Comm(u64),
+    /// The ends of a communicator on all its ranks.
+    Ends(u64),
     /// What never comes.
     Never,
     Ended,
@@ -415,6 +417,7 @@ impl State {
             Standing::Stream(stream) => self.engine.is_idle(stream) || self.engine.sticky(task.rank).is_some(),
             Standing::Streams => self.engine.is_all_idle(task.rank) || self.engine.sticky(task.rank).is_some(),
             Standing::Comm(handle) => self.engine.is_settled(handle),
+            Standing::Ends(handle) => self.engine.has_been_left(handle),
             Standing::Never | Standing::Ended => false,
         }
     }

@@ -19,6 +19,7 @@ use crate::api::{KernelId, Version};
 
 /// A job that is to be simulated.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Simulation {
     size: usize,
     seed: u64,
@@ -65,21 +66,18 @@ impl Simulation {
     }
 
     /// Adds a misbehaviour of a rank.
-    #[must_use]
     pub fn fault(mut self, rank: usize, fault: Fault) -> Simulation {
         self.script.add(rank, fault);
         self
     }
 
     /// Plants a bug into the groups of all ranks.
-    #[must_use]
     pub fn plant(mut self, plant: Plant) -> Simulation {
         self.script.plant(plant);
         self
     }
 
     /// Has devices know a kernel of the program's own, which this function does the work of.
-    #[must_use]
     pub fn kernel(
         mut self,
         kernel: KernelId,
@@ -91,7 +89,6 @@ impl Simulation {
     }
 
     /// The version that NCCL says it has.
-    #[must_use]
     pub fn version(mut self, version: Version) -> Simulation {
         self.version = version;
         self

@@ -86,6 +86,19 @@ fn a_library_that_is_too_old_makes_no_group() {
     clean(&outcome, 1);
 }
 
+/// The library reads that itself, and lets it overrule what communicators are made with.
+#[test]
+fn communicators_that_would_block_make_no_group() {
+    let outcome = Simulation::new(1, 1).run(|rank| {
+        let (options, _) = NcclOptions::default().setting("NCCL_COMM_BLOCKING", "1").expect("a number");
+        let error = group(&rank, "group", options).expect_err("they would block");
+        (error.kind(), error.to_string())
+    });
+    let told = "NCCL: NCCL_COMM_BLOCKING is 1, and must be 0 or unset: a communicator that blocks cannot be given up";
+    assert_eq!(outcome.results, [Some((ErrorKind::Setup, told.to_owned()))]);
+    clean(&outcome, 1);
+}
+
 #[test]
 fn several_threads_may_call_one_group() {
     // Numbers are given out in one order and jobs may come in another, which must not show.

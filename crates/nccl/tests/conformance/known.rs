@@ -4,7 +4,7 @@ use phalanx_core::{DType, ErrorKind, Op, ReduceOp};
 use phalanx_nccl::api::{Cuda, Version};
 use phalanx_nccl::conformance::elements;
 use phalanx_nccl::group::{DeviceBuffer, NcclOptions};
-use phalanx_nccl::sim::Simulation;
+use phalanx_nccl::sim::{Fault, Simulation};
 
 use crate::seats::{DEVICE, clean, group, seeds};
 use crate::setting::{Member, run};
@@ -63,6 +63,47 @@ fn what_the_library_is_too_old_for_is_refused_and_the_group_goes_on() {
         }
         clean(&outcome, 1);
     }
+}
+
+/// Of other memory, and of one that begins within a page, the communicator would end.
+#[test]
+fn only_memory_of_the_librarys_own_from_a_page_on_is_asked_to_be_a_window() {
+    for seed in seeds(3) {
+        run(2, seed, |member| {
+            let own = member.group.allocate(3 * 4096).expect("memory");
+            let other = DeviceBuffer::new(&member.cuda, DEVICE, 4096).expect("memory");
+            let within = own.part(16, 4096).expect("a part");
+            let refused = [&other, &within].map(|memory| member.group.register_window(memory, false).err());
+            let words = [
+                "register_window: memory is other memory, must be of the library's making: DeviceGroup::allocate",
+                "register_window: memory is 16 bytes into its allocation, must begin at a multiple of 4096 bytes of it",
+            ];
+            for (error, words) in refused.into_iter().zip(words) {
+                let error = error.expect("a refusal");
+                assert_eq!((error.kind(), error.to_string()), (ErrorKind::Usage, words.to_owned()));
+            }
+            let second = own.part(4096, 4096).expect("a part");
+            let window = member.group.register_window(&second, true).expect("the group goes on");
+            assert!(window.is_window());
+            assert_eq!(sum(member, &second.part(0, 16).expect("a part")), elements(DType::I32, &[2; 4]));
+        });
+    }
+}
+
+#[test]
+fn a_window_that_the_library_does_not_open_is_told_and_its_memory_is_moved_as_any_other() {
+    let job = (0..2).fold(Simulation::new(2, 1), |job, rank| job.fault(rank, Fault::OpensNoWindows));
+    let outcome = job.run(|rank| {
+        let group = group(&rank, "group", NcclOptions::default()).expect("a group");
+        let memory = group.allocate(4096).expect("memory");
+        let window = group.register_window(&memory, true).expect("none was opened, which is well");
+        let is_window = window.is_window();
+        drop(window);
+        group.group().barrier().expect("the group goes on");
+        is_window
+    });
+    assert_eq!(outcome.results, [Some(false), Some(false)]);
+    clean(&outcome, 1);
 }
 
 #[test]

@@ -5,9 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use phalanx_core::Layout;
-use phalanx_nccl::conformance::{Candidate, trials};
+use phalanx_nccl::conformance::{Candidate, Verdict, trials};
 use phalanx_nccl::group::Stack;
-use phalanx_nccl::sim::Simulation;
+use phalanx_nccl::sim::{Fault, SimRank, Simulation};
 
 use crate::seats::{DEVICE, clean, seeds};
 
@@ -29,13 +29,7 @@ fn every_trial_is_passed_in_every_world() {
 
 /// Has a world go through the list under the order of a seed.
 fn pass(seed: u64, size: usize) {
-    let outcome = Simulation::new(size, seed).run(|rank| {
-        let stack = Stack::new(rank.nccl, rank.cuda, rank.process, DEVICE);
-        let layout = Layout::one_host(rank.rank, rank.size).expect("a layout");
-        let candidate = Candidate::new(stack, layout, rank.store, Duration::from_secs(5)).expect("a group");
-        let candidate = candidate.knowing_nan_check();
-        trials().iter().map(|trial| (trial.name(), trial.run(&candidate))).collect::<Vec<_>>()
-    });
+    let outcome = Simulation::new(size, seed).run(gone_through);
     for (rank, verdicts) in outcome.results.iter().enumerate() {
         for (name, verdict) in verdicts.as_ref().expect("an end") {
             let is_alone = size == 1 && ["messages", "batches"].contains(name);
@@ -44,6 +38,34 @@ fn pass(seed: u64, size: usize) {
         }
     }
     clean(&outcome, seed);
+}
+
+/// One rank's part: how each trial ended.
+fn gone_through(rank: SimRank) -> Vec<(&'static str, Verdict)> {
+    let stack = Stack::new(rank.nccl, rank.cuda, rank.process, DEVICE);
+    let layout = Layout::one_host(rank.rank, rank.size).expect("a layout");
+    let candidate = Candidate::new(stack, layout, rank.store, Duration::from_secs(5)).expect("a group");
+    let candidate = candidate.knowing_nan_check();
+    trials().iter().map(|trial| (trial.name(), trial.run(&candidate))).collect()
+}
+
+/// Where the library refuses windows, the communicator that was asked for one ends.
+#[test]
+fn windows_that_there_are_not_cost_their_own_trial_alone() {
+    for (fault, is_refused) in [(Fault::RefusesWindows, true), (Fault::OpensNoWindows, false)] {
+        let job = (0..2).fold(Simulation::new(2, 1), |job, rank| job.fault(rank, fault));
+        let outcome = job.run(gone_through);
+        for (name, verdict) in outcome.results.iter().flatten().flatten() {
+            let is_right = match verdict {
+                _ if *name != "known memory" => *verdict == Ok(None),
+                Ok(note) => !is_refused && note.as_ref().is_some_and(|note| note.contains("opens no window here")),
+                Err(_) => is_refused,
+            };
+            assert!(is_right, "{fault:?}: {name}: {verdict:?}");
+        }
+        assert!(outcome.results.iter().all(Option::is_some));
+        clean(&outcome, 1);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use phalanx_core::{Error, ErrorKind, PeerReason, ReduceOp};
+use phalanx_core::{Error, ErrorKind, GroupOptions, PeerReason, ReduceOp};
 use phalanx_nccl::api::{Cuda, Grid, KernelId, Process};
 use phalanx_nccl::group::{DeviceBuffer, NcclOptions};
 use phalanx_nccl::sim::{Fault, Simulation};
@@ -80,6 +80,55 @@ fn a_communicator_that_does_not_end_keeps_no_rank_that_leaves() {
         assert!(outcome.findings.is_empty(), "seed {seed}: {:?}", outcome.findings);
         // The thread that is in the library stays there, and has nothing of the group.
         assert_eq!(outcome.left_over, ["nccl-end-0 of rank 0"], "seed {seed}");
+        assert_eq!(outcome.not_freed, [(0, 0); 2], "seed {seed}");
+    }
+}
+
+/// Communicators end once all ranks of the host have come to the end of theirs, and rank 0 has something else to do before.
+#[test]
+fn whoever_leaves_first_waits_for_the_others_as_long_as_it_says() {
+    for seed in seeds(6) {
+        let outcome = Simulation::new(2, seed).run(|rank| {
+            let group = group(&rank, "group", NcclOptions::default()).expect("a group");
+            group.group().barrier().expect("all came");
+            if rank.rank == 0 {
+                let (bell, until) = (rank.process.bell(), rank.process.now() + Duration::from_secs(30));
+                while rank.process.now() < until {
+                    bell.wait(bell.count(), Some(until));
+                }
+            }
+            group.leave(Duration::from_secs(300)).err()
+        });
+        clean(&outcome, seed);
+        assert_eq!(outcome.results, [Some(None), Some(None)], "seed {seed}");
+    }
+}
+
+/// The new group gets no thread, and the abort of its communicator never returns.
+#[test]
+fn a_split_that_fails_waits_for_no_abort() {
+    for seed in seeds(6) {
+        // Rank 0 has three threads by then: the watch and the lane of the whole, and the watch of the part.
+        let faults = [Fault::NoThread { thread: 3 }, Fault::AbortBlocks { comm: 1 }];
+        let job = faults.into_iter().fold(Simulation::new(2, seed), |job, fault| job.fault(0, fault));
+        let outcome = job.run(|rank| {
+            let options = NcclOptions::default().heartbeat(Duration::from_millis(50));
+            let whole = group(&rank, "group", options.abort_timeout(Duration::from_millis(400))).expect("a group");
+            let begun = rank.process.now();
+            let failed = whole.split(&[0], GroupOptions::default()).err();
+            let took = rank.process.now() - begun;
+            whole.group().barrier().expect("the whole group goes on");
+            let left = whole.leave(Duration::from_secs(10)).err();
+            (took, [failed, left].map(|error| error.map(|error| error.to_string())))
+        });
+        let [Some((took, [Some(failed), Some(left)])), Some((_, [None, None]))] = &outcome.results[..] else {
+            panic!("seed {seed}: {:?}", outcome.results)
+        };
+        assert!(failed.contains("no thread is to be had for a communicator"), "seed {seed}: {failed}");
+        assert!(*took < Duration::from_millis(400), "seed {seed}: {took:?}");
+        assert!(left.contains("communicators that could not be ended in time: 1"), "seed {seed}: {left}");
+        assert!(outcome.findings.is_empty(), "seed {seed}: {:?}", outcome.findings);
+        assert_eq!(outcome.left_over, ["nccl-abort-0 of rank 0"], "seed {seed}");
         assert_eq!(outcome.not_freed, [(0, 0); 2], "seed {seed}");
     }
 }

@@ -2,6 +2,7 @@
 //! communicator works.
 
 mod ends;
+mod order;
 #[path = "../jobs/seats.rs"]
 mod seats;
 mod signals;
@@ -353,6 +354,28 @@ fn two_groups_do_not_wait_for_each_other_to_free_memory() {
             });
             let works: Vec<_> = works.collect();
             works.into_iter().try_for_each(|work| work?.wait().map(drop)).err()
+        });
+        clean(&outcome, seed);
+        assert_eq!(outcome.results, [Some(None), Some(None)], "seed {seed}");
+    }
+}
+
+/// The same of memory that is the program's own, and on which the operation has the last handle.
+#[test]
+fn two_groups_do_not_wait_for_each_other_to_free_what_the_program_has_dropped() {
+    for seed in seeds(20) {
+        let job = Simulation::new(2, seed).fault(0, Fault::FreesWait).fault(1, Fault::FreesWait);
+        let outcome = job.run(|rank| {
+            let groups = ["one", "other"].map(|scope| group(&rank, scope, NcclOptions::default()).expect("a group"));
+            let stream = rank.cuda.create_stream(DEVICE, false).expect("a stream");
+            let works = (0..8).flat_map(|_| groups.iter()).map(|group| {
+                let memory = DeviceBuffer::new(&rank.cuda, DEVICE, 8)?;
+                rank.cuda.fill(memory.span(), 0, stream).expect("filled");
+                let op = Op::AllReduce { count: 2, reduce: ReduceOp::Sum };
+                group.submit(op, DType::F32, None, (None, &memory), stream)
+            });
+            let works: Vec<_> = works.collect();
+            works.into_iter().try_for_each(|work| work?.wait()).err()
         });
         clean(&outcome, seed);
         assert_eq!(outcome.results, [Some(None), Some(None)], "seed {seed}");

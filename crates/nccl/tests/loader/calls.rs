@@ -195,6 +195,21 @@ fn memory_is_registered_once_and_taken_back_once() {
 }
 
 #[test]
+fn a_window_that_the_library_did_not_open_is_known_for_none_and_never_taken_back() {
+    let pair = Pair::new(NEW);
+    let (nccl, comm) = (&pair.nccl, pair.comm());
+    let span = nccl.allocate(Device(0), 4096).expect("memory");
+    let open = nccl.register_window(comm, span, false).1.expect("a window");
+    pair.stub.tell("stub_no_windows", 1);
+    let (status, none) = nccl.register_window(comm, span, false);
+    let none = none.expect("a number for it");
+    assert_eq!((status, nccl.is_open(open), nccl.is_open(none)), (Status::SUCCESS, true, false));
+    // The stub knows no other window than the one that it gave.
+    let back = [none, none, open].map(|window| nccl.deregister_window(comm, window));
+    assert_eq!(back, [Status::SUCCESS, Status::INVALID_ARGUMENT, Status::SUCCESS]);
+}
+
+#[test]
 fn memory_of_the_librarys_own_is_suspended_and_counted() {
     let pair = Pair::new(NEW);
     let comm = pair.comm();

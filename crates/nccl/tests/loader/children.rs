@@ -171,13 +171,17 @@ fn nobody_waits_for_an_abort_that_hangs_to_ask() {
     });
 }
 
+/// That may take for ever, so it is for whoever has asked for it.
 #[test]
-fn what_was_begun_and_failed_is_ended() {
+fn what_was_begun_and_failed_is_there_to_be_ended() {
     let pair = Pair::new(NEW);
     let (id, config) = (pair.id(), CommConfig::default());
     pair.stub.tell("stub_keep_begun", 1);
     pair.stub.tell("stub_answer", 2);
-    assert_eq!(pair.nccl.init(Device(0), 0, 1, &id, &config), (Status::SYSTEM, Comm::NONE));
+    let (status, begun) = pair.nccl.init(Device(0), 0, 1, &id, &config);
+    assert!(status == Status::SYSTEM && begun != Comm::NONE);
     assert_eq!(pair.nccl.last_error(None), "the stub's ncclCommInitRankConfig failed by order");
+    assert_eq!((pair.stub.ask("stub_comms"), pair.stub.ask("stub_aborting")), (1, 0));
+    assert_eq!(pair.nccl.abort(begun), Status::SUCCESS);
     assert_eq!((pair.stub.ask("stub_comms"), pair.stub.ask("stub_aborting")), (0, 1));
 }

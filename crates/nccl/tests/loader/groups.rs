@@ -158,6 +158,28 @@ fn a_call_that_hangs_in_the_library_is_aborted_from_beside_it() {
     });
 }
 
+/// The operation fails of what the library has said, and what that had begun ends beside it.
+#[test]
+fn a_communicator_that_was_begun_and_failed_is_ended() {
+    let (stub, driver) = (Stub::nccl(22_809), Stub::cuda());
+    let cuda = Arc::new(CudaDriver::open(&Search::new().path(&driver.path)).expect("the driver's stub"));
+    let nccl = NcclLibrary::open(&Search::new().path(&stub.path), Some(Arc::clone(&cuda))).expect("NCCL's stub");
+    let stack = Stack::new(Arc::new(nccl), cuda, Arc::new(Machine::new()), DEVICE);
+    let store = Store::new(LocalStore::new(Limits::default()));
+    // An id of the stub's, as if rank 0 had brought it.
+    let id: Vec<u8> = (0..128).map(|index| (1 + 7 * index) as u8).collect();
+    store.set("0", id).expect("stored");
+    let layout = Layout::one_host(1, 2).expect("a layout");
+    let group = DeviceGroup::new(stack, layout, store, NcclOptions::default(), GroupOptions::default());
+    let group = group.expect("a group");
+    stub.tell("stub_keep_begun", 1);
+    stub.tell("stub_answer", 2);
+    let error = group.group().all_reduce(&mut [1.0_f32], ReduceOp::Sum).expect_err("it is not made");
+    assert!(error.to_string().contains("the stub's ncclCommInitRankConfig failed by order"), "{error}");
+    all_is_given_back(|| stub.ask("stub_comms"));
+    assert_eq!(stub.ask("stub_aborting"), 1);
+}
+
 /// A store that answers until it is broken.
 struct Fragile {
     home: LocalStore,

@@ -64,7 +64,7 @@ static char last_error[TEXT];
 static int answer_next, state_next, split_polls;
 static _Thread_local int grouped;
 static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
-static atomic_int hanging, hung, meeting, abort_hangs, aborting, keeps_begun;
+static atomic_int hanging, hung, meeting, abort_hangs, aborting, keeps_begun, no_windows;
 static Config config;
 
 /* What the last call was given. */
@@ -107,6 +107,8 @@ void stub_hang_aborts(int on) { abort_hangs = on; }
 int stub_aborting(void) { return aborting; }
 /* A communicator whose making fails is there all the same, as one that does not block may be. */
 void stub_keep_begun(int on) { keeps_begun = on; }
+/* Windows are not opened, though all is well. */
+void stub_no_windows(int on) { no_windows = on; }
 /* How many contexts are current on a thread, if that is to be looked at: who has none is refused. */
 static int (*contexts)(void);
 void stub_contexts(int (*ask)(void)) { contexts = ask; }
@@ -655,7 +657,7 @@ int ncclCommDeregister(void *comm, void *handle) {
 int ncclCommWindowRegister(void *comm, void *address, size_t size, void **window, int flags) {
   call = (Call){.name = "ncclCommWindowRegister", .recv = address, .count = size, .op = flags, .comm = comm};
   last = call;
-  *window = &last;
+  *window = no_windows ? NULL : &last;
   if (homeless()) return end("ncclCommWindowRegister", 1);
   return answer("ncclCommWindowRegister");
 }

@@ -379,7 +379,16 @@ impl Nccl for NcclLibrary {
         (status, begun.then(|| Window::new(self.windows.enter(Known { comm, handle }))))
     }
 
+    fn is_open(&self, window: Window) -> bool {
+        self.windows.find(window.number()).is_some_and(|known| !known.handle.get().is_null())
+    }
+
     fn deregister_window(&self, comm: Comm, window: Window) -> Status {
+        if !self.is_open(window) && self.windows.find(window.number()).is_some_and(|known| known.comm == comm) {
+            // Of one that it did not open, the library knows nothing.
+            self.windows.take(window.number());
+            return Status::SUCCESS;
+        }
         self.forget(comm, window.number(), &self.windows, &self.functions.deregister_window)
     }
 

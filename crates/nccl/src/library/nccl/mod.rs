@@ -51,6 +51,9 @@ impl NcclLibrary {
     /// [`Setup`](phalanx_core::ErrorKind::Setup): no library will do. Says what was tried, and why it would not.
     pub fn open(search: &Search, driver: Option<Arc<CudaDriver>>) -> Result<NcclLibrary> {
         let (functions, version, path) = search.find(&NCCL, accept)?;
+        if let Some(flaw) = flaw(version) {
+            log::warn!("NCCL {version} at {path}: {flaw}");
+        }
         Ok(NcclLibrary {
             functions,
             version,
@@ -104,4 +107,21 @@ fn accept(object: SharedObject) -> Result<(Functions, Version, String), String> 
     Ok((functions, version, path))
 }
 
+/// What a library of this version does wrong that groups cannot make up for.
+fn flaw(version: Version) -> Option<&'static str> {
+    let is_old = version < Version::new(2, 19, 1);
+    is_old.then_some("an abort beside a call may hang before 2.19.1, so that communicators of groups that fail may have to be abandoned")
+}
+
 const NCCL: Wanted = Wanted { what: "NCCL", names: &["libnccl.so.2", "libnccl.so"], packages: &["nvidia/nccl/lib"] };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_versions_whose_aborts_may_hang_are_told() {
+        let is_told = |code| flaw(Version::from_code(code)).is_some();
+        assert!(is_told(21_801) && is_told(21_806) && !is_told(21_901) && !is_told(22_809));
+    }
+}

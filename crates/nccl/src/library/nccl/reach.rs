@@ -62,17 +62,11 @@ impl NcclLibrary {
     pub(super) fn make(&self, member: Member, run: impl FnOnce(*mut Opaque) -> Status) -> (Status, Comm) {
         let (slot, place) = (member.slot, member.slot.place());
         match self.on(member.device, || run(place)) {
-            Ok(status) if status.is_success() || status.is_in_progress() => {
-                (status, Comm::new(self.comms.enter(member)))
-            }
             Ok(status) => {
-                // One that does not block may be there though the call has failed: the library leaves its end to whoever called.
-                let begun = slot.get();
-                if !begun.is_null() {
-                    // SAFETY: a communicator that the library has begun, and that no call can name.
-                    self.call(&self.functions.abort, |call| unsafe { call(begun) });
-                }
-                (status, Comm::NONE)
+                // One that does not block may be there though the call has failed: the library leaves its end to whoever called. So does this, as
+                // that may take for ever.
+                let is_there = status.is_success() || status.is_in_progress() || !slot.get().is_null();
+                (status, if is_there { Comm::new(self.comms.enter(member)) } else { Comm::NONE })
             }
             Err(status) => (status, Comm::NONE),
         }

@@ -1,0 +1,82 @@
+//! Several groups on one device: in which order their operations come there.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use phalanx_core::{DType, Op, ReduceOp};
+use phalanx_nccl::api::{Cuda, Process};
+use phalanx_nccl::group::{DeviceBuffer, NcclOptions};
+use phalanx_nccl::sim::{Fault, Simulation};
+
+use crate::seats::{DEVICE, clean, group, seeds};
+
+/// The devices have room for one operation. Ranks on which those of the two groups came in different orders would wait for each other.
+#[test]
+fn what_a_program_does_in_several_groups_comes_to_every_device_in_its_order() {
+    for seed in seeds(20) {
+        let job = (0..2).fold(Simulation::new(2, seed), |job, rank| job.fault(rank, Fault::OneQueue));
+        let outcome = job.run(|rank| {
+            let groups = ["one", "other"].map(|scope| group(&rank, scope, NcclOptions::default()).expect("a group"));
+            let stream = rank.cuda.create_stream(DEVICE, false).expect("a stream");
+            let data = [(); 2].map(|()| DeviceBuffer::new(&rank.cuda, DEVICE, 8).expect("memory"));
+            data.iter().for_each(|data| rank.cuda.fill(data.span(), 0, stream).expect("filled"));
+            let works = (0..6).flat_map(|_| groups.iter().zip(&data)).map(|(group, data)| {
+                let op = Op::AllReduce { count: 2, reduce: ReduceOp::Sum };
+                group.submit(op, DType::F32, None, (None, data), stream)
+            });
+            let works: Vec<_> = works.collect();
+            works.into_iter().try_for_each(|work| work?.wait()).err()
+        });
+        clean(&outcome, seed);
+        assert_eq!(outcome.results, [Some(None), Some(None)], "seed {seed}");
+    }
+}
+
+/// They come to their groups in another order on each rank, so none of them may wait for another.
+#[test]
+fn threads_of_a_program_wait_for_none_of_each_others_operations() {
+    for seed in seeds(8) {
+        let outcome = Simulation::new(2, seed).run(|rank| {
+            let [one, other] =
+                ["one", "other"].map(|scope| group(&rank, scope, NcclOptions::default()).expect("a group"));
+            let (bell, ended) = (rank.process.bell(), Arc::new(Mutex::new(None)));
+            let (rung, told, host) = (Arc::clone(&bell), Arc::clone(&ended), other.group().clone());
+            let beside = move || {
+                let end = (0..3).try_for_each(|_| host.barrier());
+                *told.lock().expect("no panic") = Some(end);
+                rung.ring();
+            };
+            assert!(rank.process.spawn("beside".to_owned(), Box::new(beside)));
+            let own = (0..3).try_for_each(|_| one.group().barrier());
+            loop {
+                let seen = bell.count();
+                let beside = ended.lock().expect("no panic").take();
+                match beside {
+                    Some(end) => return own.and(end),
+                    None => bell.wait(seen, None),
+                }
+            }
+        });
+        clean(&outcome, seed);
+        assert_eq!(outcome.results, [Some(Ok(())), Some(Ok(()))], "seed {seed}");
+    }
+}
+
+/// Rank 1 never comes to the first operation of rank 0, which the second waits behind.
+#[test]
+fn an_operation_that_fails_lets_those_behind_it_go_on() {
+    for seed in seeds(6) {
+        let outcome = Simulation::new(2, seed).run(|rank| {
+            let [stuck, whole] =
+                ["stuck", "whole"].map(|scope| group(&rank, scope, NcclOptions::default()).expect("a group"));
+            let short = stuck.group().within(Duration::from_millis(300));
+            let lost = (rank.rank == 0).then(|| short.all_reduce_async(vec![1.0_f32], ReduceOp::Sum).expect("begun"));
+            let mut sum = [1_i32];
+            let summed = whole.group().all_reduce(&mut sum, ReduceOp::Sum);
+            (summed.map(|()| sum), lost.map(|work| work.wait().is_err()))
+        });
+        clean(&outcome, seed);
+        let expected = [Some(true), None].map(|lost| Some((Ok([2]), lost)));
+        assert_eq!(outcome.results, expected, "seed {seed}");
+    }
+}
