@@ -5,8 +5,8 @@ use std::time::Duration;
 use burn::module::Module;
 use burn::tensor::TensorData;
 use burn_optim::GradientsParams;
-use phalanx_core::{DType, Error, Group, Result};
-use phalanx_fsdp::{Ddp as Buckets, DdpOptions};
+use phalanx_core::{Error, Group, Result};
+use phalanx_fsdp::{Ddp as Buckets, DdpOptions, Groups, refuse};
 
 use crate::values;
 use crate::walk::{self, Parameter, Survey};
@@ -44,7 +44,7 @@ pub struct Ddp {
 
 impl Ddp {
     /// Makes a model the same on all ranks, which is the first rank's, running averages and all. All ranks call this: what they say of the
-    /// model is compared.
+    /// model is compared. Gradients are averaged in `f32`, and those of `f64` parameters in that.
     ///
     /// # Errors
     ///
@@ -61,20 +61,10 @@ impl Ddp {
     ///
     /// As [`new`](Ddp::new).
     pub fn with_options<M: Module>(group: Group, model: M, options: DdpOptions) -> Result<(Ddp, M)> {
-        let Survey { mut parameters, plain, .. } = walk::survey(&model);
-        parameters.retain(|one| one.is_trained);
-        if let Some(name) = plain.filter(|_| !parameters.is_empty()) {
-            let value = format!("{name:?} on a device without it");
-            let expected = "must be on devices with autodiff (Device::autodiff), what is frozen too";
-            return Err(Error::usage("Ddp::new", "model", value, expected));
-        }
-        if parameters.is_empty() {
-            let expected = "must be on a device with autodiff (Device::autodiff) and not be frozen";
-            return Err(Error::usage("Ddp::new", "model", "no trained parameter", expected));
-        }
-        let told = |one: &Parameter| (one.name.clone(), one.shape.iter().product::<usize>());
-        let told: Vec<(String, usize)> = parameters.iter().map(told).collect();
-        let told: Vec<_> = told.iter().map(|(name, len)| (name.as_str(), *len, DType::F32)).collect();
+        let parameters = trained(&model).map_err(|error| refuse(&Groups::new(group.clone()), error))?;
+        let len = |one: &Parameter| one.shape.iter().product::<usize>();
+        let told: Vec<_> =
+            parameters.iter().map(|one| (one.name.as_str(), len(one), values::averaged_type(one))).collect();
         let buckets = Buckets::new(group.clone(), &told, options)?;
         let model = walk::share(model, &[], &mut |bytes| group.broadcast(bytes, 0))?;
         let model = walk::tracked(model, &parameters);
@@ -97,8 +87,7 @@ impl Ddp {
         }
         // What came of them would be there a second time when the next come.
         self.bring(own).inspect_err(|_| self.buckets.zero_gradients())?;
-        let averaged = |at| self.buckets.averaged::<f32>(at).map(|averaged| averaged.map(<[f32]>::to_vec));
-        walk::write_gradients(model, &self.parameters, averaged)
+        walk::write_gradients(model, &self.parameters, |at| values::averaged(&self.buckets, at, &self.parameters[at]))
     }
 
     /// The engine, for communication hooks.
@@ -114,8 +103,24 @@ impl Ddp {
     /// Brings gradients, the last first, and waits for their average.
     fn bring(&mut self, own: Vec<(usize, TensorData)>) -> Result<()> {
         for (at, data) in own.into_iter().rev() {
-            self.buckets.gradient(at, &values::floats(&self.parameters[at].name, data)?)?;
+            values::average(&mut self.buckets, at, &data)?;
         }
         self.buckets.finish_backward()
     }
+}
+
+/// The parameters of a model that can be trained like this.
+fn trained<M: Module>(model: &M) -> Result<Vec<Parameter>> {
+    let Survey { mut parameters, plain, .. } = walk::survey(model);
+    parameters.retain(|one| one.is_trained);
+    if let Some(name) = plain.filter(|_| !parameters.is_empty()) {
+        let value = format!("{name:?} on a device without it");
+        let expected = "must be on devices with autodiff (Device::autodiff), what is frozen too";
+        return Err(Error::usage("Ddp::new", "model", value, expected));
+    }
+    if parameters.is_empty() {
+        let expected = "must be on a device with autodiff (Device::autodiff) and not be frozen";
+        return Err(Error::usage("Ddp::new", "model", "no trained parameter", expected));
+    }
+    Ok(parameters)
 }

@@ -9,7 +9,7 @@ use burn::tensor::{Gradients, Tensor, TensorData};
 use burn_optim::ModuleOptimizer;
 use burn_optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use phalanx_core::{DType, Error, Result};
-use phalanx_fsdp::{Groups, Memory, Param, ParamSpec, Part, Policy, Reshard, Sharded, UnitSpec};
+use phalanx_fsdp::{Groups, Memory, Param, ParamSpec, Part, Policy, Reshard, Sharded, UnitSpec, refuse};
 
 use crate::flow::Flow;
 use crate::held::{Held, Typed};
@@ -79,7 +79,7 @@ impl FullyShard {
     /// all, and what the engine refuses; [`Desync`](phalanx_core::ErrorKind::Desync) on all ranks where they do not say the same.
     pub fn new(groups: impl Into<Groups>, policy: Policy, units: Units) -> Result<FullyShard> {
         let (groups, Units { mut held, number }) = (groups.into(), units);
-        check(&held, &policy)?;
+        check(&held, &policy).map_err(|error| refuse(&groups, error))?;
         let last = held.len() - 1;
         let reshards = held.iter().enumerate().map(|(at, unit)| {
             let is_kept = at == last || unit.survey().has_averages();
@@ -93,7 +93,11 @@ impl FullyShard {
                 ParamSpec::new(named(&one.name), &one.shape, values::held_type(one)).trainable(one.is_trained)
             };
             let params = unit.parameters().iter().map(param);
-            UnitSpec::new(unit.name(), params.collect()).reshard_after_forward(*reshard)
+            // The engine has nothing to do with the rest, but compares it.
+            let other =
+                |one: &Parameter| ParamSpec::new(named(&one.name), &one.shape, values::any_type(one.dtype)).ignored();
+            let others = unit.survey().others.iter().map(other);
+            UnitSpec::new(unit.name(), params.chain(others).collect()).reshard_after_forward(*reshard)
         };
         let specs = reshards.iter().enumerate().map(spec).collect();
         let compute = policy.compute_dtype().unwrap_or(DType::F32);
@@ -466,7 +470,7 @@ fn check(held: &[Box<dyn Held>], policy: &Policy) -> Result<()> {
             );
         }
         let is_other = |dtype| values::wire_type(dtype).is_some_and(|dtype| dtype != compute);
-        if let Some((name, dtype)) = unit.survey().others.iter().find(|(_, dtype)| is_other(*dtype)) {
+        if let Some(Parameter { name, dtype, .. }) = unit.survey().others.iter().find(|one| is_other(one.dtype)) {
             let value = format!("{name:?} of {:?}, a running average of {dtype:?}", unit.name());
             return refuse("units", value, &format!("must be of {compute}, in which parameters are computed with"));
         }

@@ -1,14 +1,15 @@
 //! Between burn's tensors and slices of elements, in the types that both have.
 
+use burn::tensor::kind::Basic;
 use burn::tensor::{DType, Tensor, TensorData};
 use half::{bf16, f16};
 use phalanx_core::{DType as Wire, Error, Result};
-use phalanx_fsdp::{Gathered, Gradient, Param, Sharded};
+use phalanx_fsdp::{Ddp as Buckets, Gathered, Gradient, Param, Sharded};
 
 use crate::walk::Parameter;
 
 /// The elements of a tensor, wherever it lives.
-pub(crate) fn read<const D: usize>(tensor: Tensor<D>) -> Result<TensorData> {
+pub(crate) fn read<const D: usize, K: Basic>(tensor: Tensor<D, K>) -> Result<TensorData> {
     let data = tensor.try_into_data().map_err(|error| Error::setup("reading a tensor", error))?;
     // The one type whose elements are another's.
     Ok(if data.dtype() == DType::Flex32 { data.convert_dtype(DType::F32) } else { data })
@@ -25,9 +26,29 @@ pub(crate) fn wire_type(dtype: DType) -> Option<Wire> {
     }
 }
 
+/// What they call any type; of what is packed there are bytes.
+pub(crate) fn any_type(dtype: DType) -> Wire {
+    wire_type(dtype).unwrap_or(match dtype {
+        DType::I64 => Wire::I64,
+        DType::I32 => Wire::I32,
+        DType::I16 => Wire::I16,
+        DType::I8 => Wire::I8,
+        DType::U64 => Wire::U64,
+        DType::U32 => Wire::U32,
+        DType::U16 => Wire::U16,
+        DType::Bool(_) => Wire::Bool,
+        _ => Wire::U8,
+    })
+}
+
 /// The type in which ranks hold a parameter: a trained one in that in which optimizers step.
 pub(crate) fn held_type(parameter: &Parameter) -> Wire {
     wire_type(parameter.dtype).filter(|_| !parameter.is_trained).unwrap_or(Wire::F32)
+}
+
+/// The type in which gradients of a parameter are averaged where every rank holds it: none that is narrower than `f32`.
+pub(crate) fn averaged_type(parameter: &Parameter) -> Wire {
+    wire_type(parameter.dtype).filter(|dtype| *dtype == Wire::F64).unwrap_or(Wire::F32)
 }
 
 /// The elements of a parameter as an optimizer changes them.
@@ -66,6 +87,22 @@ pub(crate) fn gradient(at: usize, data: &TensorData) -> Result<Gradient<'_>> {
     let lent =
         of_type!(known_type("a gradient", data)?, T => data.as_slice::<T>().map(|values| Gradient::new(at, values)));
     lent.map_err(|error| Error::setup("reading a gradient", error))
+}
+
+/// Has an engine average a gradient.
+pub(crate) fn average(buckets: &mut Buckets, at: usize, data: &TensorData) -> Result<()> {
+    of_type!(known_type("a gradient", data)?, T => {
+        let values = data.as_slice::<T>().map_err(|error| Error::setup("reading a gradient", error))?;
+        buckets.gradient(at, values)
+    })
+}
+
+/// What it came to, if it did.
+pub(crate) fn averaged(buckets: &Buckets, at: usize, parameter: &Parameter) -> Result<Option<TensorData>> {
+    of_type!(averaged_type(parameter), T => {
+        let values = buckets.averaged::<T>(at)?;
+        Ok(values.map(|values| TensorData::new(values.to_vec(), parameter.shape.as_slice())))
+    })
 }
 
 /// A full parameter that was gathered, in the type in which it is computed with.

@@ -1,9 +1,10 @@
 //! Through a module's parameters: which there are, and other values in their places. A parameter that stands in a module twice is one.
 
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
-use burn::tensor::{DType, Gradients, Tensor, TensorData};
+use burn::module::{self, Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::tensor::kind::{Autodiff, Basic};
+use burn::tensor::{Bool, DType, Gradients, Int, Tensor, TensorData};
 use burn_optim::GradientsParams;
-use phalanx_core::{Error, Result};
+use phalanx_core::{Error, Result, fnv};
 
 use crate::values;
 
@@ -19,14 +20,14 @@ pub(crate) struct Parameter {
     pub(crate) is_trained: bool,
 }
 
-/// The floating-point numbers of a module.
+/// What a module consists of.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Survey {
     path: Vec<String>,
     /// Its parameters, in the order of the module.
     pub(crate) parameters: Vec<Parameter>,
-    /// The types of what is none: running averages, and weights that are packed.
-    pub(crate) others: Vec<(String, DType)>,
+    /// What each rank keeps whole: integers and booleans, running averages, and weights that are packed.
+    pub(crate) others: Vec<Parameter>,
     /// One that is on a device without autodiff.
     pub(crate) plain: Option<String>,
 }
@@ -34,7 +35,18 @@ pub(crate) struct Survey {
 impl Survey {
     /// Whether there are running averages: what is packed has no type that ranks know.
     pub(crate) fn has_averages(&self) -> bool {
-        self.others.iter().any(|(_, dtype)| values::wire_type(*dtype).is_some())
+        self.others.iter().any(|one| values::wire_type(one.dtype).is_some())
+    }
+
+    /// Notes what has no gradient, whatever is done with it.
+    fn note<const D: usize, K: Basic>(&mut self, param: &Param<Tensor<D, K>>)
+    where
+        Tensor<D, K>: module::Parameter,
+    {
+        if place(&self.others, param.id).is_none() {
+            let (name, shape, dtype) = (self.path.join("."), param.dims().to_vec(), param.dtype());
+            self.others.push(Parameter { name, id: param.id, shape, dtype, is_trained: false });
+        }
     }
 }
 
@@ -45,8 +57,8 @@ pub(crate) fn survey<M: Module>(module: &M) -> Survey {
     let states = states(module);
     let is_other =
         |one: &mut Parameter| !one.is_trained && (states.contains(&one.id) || values::wire_type(one.dtype).is_none());
-    let others = survey.parameters.extract_if(.., is_other).map(|one| (one.name, one.dtype));
-    survey.others = others.collect();
+    let others: Vec<_> = survey.parameters.extract_if(.., is_other).collect();
+    survey.others.extend(others);
     survey
 }
 
@@ -105,6 +117,14 @@ impl ModuleVisitor for Survey {
             self.parameters.push(Parameter { name, id, shape, dtype, is_trained: param.is_require_grad() });
         }
     }
+
+    fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<D, Int>>) {
+        self.note(param);
+    }
+
+    fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<D, Bool>>) {
+        self.note(param);
+    }
 }
 
 /// The number of a parameter among these.
@@ -113,13 +133,19 @@ fn place(parameters: &[Parameter], id: ParamId) -> Option<usize> {
 }
 
 /// The same parameter with another value. Whether it is trained stays as it is, and is not told to the new value.
-fn with_value<const D: usize>(param: Param<Tensor<D>>, value: Tensor<D>) -> Param<Tensor<D>> {
+fn with_value<const D: usize, K: Basic>(param: Param<Tensor<D, K>>, value: Tensor<D, K>) -> Param<Tensor<D, K>>
+where
+    Tensor<D, K>: module::Parameter,
+{
     let (id, _, mapper) = param.consume();
     Param::from_mapped_value(id, value, mapper)
 }
 
 /// The same with these elements, in their type and where the parameter is.
-fn with_data<const D: usize>(param: Param<Tensor<D>>, data: TensorData) -> Param<Tensor<D>> {
+fn with_data<const D: usize, K: Basic>(param: Param<Tensor<D, K>>, data: TensorData) -> Param<Tensor<D, K>>
+where
+    Tensor<D, K>: module::Parameter,
+{
     let (device, dtype) = (param.lazy_device(), data.dtype());
     with_value(param, Tensor::from_data(data, (&device, dtype)))
 }
@@ -202,11 +228,7 @@ impl ModuleMapper for Frame<'_> {
 
 /// An id that follows from a name, so that what an optimizer has saved of a parameter is found again by another process.
 pub(crate) fn named_id(name: &str) -> ParamId {
-    // FNV-1a.
-    ParamId::from(
-        name.bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)),
-    )
+    ParamId::from(fnv::hash64(name.bytes()))
 }
 
 /// A module from whose trained parameters a graph begins.
@@ -225,7 +247,7 @@ impl ModuleMapper for Track<'_> {
     }
 }
 
-/// Has everything else than these parameters, running averages say, changed by what is said of its bytes.
+/// Has everything else than these parameters, running averages and integers say, changed by what is said of its bytes.
 pub(crate) fn share<M: Module>(
     module: M,
     parameters: &[Parameter],
@@ -254,22 +276,36 @@ struct Share<'a> {
 
 impl ModuleMapper for Share<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        if place(self.parameters, param.id).is_some() || self.failed.is_some() {
+        match place(self.parameters, param.id) {
+            Some(_) => param,
+            None => self.shared(param),
+        }
+    }
+
+    fn map_int<const D: usize>(&mut self, param: Param<Tensor<D, Int>>) -> Param<Tensor<D, Int>> {
+        self.shared(param)
+    }
+
+    fn map_bool<const D: usize>(&mut self, param: Param<Tensor<D, Bool>>) -> Param<Tensor<D, Bool>> {
+        self.shared(param)
+    }
+}
+
+impl Share<'_> {
+    fn shared<const D: usize, K: Autodiff>(&mut self, param: Param<Tensor<D, K>>) -> Param<Tensor<D, K>>
+    where
+        Tensor<D, K>: module::Parameter,
+    {
+        if self.failed.is_some() {
             return param;
         }
-        match self.shared(&param) {
+        match values::read(param.base().inner()).and_then(|data| changed(data, self.change)) {
             Ok(data) => with_data(param, data),
             Err(error) => {
                 self.failed = Some(error);
                 param
             }
         }
-    }
-}
-
-impl Share<'_> {
-    fn shared<const D: usize>(&mut self, param: &Param<Tensor<D>>) -> Result<TensorData> {
-        changed(values::read(param.base().inner())?, self.change)
     }
 }
 
@@ -338,7 +374,7 @@ impl ModuleVisitor for Take<'_> {
 pub(crate) fn write_gradients<M: Module>(
     module: &M,
     parameters: &[Parameter],
-    gradient: impl FnMut(usize) -> Result<Option<Vec<f32>>>,
+    gradient: impl FnMut(usize) -> Result<Option<TensorData>>,
 ) -> Result<GradientsParams> {
     let mut give = Give { parameters, gradient, given: Ok(GradientsParams::new()) };
     module.visit(&mut give);
@@ -351,12 +387,11 @@ struct Give<'a, F> {
     given: Result<GradientsParams>,
 }
 
-impl<F: FnMut(usize) -> Result<Option<Vec<f32>>>> ModuleVisitor for Give<'_, F> {
+impl<F: FnMut(usize) -> Result<Option<TensorData>>> ModuleVisitor for Give<'_, F> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let (Some(at), Ok(given)) = (place(self.parameters, param.id), &mut self.given) else { return };
         match (self.gradient)(at) {
-            Ok(Some(values)) => {
-                let data = TensorData::new(values, self.parameters[at].shape.as_slice());
+            Ok(Some(data)) => {
                 let device = param.lazy_device().without_autodiff();
                 given.register(param.id, Tensor::<D>::from_data(data, (&device, param.dtype())));
             }

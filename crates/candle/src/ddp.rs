@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use candle_core::{CpuStorage, Storage, Tensor};
 use phalanx_core::{DType, Group};
-use phalanx_fsdp::{Ddp as Buckets, DdpOptions, Part};
+use phalanx_fsdp::{Ddp as Buckets, DdpOptions, Groups, Part, refuse};
 
 use crate::error::{Error, Result};
 use crate::single::Single;
-use crate::strategy::{Glance, Held, Look, Strategy};
+use crate::strategy::{Held, Look, Strategy, Update};
 use crate::unit::Unit;
 
 /// Training with a whole model on each rank: data parallelism.
@@ -48,7 +48,7 @@ impl Ddp {
 
 impl Strategy for Ddp {
     fn adopt(&mut self, units: &[Unit]) -> Result<()> {
-        self.own.adopt(units)?;
+        self.own.adopt(units).map_err(|why| self.refuse(why))?;
         let rank = self.group.rank();
         let mut trained = vec![];
         for part in self.own.parts_mut() {
@@ -69,6 +69,10 @@ impl Strategy for Ddp {
         })?;
         self.buckets = Some(buckets);
         failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    fn refuse(&self, why: Error) -> Error {
+        refuse(&Groups::new(self.group.clone()), why)
     }
 
     fn gradients(&mut self, _units: &[Unit], unit: usize, gradients: Vec<Option<Tensor>>) -> Result<()> {
@@ -111,11 +115,11 @@ impl Strategy for Ddp {
         self.own.parts()
     }
 
-    fn look(&self, units: &[Unit], look: &mut Glance<'_>) -> Result<()> {
+    fn look(&self, units: &[Unit], look: &mut Look<'_>) -> Result<()> {
         self.own.look(units, look)
     }
 
-    fn update(&mut self, units: &[Unit], step: &mut Look<'_>) -> Result<()> {
+    fn update(&mut self, units: &[Unit], step: &mut Update<'_>) -> Result<()> {
         self.own.update(units, step)
     }
 

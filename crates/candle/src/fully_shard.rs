@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use candle_core::{CpuStorage, DType, Layout, Storage, Tensor};
 use phalanx_core::DType as Wire;
-use phalanx_fsdp::{Class, Gradient, Groups, Param, ParamSpec, Part, Policy, Reshard, Sharded, UnitSpec};
+use phalanx_fsdp::{Class, Gradient, Groups, Param, ParamSpec, Part, Policy, Reshard, Sharded, UnitSpec, refuse};
 
 use crate::error::{Error, Result};
 use crate::storage::{self, Spare};
-use crate::strategy::{Glance, Held, Look, Strategy};
+use crate::strategy::{Held, Look, Strategy, Update};
 use crate::unit::{Parameter, Unit};
 
 /// Training with parameters, gradients and optimizer state divided among ranks: FSDP, and HSDP where [`Groups`] have replicas.
@@ -116,7 +116,7 @@ impl FullyShard {
 
 impl Strategy for FullyShard {
     fn adopt(&mut self, units: &[Unit]) -> Result<()> {
-        let policy = settle(&self.policy, units)?;
+        let policy = settle(&self.policy, units).map_err(|why| self.refuse(why))?;
         let param = |one: &Parameter| ParamSpec::new(&one.name, one.shape(), Wire::F32).trainable(one.is_trained);
         let spec = |(index, unit): (usize, &Unit)| {
             let spec = UnitSpec::new(&unit.name, unit.parameters.iter().map(param).collect());
@@ -130,6 +130,10 @@ impl Strategy for FullyShard {
         self.filled = vec![false; units.len()];
         units.iter().enumerate().try_for_each(|(index, unit)| self.load(unit, index))?;
         Ok(self.sharded()?.broadcast_replicas()?)
+    }
+
+    fn refuse(&self, why: Error) -> Error {
+        refuse(&self.groups, why)
     }
 
     fn before_forward(&mut self, units: &[Unit], unit: usize) -> Result<()> {
@@ -184,7 +188,7 @@ impl Strategy for FullyShard {
         self.policy.output_dtype().and_then(of_candle)
     }
 
-    fn look(&self, _units: &[Unit], look: &mut Glance<'_>) -> Result<()> {
+    fn look(&self, _units: &[Unit], look: &mut Look<'_>) -> Result<()> {
         let engine = self.engine.as_ref().ok_or_else(unready)?;
         for (at, param) in self.params.iter().enumerate() {
             look(at, engine.shard::<f32>(*param)?);
@@ -192,7 +196,7 @@ impl Strategy for FullyShard {
         Ok(())
     }
 
-    fn update(&mut self, units: &[Unit], step: &mut Look<'_>) -> Result<()> {
+    fn update(&mut self, units: &[Unit], step: &mut Update<'_>) -> Result<()> {
         for at in 0..self.params.len() {
             let param = self.params[at];
             let (values, gradient) = self.sharded()?.update::<f32>(param)?;
@@ -238,11 +242,12 @@ fn settle(policy: &Policy, units: &[Unit]) -> Result<Policy> {
         return refuse(format!("outputs of {dtype}: must be f64, f32, f16 or bf16"));
     }
     let policy = policy.clone().reduce(policy.reduce_dtype().unwrap_or(Wire::F32));
-    let compute =
-        units.iter().flat_map(|unit| &unit.parameters).map(Parameter::wire_type).collect::<Result<Vec<_>>>()?;
+    let parameters: Vec<&Parameter> = units.iter().flat_map(|unit| &unit.parameters).collect();
+    let compute = parameters.iter().map(|one| one.wire_type()).collect::<Result<Vec<_>>>()?;
     let Some(first) = compute.first().copied() else { return Ok(policy) };
-    if compute.iter().any(|dtype| *dtype != first) {
-        return refuse("parameters of different types".to_owned());
+    if let Some(at) = compute.iter().position(|dtype| *dtype != first) {
+        let [one, other] = [0, at].map(|at| format!("{} is {}", parameters[at].name, compute[at]));
+        return refuse(format!("{one} and {other}: must be of one type"));
     }
     match policy.compute_dtype().filter(|dtype| *dtype != first) {
         Some(dtype) => refuse(format!("computing in {dtype} asks for variables of {dtype}, these are {first}")),

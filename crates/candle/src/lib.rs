@@ -59,5 +59,5 @@ pub use model::Model;
 pub use optimizer::{AdamW, Optimizer, Schedule, Sgd};
 pub use phalanx_fsdp::{DdpOptions, Groups, Offload, Part, Policy, Reshard, hooks};
 pub use single::Single;
-pub use strategy::{Glance, Held, Look, Strategy};
+pub use strategy::{Held, Look, Strategy, Update};
 pub use unit::{Parameter, Unit};

@@ -32,8 +32,8 @@ impl Model {
     /// [`Error::Usage`] for no unit, no trained parameter at all, two parameters of one name, a variable twice in a unit, one that a sharded model
     /// has, or what the strategy refuses.
     pub fn new(mut units: Vec<Unit>, mut strategy: impl Strategy) -> Result<Model> {
-        check(&units)?;
-        let sharing = Sharing::settle(&mut units)?;
+        let settled = check(&units).and_then(|()| Sharing::settle(&mut units));
+        let sharing = settled.map_err(|why| strategy.refuse(why))?;
         strategy.adopt(&units)?;
         Ok(Model { units, strategy: Box::new(strategy), sharing, recomputes: false, tape: vec![], output: None })
     }
@@ -128,7 +128,7 @@ impl Model {
     ///
     /// [`Error::Usage`] for a unit that computes with a variable that it was [not given](Unit::parameter), and what a unit or the strategy says. Then
     /// this backward is given up, and all gradients are dropped, those of earlier backwards as well, to which its own were added. All ranks go on
-    /// with another forward, or none.
+    /// with another forward, or none. After an [`Error::Ranks`] a model of several ranks fails from then on.
     pub fn backward(&mut self, loss: &Tensor) -> Result<()> {
         let gradient = self.gradient_of_output(loss)?;
         self.output = None;

@@ -10,7 +10,7 @@ use phalanx_fsdp::{Part, clip};
 
 use crate::error::Result;
 use crate::storage;
-use crate::strategy::{Glance, Held, Look, Strategy};
+use crate::strategy::{Held, Look, Strategy, Update};
 use crate::unit::Unit;
 
 /// Training by one rank, without another. A parameter that no gradient reaches has none, where among ranks it counts as zero: see
@@ -87,7 +87,7 @@ impl Strategy for Single {
         &self.parts
     }
 
-    fn look(&self, units: &[Unit], look: &mut Glance<'_>) -> Result<()> {
+    fn look(&self, units: &[Unit], look: &mut Look<'_>) -> Result<()> {
         for (at, parameter) in units.iter().flat_map(|unit| &unit.parameters).enumerate() {
             match (&self.masters[at], &*parameter.var.storage_and_layout().0) {
                 (Some(master), _) => look(at, master),
@@ -98,7 +98,7 @@ impl Strategy for Single {
         Ok(())
     }
 
-    fn update(&mut self, units: &[Unit], step: &mut Look<'_>) -> Result<()> {
+    fn update(&mut self, units: &[Unit], step: &mut Update<'_>) -> Result<()> {
         for (at, parameter) in units.iter().flat_map(|unit| &unit.parameters).enumerate() {
             let gradient = self.gradients[at].as_deref();
             let mut storage = storage::take(&parameter.var)?;

@@ -7,14 +7,14 @@ use std::time::Duration;
 use candle_core::{DType, Tensor};
 use phalanx_fsdp::Part;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::unit::Unit;
 
-/// Looks at one part, by its number: its values, to write, and their gradient where there is one.
-pub type Look<'a> = dyn FnMut(usize, &mut [f32], Option<&[f32]>) + 'a;
+/// Looks at the values of one part, by its number.
+pub type Look<'a> = dyn FnMut(usize, &[f32]) + 'a;
 
-/// The same of values alone, which stay as they are.
-pub type Glance<'a> = dyn FnMut(usize, &[f32]) + 'a;
+/// The same of values to write, with their gradient where there is one.
+pub type Update<'a> = dyn FnMut(usize, &mut [f32], Option<&[f32]>) + 'a;
 
 /// Bytes of parameters and gradients that this rank holds, without what the tensors of a forward pass take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,10 +29,15 @@ pub struct Held {
 ///
 /// [`Model`](crate::Model) calls it in this order: `adopt` once; for each step `before_forward` and `after_forward` of every unit in
 /// order, `before_backward` and `gradients` in reverse order, `finish_backward`. A unit whose parameters others use as well is entered
-/// before them and left after them.
+/// before them and left after them. `refuse` is called in place of all that for units which are no model.
 pub trait Strategy: Any {
     /// Takes over the parameters of these units, with the values that they have.
     fn adopt(&mut self, units: &[Unit]) -> Result<()>;
+
+    /// Tells other ranks, which are about to [adopt](Strategy::adopt) theirs, that this one refuses its units. Gives back why.
+    fn refuse(&self, why: Error) -> Error {
+        why
+    }
 
     /// Makes the parameters of a unit usable. Nothing is to be done where they always are.
     fn before_forward(&mut self, _units: &[Unit], _unit: usize) -> Result<()> {
@@ -70,10 +75,10 @@ pub trait Strategy: Any {
     }
 
     /// Shows this rank's values of each part. No other rank need do the same.
-    fn look(&self, units: &[Unit], look: &mut Glance<'_>) -> Result<()>;
+    fn look(&self, units: &[Unit], look: &mut Look<'_>) -> Result<()>;
 
     /// Shows this rank's values of each part and, where there is one, their gradient; the values may be written, so that all ranks call this.
-    fn update(&mut self, units: &[Unit], step: &mut Look<'_>) -> Result<()>;
+    fn update(&mut self, units: &[Unit], step: &mut Update<'_>) -> Result<()>;
 
     /// Multiplies all gradients such that their norm over all ranks is at most this; the norm before.
     fn clip(&mut self, most: f64) -> Result<f64>;

@@ -6,6 +6,7 @@ use phalanx_core::DType as Wire;
 use crate::error::{Error, Result};
 
 /// A part of a model that runs as a whole: an embedding, a block, a head. What one returns is the next one's input.
+#[must_use]
 pub struct Unit {
     pub(crate) name: String,
     pub(crate) module: Box<dyn Module>,

@@ -9,7 +9,7 @@ use phalanx_candle::{
     AdamW, Ddp, Error, FullyShard, Groups, Model, Optimizer, Policy, Reshard, Sgd, Single, Strategy, Unit,
 };
 use phalanx_comm::Threads;
-use phalanx_core::{DType as Wire, Group};
+use phalanx_core::{DType as Wire, ErrorKind, Group};
 
 struct Layer {
     weight: Var,
@@ -273,6 +273,30 @@ fn what_cannot_be_is_refused_by_name() {
     Threads::new(1).run(rank).expect("a world");
 }
 
+/// The others would wait for what it says of its model.
+#[test]
+fn a_model_that_one_rank_alone_refuses_is_told_to_the_others() {
+    fn check<S: Strategy>(rank: usize, strategy: impl Fn() -> S) {
+        let unit = |name: &str, dtype| {
+            let weight = Var::zeros((2, 2), dtype, &Device::Cpu).expect("a variable");
+            Unit::new(name, Layer { weight: weight.clone(), is_cut: false }).parameter("weight", &weight)
+        };
+        // What the model itself refuses, and what the strategy does.
+        for odd in [vec![unit("one", DType::F32), unit("other", DType::F32)], vec![unit("one", DType::F64)]] {
+            let units = if rank == 1 { odd } else { vec![unit("one", DType::F32)] };
+            match (rank, Model::new(units, strategy()).expect_err("refused")) {
+                (0, Error::Ranks(told)) => {
+                    assert!(told.kind() == ErrorKind::Desync && told.to_string().contains("model refused: "), "{told}");
+                }
+                (rank, told) => assert!(rank == 1 && matches!(told, Error::Usage(_)), "{told}"),
+            }
+        }
+    }
+    Threads::new(2).run(|group| check(group.rank(), || Ddp::new(group.clone()))).expect("a world");
+    let sharded = |group: Group| check(group.rank(), || FullyShard::new(group.clone(), Policy::default()));
+    Threads::new(2).run(sharded).expect("a world");
+}
+
 /// One pass of a model and back.
 fn pass(model: &mut Model) -> phalanx_candle::Result<()> {
     let loss = model.forward(Var::ones((2, 5), DType::F32, &Device::Cpu)?.as_tensor())?.sqr()?.mean_all()?;
@@ -485,6 +509,13 @@ fn the_type_of_a_policy_is_that_of_the_variables_or_refused() {
         let told = refused(Policy::default().compute(Wire::BF16));
         assert!(told.contains("computing in bf16 asks for variables of bf16, these are f32"), "{told}");
         assert!(refused(Policy::default().output(Wire::I32)).contains("outputs of i32: must be"));
+        let (mut units, _) = units();
+        let narrow = Var::zeros((5, 5), DType::BF16, &Device::Cpu).expect("a variable");
+        let layer = Layer { weight: narrow.clone(), is_cut: false };
+        units.push(Unit::new("narrow", layer).parameter("narrow.weight", &narrow));
+        let mixed = Model::new(units, FullyShard::new(group.clone(), Policy::default()));
+        let told = mixed.expect_err("refused").to_string();
+        assert_eq!(told, "FullyShard: 0.weight is f32 and narrow.weight is bf16: must be of one type");
         with(Policy::default().compute(Wire::F32)).map(drop).expect("what it is anyway");
     });
     told.expect("a world");

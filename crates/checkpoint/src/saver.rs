@@ -26,6 +26,7 @@ use crate::underway::Underway;
 ///
 /// One that is dropped waits up to five minutes for the save under way, but not while its thread panics, and tells the log where that
 /// comes to nothing. Who wants to know calls [`finish`](Saver::finish).
+#[must_use]
 pub struct Saver {
     writer: Writer,
     underway: Option<Underway<Result<()>>>,

@@ -6,3 +6,4 @@ mod parity;
 mod refusals;
 mod replicas;
 mod uses;
+mod whole;

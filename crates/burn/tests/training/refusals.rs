@@ -59,6 +59,29 @@ fn models_that_cannot_be_sharded() {
     });
 }
 
+/// The others would wait for what it says of its model.
+#[test]
+fn a_model_that_one_rank_alone_refuses_is_told_to_the_others() {
+    let layer = |rank: usize| {
+        let device = if rank == 1 { Device::flex() } else { device() };
+        LinearConfig::new(2, 3).init(&device)
+    };
+    let sharded = |group: Group| {
+        let mut units = Units::new();
+        units.add("one", layer(group.rank()));
+        FullyShard::new(group, Policy::default(), units).expect_err("an error")
+    };
+    let whole = |group: Group| {
+        let layer: Linear = layer(group.rank());
+        Ddp::new(group, layer).expect_err("an error")
+    };
+    for ends in [Threads::new(2).run(sharded), Threads::new(2).run(whole)] {
+        let ends = ends.expect("a world");
+        assert_eq!(ends[1].kind(), ErrorKind::Usage, "{}", ends[1]);
+        assert!(ends[0].kind() == ErrorKind::Desync && ends[0].to_string().contains("model refused: "), "{}", ends[0]);
+    }
+}
+
 #[test]
 fn calls_that_make_no_sense() {
     alone(|group| {

@@ -1,6 +1,7 @@
 //! Whole models on all ranks come to the losses of one rank.
 
-use burn::tensor::Tensor;
+use burn::module::{Module, Param};
+use burn::tensor::{DType, Tensor, TensorData};
 use burn_nn::{Linear, LinearConfig};
 use burn_optim::{AdamWConfig, GradientsParams};
 use phalanx_burn::{Ddp, DdpOptions};
@@ -84,6 +85,26 @@ fn gradients_that_were_refused_are_not_there_when_the_next_come() {
             assert_eq!(averaged, own);
         })
         .expect("a world");
+}
+
+#[test]
+fn gradients_of_wide_parameters_are_averaged_as_they_are() {
+    #[derive(Module, Debug)]
+    struct Wide {
+        weight: Param<Tensor<1>>,
+    }
+    let slope = 1.0 + 2.0_f64.powi(-40);
+    let wide = |value: f64| TensorData::new(vec![value; 3], [3]);
+    let ends = Threads::new(2).run(|group| {
+        let weight = Tensor::from_data(wide(0.0), (&device(), DType::F64));
+        let (mut ddp, model) = Ddp::new(group, Wide { weight: Param::from_tensor(weight) }).expect("a model");
+        let mut gradients = GradientsParams::new();
+        let own = Tensor::<1>::from_data(wide(slope), (&device().without_autodiff(), DType::F64));
+        gradients.register(model.weight.id, own);
+        let averaged = ddp.average(&model, gradients).expect("averages");
+        averaged.get::<1>(model.weight.id).expect("a gradient").into_data()
+    });
+    assert_eq!(ends.expect("a world"), [wide(slope), wide(slope)]);
 }
 
 fn values(layers: &[Linear], gradients: &GradientsParams) -> Vec<Vec<f32>> {

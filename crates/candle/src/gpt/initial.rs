@@ -1,5 +1,7 @@
 //! Initial values as a function of a seed and a parameter's name, so that they are the same in any world and in any order.
 
+use phalanx_core::fnv;
+
 /// The initial values of a parameter of a GPT with this many layers: ones for norms, else a normal distribution around 0, narrower
 /// where the output is added to what goes on.
 pub fn initial(seed: u64, name: &str, shape: &[usize], layers: usize) -> Vec<f32> {
@@ -9,7 +11,7 @@ pub fn initial(seed: u64, name: &str, shape: &[usize], layers: usize) -> Vec<f32
     }
     let is_added = name.ends_with("proj.weight") || name.ends_with("out.weight");
     let deviation = if is_added { 0.02 / (2.0 * layers as f64).sqrt() } else { 0.02 };
-    let mut draw = fastrand::Rng::with_seed(seed ^ name_hash(name));
+    let mut draw = fastrand::Rng::with_seed(seed ^ fnv::hash64(name.bytes()));
     (0..len).map(|_| (deviation * normal(&mut draw)) as f32).collect()
 }
 
@@ -17,11 +19,6 @@ pub fn initial(seed: u64, name: &str, shape: &[usize], layers: usize) -> Vec<f32
 fn normal(draw: &mut fastrand::Rng) -> f64 {
     let radius = (-2.0 * (1.0 - draw.f64()).ln()).sqrt();
     radius * (std::f64::consts::TAU * draw.f64()).cos()
-}
-
-/// FNV-1a: the same number for a name on every machine and in every version.
-fn name_hash(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::model::Model;
 /// Adam with decoupled weight decay. It counts its steps, where PyTorch counts those of each parameter: one to which gradients come late
 /// moves faster at first.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct AdamW {
     betas: (f64, f64),
     epsilon: f64,

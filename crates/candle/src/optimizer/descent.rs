@@ -7,6 +7,7 @@ use crate::model::Model;
 
 /// Stochastic gradient descent.
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct Sgd {
     momentum: f32,
     steps: u64,

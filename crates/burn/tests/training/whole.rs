@@ -1,0 +1,68 @@
+//! What each rank keeps whole and nothing trains: integers and booleans are the first rank's.
+
+use burn::module::{Module, Param, ParamId};
+use burn::tensor::{Bool, Int, Tensor, TensorData};
+use burn_nn::{Linear, LinearConfig};
+use phalanx_burn::{Ddp, FullyShard, Policy, Units};
+use phalanx_comm::Threads;
+use phalanx_core::{ErrorKind, Group};
+
+use crate::model::device;
+
+/// A layer beside an order and a mask.
+#[derive(Module, Debug)]
+struct Ordered {
+    layer: Linear,
+    order: Param<Tensor<1, Int>>,
+    mask: Param<Tensor<1, Bool>>,
+}
+
+impl Ordered {
+    /// Other values on each rank.
+    fn new(rank: usize, len: usize) -> Ordered {
+        let order: Vec<i64> = (0..len).map(|at| (at + 10 * rank) as i64).collect();
+        let mask: Vec<bool> = (0..len).map(|at| at % 2 == rank).collect();
+        let order = Tensor::from_data(TensorData::new(order, [len]), &device());
+        let mask = Tensor::from_data(TensorData::new(mask, [len]), &device());
+        Ordered {
+            layer: LinearConfig::new(2, 3).init(&device()),
+            order: Param::initialized(ParamId::new(), order),
+            mask: Param::initialized(ParamId::new(), mask),
+        }
+    }
+
+    fn values(&self) -> [TensorData; 2] {
+        [self.order.to_data(), self.mask.to_data()]
+    }
+}
+
+#[test]
+fn integers_and_booleans_are_the_first_ranks() {
+    let whole = |group: Group| {
+        let model = Ordered::new(group.rank(), 5);
+        Ddp::new(group, model).expect("a model").1.values()
+    };
+    let sharded = |group: Group| {
+        let mut units = Units::new();
+        let unit = units.add("unit", Ordered::new(group.rank(), 5));
+        let mut model = FullyShard::new(group, Policy::default(), units).expect("a model");
+        model.module(unit).expect("a module").values()
+    };
+    let wanted = Ordered::new(0, 5).values();
+    for ends in [Threads::new(2).run(whole), Threads::new(2).run(sharded)] {
+        assert_eq!(ends.expect("a world"), [wanted.clone(), wanted.clone()]);
+    }
+}
+
+#[test]
+fn integers_of_another_shape_are_told_by_name() {
+    let ends = Threads::new(2).run(|group| {
+        let mut units = Units::new();
+        units.add("unit", Ordered::new(0, 5 + group.rank()));
+        FullyShard::new(group, Policy::default(), units).expect_err("an error")
+    });
+    for told in ends.expect("a world") {
+        assert_eq!(told.kind(), ErrorKind::Desync, "{told}");
+        assert!(told.to_string().contains("\"unit.order\" of unit \"unit\", [5]"), "{told}");
+    }
+}
