@@ -63,7 +63,7 @@ pub(crate) fn join(
     py.detach(|| group.hold()).map_err(|error| raised(py, &error, 0))
 }
 
-/// Which host this is: equal for two processes exactly where they can share memory.
+/// Which host this is: equal for two processes exactly where they have one kernel and one network.
 #[pyfunction]
 pub(crate) fn host_identity() -> String {
     rendezvous::host_identity()

@@ -108,8 +108,6 @@ impl Neighbours for Neighbourhood {
     }
 
     fn confirm(&mut self) -> Result<(), LinkError> {
-        // The operation is at its end, and its memory the caller's again.
-        self.readable.forget();
         while self.unconfirmed != 0 {
             let rank = self.unconfirmed.trailing_zeros() as usize;
             self.unconfirmed &= self.unconfirmed - 1;
@@ -193,16 +191,6 @@ mod tests {
         let (given, mut taken) = ([7_u8; 10_000], [0; 10_000]);
         assert_eq!(ranks[1].fetch(2, given.as_ptr().expose_provenance(), &mut taken), Ok(()));
         assert_eq!((taken, ranks[1].confirm()), (given, Ok(())));
-    }
-
-    /// It may be mapped anew from one operation to the next, at the same address.
-    #[test]
-    fn what_may_be_fetched_is_found_out_anew_in_each_operation() {
-        let (mut ranks, given) = (ranks(2), [7_u8; 100]);
-        assert!(ranks[0].can_fetch_from(&given));
-        assert_ne!(ranks[0].readable, Readable::default());
-        assert_eq!(ranks[0].confirm(), Ok(()));
-        assert_eq!(ranks[0].readable, Readable::default());
     }
 
     #[test]

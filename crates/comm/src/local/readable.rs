@@ -2,15 +2,18 @@
 //! do where they pin memory.
 
 use std::io::IoSliceMut;
+use std::time::{Duration, Instant};
 
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::getpid;
 
-/// The stretches of memory that were found to be readable in the operation that is under way.
+/// The stretches of memory that were found to be readable lately.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Readable {
     known: Vec<Stretch>,
     oldest: usize,
+    /// Since when something has been known.
+    since: Option<Instant>,
 }
 
 /// Memory without a gap.
@@ -23,16 +26,20 @@ struct Stretch {
 }
 
 impl Readable {
-    /// Forgets what is known: between operations memory may be given back, and other memory come to the same address.
-    pub(super) fn forget(&mut self) {
-        self.known.clear();
-        self.oldest = 0;
-    }
-
     /// Whether the system reads this part for others, as its ends tell. What was found to be readable is believed to stay so,
     /// and what follows it without a gap to be like it for a while: operations walk through memory in many short parts.
     pub(super) fn covers(&mut self, part: &[u8]) -> bool {
+        self.forget_old(Instant::now());
         self.reaches(part.as_ptr().expose_provenance(), part.as_ptr_range().end.addr())
+    }
+
+    /// Forgets what is not known since just now: between operations memory may be given back, and other memory come to the same address.
+    /// To find out anew in each operation would take a tenth of the time of a short one.
+    fn forget_old(&mut self, now: Instant) {
+        if self.since.is_some_and(|since| now.saturating_duration_since(since) > BELIEVED) {
+            self.known.clear();
+            (self.oldest, self.since) = (0, None);
+        }
     }
 
     fn reaches(&mut self, start: usize, end: usize) -> bool {
@@ -55,6 +62,7 @@ impl Readable {
 
     /// Adds a stretch, if need be in the place of the oldest.
     fn add(&mut self, stretch: Stretch) {
+        self.since.get_or_insert_with(Instant::now);
         if self.known.len() < KNOWN {
             return self.known.push(stretch);
         }
@@ -70,6 +78,8 @@ fn reads(addresses: [usize; 2]) -> bool {
 }
 
 const KNOWN: usize = 8;
+/// No program exchanges memory for some that a device has pinned in this time.
+const BELIEVED: Duration = Duration::from_millis(1);
 /// How far from a byte that was tried others are believed to be like it: a call of the system for each such step takes less than
 /// a hundredth of the time in which so much is moved.
 const ALIKE: usize = 1 << 20;
@@ -102,9 +112,11 @@ mod tests {
     fn what_was_readable_is_not_believed_to_be_so_for_ever() {
         // As of memory that was there before.
         let known = Stretch { start: 8, end: 16, tried: 16 };
-        let mut readable = Readable { known: vec![known], oldest: 0 };
+        let found = Instant::now();
+        let mut readable = Readable { known: vec![known], oldest: 0, since: Some(found) };
+        readable.forget_old(found + BELIEVED);
         assert!(readable.reaches(8, 16) && readable.reaches(8, 20));
-        readable.forget();
+        readable.forget_old(found + 2 * BELIEVED);
         assert!(!readable.reaches(8, 16) && !readable.reaches(8, 20));
     }
 }

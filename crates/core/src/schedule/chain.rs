@@ -7,19 +7,24 @@ use super::{Recv, Send, Span, Then};
 /// Member 0 ends with the reduction in `data`, which must be its own to write; the others' data stays as it is.
 pub(super) fn reduce(draft: &mut Draft, team: &Team, data: Span, segments: usize) {
     let (me, last) = (team.me(), team.len() - 1);
-    let sum = if me == 0 || me == last { data } else { draft.scratch(data.len) };
+    // One piece goes out while the next one arrives.
+    let is_between = me > 0 && me < last;
+    let rooms: Vec<Span> =
+        (0..segments.min(2)).filter(|_| is_between).map(|_| draft.scratch(data.len.div_ceil(segments))).collect();
+    let sum = |segment: usize| {
+        let piece = data.piece(segment, segments);
+        if is_between { Span { len: piece.len, ..rooms[segment % 2] } } else { piece }
+    };
     for segment in 0..=segments {
         if segment < segments {
-            draft.copy(data.piece(segment, segments), sum.piece(segment, segments));
+            draft.copy(data.piece(segment, segments), sum(segment));
         }
         let recv = (me < last && segment < segments).then(|| Recv {
             from: team.rank(me + 1),
-            span: sum.piece(segment, segments),
+            span: sum(segment),
             then: Then::Fold,
         });
-        let send = before(segment)
-            .filter(|_| me > 0)
-            .map(|done| Send { to: team.rank(me - 1), span: sum.piece(done, segments) });
+        let send = before(segment).filter(|_| me > 0).map(|done| Send { to: team.rank(me - 1), span: sum(done) });
         draft.moving(send, recv);
     }
 }
