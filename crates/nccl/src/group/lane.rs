@@ -134,9 +134,9 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
 
     pub(super) fn push(&self, job: Job<C>) {
         job.flight.pass_on();
-        // Messages between two ranks come in an order of their own on each.
-        if self.line == Line::Whole {
-            let _ = job.flight.place.set(Place::next(self.hall.stack.device));
+        // Messages, alone or together, come in an order of their own on each rank.
+        if !job.prints.is_empty() {
+            let _ = job.flight.place.set(Place::next(self.hall.stack.device, Arc::as_ptr(&self.hall).addr()));
         }
         {
             let mut queue = lock(&self.queue);

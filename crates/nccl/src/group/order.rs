@@ -15,7 +15,11 @@ use crate::api::{Bell, Device};
 
 /// The place of an operation among those that a thread has begun on a device.
 #[derive(Default)]
-pub(super) struct Place(Mutex<State>);
+pub(super) struct Place {
+    /// Whose operation it is. Those of one group need no order of this kind, and may come in another: what a batch has numbered it begins at its end.
+    group: usize,
+    state: Mutex<State>,
+}
 
 #[derive(Default)]
 struct State {
@@ -28,12 +32,12 @@ struct State {
 }
 
 impl Place {
-    /// The calling thread's next place on a device.
-    pub(super) fn next(device: Device) -> Arc<Place> {
+    /// The calling thread's next place on a device, for an operation of this group.
+    pub(super) fn next(device: Device, group: usize) -> Arc<Place> {
         let next = LAST.try_with(|last| {
             let mut last = last.borrow_mut();
             let before = last.get(&device).cloned();
-            let place = Arc::new(Place(Mutex::new(State { before, ..State::default() })));
+            let place = Arc::new(Place { group, state: Mutex::new(State { before, ..State::default() }) });
             last.insert(device, Arc::clone(&place));
             place
         });
@@ -41,14 +45,16 @@ impl Place {
         next.unwrap_or_default()
     }
 
-    /// Whether all before it have passed. If not, the bell is rung when the next of them does.
+    /// Whether all of other groups before it have passed. If not, the bell is rung when the next of them does.
     pub(super) fn has_come(&self, bell: &Arc<dyn Bell>) -> bool {
-        while let Some(before) = self.awaited() {
-            let mut state = lock(&before.0);
-            if !state.has_passed {
+        let mut earlier = self.awaited();
+        while let Some(before) = earlier {
+            let mut state = lock(&before.state);
+            if !state.has_passed && before.group != self.group {
                 state.bell = Some(Arc::clone(bell));
                 return false;
             }
+            earlier = state.before.clone();
         }
         true
     }
@@ -58,7 +64,7 @@ impl Place {
         // Of many that fail none is kept by the next.
         self.awaited();
         let bell = {
-            let mut state = lock(&self.0);
+            let mut state = lock(&self.state);
             state.has_passed = true;
             state.bell.take()
         };
@@ -70,13 +76,13 @@ impl Place {
     /// The last before it that has not passed. One that has failed may have passed before others that came earlier.
     fn awaited(&self) -> Option<Arc<Place>> {
         loop {
-            let before = lock(&self.0).before.clone()?;
+            let before = lock(&self.state).before.clone()?;
             let earlier = {
-                let state = lock(&before.0);
+                let state = lock(&before.state);
                 if state.has_passed { Some(state.before.clone()) } else { None }
             };
             match earlier {
-                Some(earlier) => lock(&self.0).before = earlier,
+                Some(earlier) => lock(&self.state).before = earlier,
                 None => return Some(before),
             }
         }
@@ -117,7 +123,7 @@ mod tests {
 
     #[test]
     fn each_comes_after_the_one_before_and_is_told() {
-        let (bell, places) = (bell(), [(); 3].map(|()| Place::next(Device(1))));
+        let (bell, places) = (bell(), [0, 1, 2].map(|group| Place::next(Device(1), group)));
         assert!(places[0].has_come(&bell) && !places[1].has_come(&bell) && !places[2].has_come(&bell));
         places[0].pass();
         assert_eq!(bell.count(), 1);
@@ -128,7 +134,7 @@ mod tests {
 
     #[test]
     fn one_that_fails_early_lets_nobody_past_those_before_it() {
-        let (bell, places) = (bell(), [(); 4].map(|()| Place::next(Device(2))));
+        let (bell, places) = (bell(), [0, 1, 2, 3].map(|group| Place::next(Device(2), group)));
         places[2].pass();
         places[1].pass();
         assert!(!places[3].has_come(&bell));
@@ -139,10 +145,23 @@ mod tests {
     #[test]
     fn devices_and_threads_are_in_no_order() {
         let bell = bell();
-        let _waits = Place::next(Device(3));
-        assert!(Place::next(Device(4)).has_come(&bell));
-        let elsewhere = thread::spawn(|| Place::next(Device(3)));
+        let _waits = Place::next(Device(3), 0);
+        assert!(Place::next(Device(4), 1).has_come(&bell));
+        let elsewhere = thread::spawn(|| Place::next(Device(3), 1));
         assert!(elsewhere.join().expect("no panic").has_come(&bell));
-        assert!(!Place::next(Device(3)).has_come(&bell));
+        assert!(!Place::next(Device(3), 1).has_come(&bell));
+    }
+
+    /// A batch has its number when it is begun, and its place when it ends.
+    #[test]
+    fn those_of_one_group_wait_for_other_groups_alone() {
+        let (bell, [other, later, batch, last]) = (bell(), [0, 1, 1, 2].map(|group| Place::next(Device(5), group)));
+        assert!(!batch.has_come(&bell));
+        other.pass();
+        assert!(batch.has_come(&bell) && !last.has_come(&bell));
+        batch.pass();
+        assert!(!last.has_come(&bell));
+        later.pass();
+        assert!(last.has_come(&bell));
     }
 }
