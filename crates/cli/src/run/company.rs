@@ -50,7 +50,7 @@ impl Company {
         }
         let pid = i32::try_from(process::id()).unwrap_or_default();
         let (nodes, restarts) = (options.nodes(), options.max_restarts);
-        let card = Card { host: host(), pid, ranks, nodes, restarts, master };
+        let card = Card { host: host(), pid, mark: fastrand::u64(..), ranks, nodes, restarts, master };
         let meeting = Meeting {
             address: stores.address().clone(),
             key: stores.key().cloned(),

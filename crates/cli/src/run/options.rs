@@ -234,7 +234,8 @@ fn job_id(text: &str) -> Result<String, String> {
 
 /// Whether it is what torchrun's `--tee` takes, as in `3` or `0:1,1:3`.
 fn is_number(program: &OsStr) -> bool {
-    program.as_encoded_bytes().iter().all(|byte| byte.is_ascii_digit() || b":,".contains(byte))
+    let bytes = program.as_encoded_bytes();
+    !bytes.is_empty() && bytes.iter().all(|byte| byte.is_ascii_digit() || b":,".contains(byte))
 }
 
 /// Whether it is the address that stands for all of a machine's.

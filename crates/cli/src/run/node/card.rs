@@ -8,8 +8,10 @@ use crate::run::stores::Master;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Card {
     pub(crate) host: String,
-    /// Process number of its launcher, which tells two apart that claim to be the same node.
+    /// Process number of its launcher.
     pub(crate) pid: i32,
+    /// Drawn by its launcher. It tells two apart that claim to be the same node: containers may have one name and one process number.
+    pub(crate) mark: u64,
     pub(crate) ranks: usize,
     /// How many nodes it was told that there are.
     pub(crate) nodes: usize,
@@ -24,8 +26,8 @@ impl Card {
         let master = self.master.as_ref();
         let master = master.map(|master| json!({"host": master.host, "port": master.port, "ours": master.is_ours}));
         json!({
-            "host": self.host, "pid": self.pid, "ranks": self.ranks, "nodes": self.nodes, "restarts": self.restarts,
-            "master": master,
+            "host": self.host, "pid": self.pid, "mark": self.mark, "ranks": self.ranks, "nodes": self.nodes,
+            "restarts": self.restarts, "master": master,
         })
         .to_string()
     }
@@ -36,6 +38,7 @@ impl Card {
         Some(Card {
             host: value["host"].as_str()?.to_owned(),
             pid: i32::try_from(value["pid"].as_i64()?).ok()?,
+            mark: value["mark"].as_u64()?,
             ranks: number("ranks").filter(|ranks| *ranks <= MOST_RANKS)?,
             nodes: number("nodes")?,
             restarts: u32::try_from(value["restarts"].as_u64()?).ok()?,
@@ -69,7 +72,7 @@ mod tests {
     use super::*;
 
     fn card(ranks: usize) -> Card {
-        Card { host: "a\"".to_owned(), pid: 7, ranks, nodes: 2, restarts: 3, master: None }
+        Card { host: "a\"".to_owned(), pid: 7, mark: u64::MAX, ranks, nodes: 2, restarts: 3, master: None }
     }
 
     #[test]

@@ -37,13 +37,21 @@ pub(crate) fn meet(meeting: &Meeting) -> Result<(Store, Vec<Card>), String> {
     match (&cards, meeting.node) {
         (Ok(_), _) => {}
         (Err(why), 0) => meeting.call_off(store, why),
-        // Node 0 does not have to wait for this one then.
-        (Err(_), node) => drop(store.with_timeout(FAREWELL).set(&heard(node), b"")),
+        (Err(_), node) => meeting.part(store, node),
     }
     cards.map(|cards| (store.clone(), cards))
 }
 
 impl Meeting {
+    /// Leaves for good: as one who has heard that node 0 gave up, and does not have to be waited for, or for a reason of its own.
+    fn part(&self, store: &Store, node: usize) {
+        let store = store.with_timeout(FAREWELL);
+        match store.check(&[OFF]) {
+            Ok(true) => drop(store.set(&heard(node), b"")),
+            _ => self.withdraw(),
+        }
+    }
+
     /// Gives this node's place up, where it leaves before all have come: whoever comes in its name finds it free. Nobody takes it in
     /// between, for this node was not silent.
     pub(crate) fn withdraw(&self) {
@@ -128,12 +136,13 @@ impl Meeting {
     fn is_forsaken(&self, store: &Store, silence: Duration) -> Result<bool, StoreError> {
         let (keys, life) = (self.keys(), life_key(self.node));
         let names: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let (count, began) = (store.find(&life)?, Instant::now());
-        while began.elapsed() <= silence {
+        let count = store.find(&life)?;
+        // By looks and not by the clock: a node that was halted itself meanwhile has not seen that another one was silent.
+        for _ in 0..LOOKS {
+            thread::sleep(silence / LOOKS);
             if store.check(&names)? || store.find(&life)? != count {
                 return Ok(false);
             }
-            thread::sleep(silence / 100);
         }
         Ok(true)
     }
@@ -217,6 +226,8 @@ fn heard(node: usize) -> String {
 const OFF: &str = "off";
 /// How often a node that waits for others looks there.
 const LOOK: Duration = Duration::from_millis(500);
+/// How often a node looks whether the one in its place is silent.
+const LOOKS: u32 = 100;
 /// How long node 0 waits until the others have looked, and how long a node that leaves tries to say so.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How long one call to the store may take, unless it waits for something.
@@ -224,8 +235,6 @@ const CALL: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
     use phalanx_comm::store::LocalStore;
     use phalanx_core::store::Limits;
 
@@ -237,7 +246,8 @@ mod tests {
 
     /// The node of three that has this process number.
     fn meeting(node: usize, pid: i32, store: &Store) -> Meeting {
-        let card = Card { host: "h".to_owned(), pid, ranks: 1, nodes: 3, restarts: 0, master: None };
+        let mark = u64::from(pid.unsigned_abs());
+        let card = Card { host: "h".to_owned(), pid, mark, ranks: 1, nodes: 3, restarts: 0, master: None };
         Meeting {
             address: StoreAddress::tcp("127.0.0.1", 1),
             key: None,
@@ -270,20 +280,15 @@ mod tests {
 
     #[test]
     fn a_place_is_kept_by_one_that_lives() {
-        let (store, is_over) = (store(), AtomicBool::new(false));
+        let store = store();
         assert_eq!(put(1, 7, &store, BRIEF), Ok(()));
-        let refused = thread::scope(|scope| {
-            scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
-                    let _ = store.add(&life_key(1), 1);
-                    thread::yield_now();
-                }
-            });
-            let refused = put(1, 8, &store, SILENCE);
-            is_over.store(true, Ordering::Relaxed);
-            refused
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| meeting(1, 7, &store).await_cards(&store, Instant::now() + 4 * SILENCE));
+            // Refused once it has seen a sign of life, long before all have come.
+            assert_eq!(put(1, 8, &store, SILENCE), taken(7));
+            assert_eq!([0, 2].map(|node| put(node, 7, &store, BRIEF)), [Ok(()), Ok(())]);
+            assert!(waiting.join().is_ok_and(|cards| cards.is_ok()));
         });
-        assert_eq!(refused, taken(7));
     }
 
     #[test]
@@ -304,6 +309,31 @@ mod tests {
         let store = store();
         assert_eq!([0, 1, 2].map(|node| put(node, 7, &store, BRIEF)), [Ok(()), Ok(()), Ok(())]);
         assert_eq!(put(1, 8, &store, SILENCE), taken(7));
+    }
+
+    /// Containers have one process number, and one name where they have their host's.
+    #[test]
+    fn two_that_look_alike_are_told_apart() {
+        let store = store();
+        assert_eq!(put(1, 7, &store, BRIEF), Ok(()));
+        let mut twin = meeting(1, 7, &store);
+        twin.card.mark = 9;
+        twin.withdraw();
+        assert!(store.check(&[&key(1)]).unwrap());
+        assert_eq!([0, 2].map(|node| put(node, 7, &store, BRIEF)), [Ok(()), Ok(())]);
+        assert_eq!(twin.put_card(&store, Instant::now() + SILENCE, SILENCE).unwrap(), taken(7));
+    }
+
+    #[test]
+    fn a_node_that_gives_up_by_itself_leaves_its_place() {
+        let store = store();
+        let waiting = meeting(1, 7, &store);
+        assert_eq!(put(1, 7, &store, BRIEF), Ok(()));
+        waiting.part(&store, 1);
+        assert!(!store.check(&[&key(1)]).unwrap() && !store.check(&[&heard(1)]).unwrap());
+        store.set(OFF, b"no").unwrap();
+        waiting.part(&store, 1);
+        assert!(store.check(&[&heard(1)]).unwrap());
     }
 
     #[test]
