@@ -63,7 +63,7 @@ impl Host {
         end.inspect_err(|_| {
             // Whatever this rank has heard that the others have not: nobody is to wait for it. That another one parted they hear as well,
             // and are to name that one.
-            if inner.parted(&inner.fate.returned().collect::<Vec<_>>()).is_none() {
+            if inner.parted().is_none() {
                 inner.fate.abandon(inner.rank);
             }
         })
@@ -103,7 +103,7 @@ impl Inner {
             if let Some(lost) = self.fate.lost_since() {
                 return Err(lost);
             }
-            if let Some(error) = self.parted(&returned) {
+            if let Some(error) = self.parted() {
                 // Mostly because of a rank that was lost, of which this one may be about to hear.
                 let since: Instant = *parted.get_or_insert_with(Instant::now);
                 let is_own = returned[self.rank] == Some(Return::Abandoned);
@@ -122,21 +122,24 @@ impl Inner {
     }
 
     /// That a rank has given the group up or left it.
-    fn parted(&self, returned: &[Option<Return>]) -> Option<Error> {
-        let who = |end| returned.iter().position(|said| *said == Some(end));
+    fn parted(&self) -> Option<Error> {
         let left = |rank| Error::peer(rank, PeerReason::Left, "its group was dropped");
-        let abandoned = who(Return::Abandoned).map(|rank| self.given_up_by(rank));
-        abandoned.or_else(|| who(Return::Gone).map(left))
+        self.abandoned().or_else(|| self.first_that_said(Return::Gone).map(left))
     }
 
     /// Why ranks that disagree will not come together again, as far as is known.
     pub(super) fn over(&self) -> Option<Error> {
-        let abandoned = self.fate.returned().position(|said| said == Some(Return::Abandoned));
-        self.fate.lost_since().or_else(|| abandoned.map(|rank| self.given_up_by(rank)))
+        self.fate.lost_since().or_else(|| self.abandoned())
     }
 
-    fn given_up_by(&self, rank: usize) -> Error {
-        Error::aborted(format!("rank {} aborted the group", self.kinship.world_rank(rank)))
+    /// That a rank has given the group up.
+    fn abandoned(&self) -> Option<Error> {
+        let rank = self.first_that_said(Return::Abandoned)?;
+        Some(Error::aborted(format!("rank {} aborted the group", self.kinship.world_rank(rank))))
+    }
+
+    fn first_that_said(&self, end: Return) -> Option<usize> {
+        self.fate.returned().position(|said| said == Some(end))
     }
 }
 

@@ -17,6 +17,16 @@ pub(super) enum Kept<C: Cuda> {
     Pinned(PinnedBuffer<C>),
 }
 
+impl<C: Cuda> Kept<C> {
+    /// What can be used again.
+    fn into_pinned(self) -> Option<PinnedBuffer<C>> {
+        match self {
+            Kept::Other(_) => None,
+            Kept::Pinned(whole) => Some(whole),
+        }
+    }
+}
+
 impl<N: Nccl, C: Cuda, P: Process> Deck<N, C, P> {
     /// Copies bytes of the host to the device, in the order of a stream.
     #[track_caller]
@@ -68,20 +78,14 @@ impl<N: Nccl, C: Cuda, P: Process> Deck<N, C, P> {
         while let Some((mark, _)) = self.kept.front()
             && self.is_reached(mark)?
         {
-            if let Some((_, Kept::Pinned(whole))) = self.kept.pop_front() {
-                self.shelf.push(whole);
-            }
+            self.shelf.extend(self.kept.pop_front().and_then(|(_, kept)| kept.into_pinned()));
         }
         Ok(())
     }
 
     /// The same of everything, once all streams are past all that is on them.
     pub(super) fn let_go_of_all(&mut self) {
-        for (_, kept) in self.kept.drain(..) {
-            if let Kept::Pinned(whole) = kept {
-                self.shelf.push(whole);
-            }
-        }
+        self.shelf.extend(self.kept.drain(..).filter_map(|(_, kept)| kept.into_pinned()));
     }
 
     /// Pinned memory of so many bytes, or up to twice as many: the shortest that nobody uses, if there is any.
