@@ -12,7 +12,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -84,6 +84,8 @@ struct Inner {
     is_driven: AtomicBool,
     /// Whether a call of this rank has told of what the group failed.
     has_told: AtomicBool,
+    /// Why this rank has given the group up, as its later calls tell. The others hear only that it has.
+    gave_up: OnceLock<Error>,
     // The last field: links and windows are closed before it goes.
     presence: Mutex<Option<Box<dyn Presence>>>,
 }
@@ -110,6 +112,7 @@ impl Host {
             began,
             is_driven,
             has_told,
+            gave_up: OnceLock::new(),
             presence: Mutex::new(presence),
         };
         Host { inner: Arc::new(inner), driver: Mutex::new(None), linger, heap }
@@ -145,7 +148,7 @@ impl Host {
         }
         if self.inner.lane.is_closed() {
             // Another thread has led this rank out of the round meanwhile, and the driver may have looked for the last time.
-            self.inner.drive();
+            self.inner.drive_to_the_end();
         }
         Box::new(Waiter(slot))
     }
@@ -164,9 +167,9 @@ impl Host {
         if self.inner.is_at_home().is_err() {
             return;
         }
-        self.inner.fail(cause);
+        self.inner.fail(cause.clone());
         // Where it failed before, by a disagreement, the others wait until this rank comes back.
-        self.inner.fate.abandon(self.inner.rank);
+        self.inner.give_up(cause);
         if let Ok(mut stage) = self.inner.stage.try_lock() {
             stage.mesh.close();
         }
@@ -393,7 +396,7 @@ impl Inner {
             Error::Desync(desync)
                 if !matches!(error, Error::Desync(_)) && is_before(call.sequence, desync.sequence) =>
             {
-                self.fate.abandon(self.rank);
+                self.give_up(error.clone());
                 // Whatever the caller does to its buffers from here on, peers that see it see that too.
                 fence(Ordering::SeqCst);
                 self.end_all(&error);

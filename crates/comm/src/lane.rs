@@ -48,6 +48,12 @@ pub(crate) struct Job {
     pub(crate) slot: Arc<Slot>,
 }
 
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.slot.forsake();
+    }
+}
+
 /// The turn of one collective. It ends when this is dropped, however the playing ended.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {

@@ -29,7 +29,8 @@ pub(crate) trait Rejoin: Send + Sync {
 
 /// One rank, over all rounds.
 pub(crate) struct Lasting {
-    /// The first round, which mostly is the only one: to come by it costs no more than a look.
+    /// The first round, which mostly is the only one: to come by it costs no more than a look. As calls look at any time, nobody knows when
+    /// the last has: what memory it has left once it is over goes with the group.
     first: Arc<Host>,
     is_first: AtomicBool,
     later: RwLock<Arc<Host>>,

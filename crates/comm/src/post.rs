@@ -174,6 +174,12 @@ impl Outstanding {
     }
 }
 
+impl Drop for Outstanding {
+    fn drop(&mut self) {
+        self.slot.forsake();
+    }
+}
+
 /// What a message reports that ends in `error`: a rank that fails closes its links, and why it failed was sealed before.
 fn first_failure(fate: &Fate, error: Error) -> Error {
     match error.scope() {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use phalanx_core::Result;
 use phalanx_core::backend::{Finished, Pending};
+use phalanx_core::{Error, Result};
 
 /// The meeting place of an operation and its waiter.
 #[derive(Debug, Default)]
@@ -18,6 +18,8 @@ pub(crate) struct Slot {
 #[derive(Debug, Default)]
 struct State {
     end: Option<Result<Finished>>,
+    /// Whether an end was put in, which may have been taken since.
+    has_ended: bool,
     waker: Option<Waker>,
 }
 
@@ -29,13 +31,20 @@ impl Slot {
     /// Puts the end in and wakes the waiter.
     pub(crate) fn fill(&self, end: Result<Finished>) {
         let mut state = self.state();
-        state.end = Some(end);
+        (state.end, state.has_ended) = (Some(end), true);
         let waker = state.waker.take();
         drop(state);
         self.ended.notify_all();
         if let Some(waker) = waker {
             // It is the program's own. A panic must not end the thread that plays for everybody.
             let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        }
+    }
+
+    /// Says that nobody puts an end in any more. Where none was, the thread that was to do so has panicked, and the waiter is told that.
+    pub(crate) fn forsake(&self) {
+        if !self.state().has_ended {
+            self.fill(Err(Error::aborted("the thread that carried the operation out panicked")));
         }
     }
 

@@ -150,29 +150,9 @@ impl Buffer {
     /// When `at` is past the end; the error holds the buffer.
     pub fn split_at(self, at: usize) -> Result<(Buffer, Buffer), SplitError> {
         if at > self.byte_len {
-            return Err(SplitError { asked: Some(at), buffer: self });
+            return Err(SplitError { asked: at, buffer: self });
         }
         Ok(self.parted(at))
-    }
-
-    /// Pieces of the given byte lengths, which must add up to the whole, without copying.
-    ///
-    /// # Errors
-    ///
-    /// When the lengths do not add up; the error holds the buffer.
-    pub fn split_into(self, byte_lens: &[usize]) -> Result<Vec<Buffer>, SplitError> {
-        let asked = byte_lens.iter().try_fold(0_usize, |sum, &byte_len| sum.checked_add(byte_len));
-        if asked != Some(self.byte_len) {
-            return Err(SplitError { asked, buffer: self });
-        }
-        let mut rest = self;
-        let mut pieces = Vec::with_capacity(byte_lens.len());
-        for &byte_len in byte_lens {
-            let (piece, after) = rest.parted(byte_len);
-            pieces.push(piece);
-            rest = after;
-        }
-        Ok(pieces)
     }
 
     /// One buffer of two adjacent pieces of the same whole, this one first, without copying.

@@ -11,8 +11,6 @@ use std::ops::Range;
 /// What a part of a segment is used for. Two users of one part must agree on all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// One atomic word, shared by any number of users.
-    Word,
     /// A row of this many words, each of this many bits.
     Cells { count: usize, bits: usize },
     /// A ring of this capacity.
@@ -40,12 +38,7 @@ struct Claimed {
 impl Claims {
     /// Whether the range may be copied in or out by words: it touches no row of cells, no ring and no board.
     pub(crate) fn allow_copy(&self, range: Range<usize>) -> bool {
-        self.overlapping(range).all(|claimed| claimed.purpose == Purpose::Word)
-    }
-
-    /// Whether the word at `start` is claimed as one already.
-    pub(crate) fn has_word(&self, start: usize) -> bool {
-        self.by_start.get(&start).is_some_and(|claimed| claimed.purpose == Purpose::Word)
+        self.overlapping(range).next().is_none()
     }
 
     /// Takes a role in a part of the segment; false when that role or an overlapping part is taken, or there is no byte in it: what
@@ -88,6 +81,7 @@ mod tests {
     use super::*;
 
     const RING: Purpose = Purpose::Ring { capacity: 64 };
+    const WORD: Purpose = Purpose::Cells { count: 1, bits: 64 };
 
     #[test]
     fn a_role_is_taken_once_and_can_be_taken_again_after_release() {
@@ -114,20 +108,18 @@ mod tests {
         assert!(!claims.take(128..256, Purpose::Ring { capacity: 32 }, 1));
         assert!(!claims.take(128..512, RING, 1));
         assert!(!claims.take(0..129, RING, 1));
-        assert!(!claims.take(248..256, Purpose::Word, 0));
+        assert!(!claims.take(248..256, WORD, 0));
         assert!(claims.take(0..128, RING, 1));
-        assert!(claims.take(256..264, Purpose::Word, 0));
+        assert!(claims.take(256..264, WORD, 0));
         claims.release(0, 1);
         claims.release(128, 0);
         assert!(claims.take(0..256, RING, 0));
     }
 
     #[test]
-    fn copies_pass_words_but_no_ring() {
+    fn copies_pass_no_part_that_is_claimed() {
         let mut claims = Claims::default();
-        assert!(claims.take(64..72, Purpose::Word, 0));
         assert!(claims.take(128..256, RING, 0));
-        assert!(claims.has_word(64) && !claims.has_word(128));
         assert!(claims.allow_copy(0..128));
         assert!(claims.allow_copy(200..200));
         assert!(!claims.allow_copy(0..129));

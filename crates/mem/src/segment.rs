@@ -133,22 +133,6 @@ impl Segment {
         self.copy(offset, bytes.len(), |words, skip| words::load(words, skip, bytes))
     }
 
-    /// The word at `offset`, whose value anybody may have written. No ring or board may be placed over it afterwards.
-    ///
-    /// # Errors
-    ///
-    /// When the word is not inside the segment, not aligned to its eight bytes, or in use by a ring or a board.
-    pub fn atomic_u64(&self, offset: usize) -> Result<&AtomicU64, SegmentError> {
-        let range = self.range(offset, WORD)?;
-        if !offset.is_multiple_of(WORD) {
-            return Err(SegmentError::Misaligned { offset, align: WORD });
-        }
-        if !self.claims.read().unwrap_or_else(PoisonError::into_inner).has_word(offset) {
-            self.claim(range.clone(), Purpose::Word, ANY)?;
-        }
-        Ok(&self.words(range)[0])
-    }
-
     fn mapped(fd: OwnedFd, byte_len: usize) -> Result<Segment, SegmentError> {
         let mapping = Mapping::new(fd.as_fd(), byte_len)?;
         Ok(Segment { mapping, byte_len, fd, claims: RwLock::default(), parted: AtomicBool::new(false) })
@@ -169,9 +153,7 @@ impl Segment {
     fn claim(&self, range: Range<usize>, purpose: Purpose, role: usize) -> Result<(), SegmentError> {
         let (offset, byte_len) = (range.start, range.len());
         let mut claims = self.claims.write().unwrap_or_else(PoisonError::into_inner);
-        // Two threads may ask for the same word at once; both may have it.
-        let shared = purpose == Purpose::Word && claims.has_word(offset);
-        if shared || claims.take(range, purpose, role) { Ok(()) } else { Err(SegmentError::InUse { offset, byte_len }) }
+        if claims.take(range, purpose, role) { Ok(()) } else { Err(SegmentError::InUse { offset, byte_len }) }
     }
 
     fn range(&self, offset: usize, byte_len: usize) -> Result<Range<usize>, SegmentError> {
@@ -313,6 +295,3 @@ pub enum SegmentError {
         byte_len: usize,
     },
 }
-
-/// The role of those who share a word.
-const ANY: usize = 0;

@@ -49,21 +49,43 @@ impl Inner {
         Error::peer(self.rank, PeerReason::Dead, "its thread panicked")
     }
 
-    /// Drives. Where that panics the group fails, and whoever waits for what is left is told.
-    fn drive_to_the_end(&self) {
-        if catch_unwind(AssertUnwindSafe(|| self.drive())).is_err() {
-            let error = self.panicked();
+    /// Drives. Where that panics the group fails, and whoever waits for what is left is told; where that panics too, without moving it.
+    pub(super) fn drive_to_the_end(&self) {
+        if catch_unwind(AssertUnwindSafe(|| self.drive())).is_ok() {
+            return;
+        }
+        let error = self.panicked();
+        let go_on = || {
             self.fail(error.clone());
             // Where ranks disagreed before they do not come together any more.
-            self.fate.abandon(self.rank);
+            self.give_up(error.clone());
             self.end_all(&error);
             self.drive();
+        };
+        if catch_unwind(AssertUnwindSafe(go_on)).is_err() {
+            self.end_what_is_left(error);
+        }
+    }
+
+    /// Ends all that was submitted, and leaves what is submitted later to whoever does that.
+    fn end_what_is_left(&self, error: Error) {
+        self.give_up(error.clone());
+        self.lane.break_off();
+        // First: what comes after that sees it.
+        self.lane.close();
+        let told = self.check_message().err().unwrap_or_else(|| error.in_its_wake());
+        let failed = self.post().take_failed();
+        failed.into_iter().for_each(|message| message.tell(told.clone(), self.now()));
+        self.post().end_all(&told, self.now());
+        while let Some((job, _turn)) = self.lane.next(Duration::ZERO) {
+            job.call.end(|| self.now(), Some(&told));
+            job.slot.fill(Err(told.clone()));
         }
     }
 
     /// Plays what is queued and moves asynchronous messages, until the host is dropped and nothing is left that anybody
     /// counts on.
-    pub(super) fn drive(&self) {
+    fn drive(&self) {
         let mut patience = Patience::until(&self.bell, self.crowd, None);
         let mut disagreed = None;
         loop {
@@ -86,19 +108,20 @@ impl Inner {
         }
     }
 
-    fn play_job(&self, job: Job) {
-        let Job { call, mut buffers, slot, .. } = job;
+    fn play_job(&self, mut job: Job) {
+        let mut buffers = std::mem::take(&mut job.buffers);
+        let call = &job.call;
         let input = buffers.input.as_ref().map(Buffer::as_bytes).unwrap_or_default();
         let mut data = Data { input, output: buffers.output.as_bytes_mut() };
         call.start(self.now());
-        let play = || self.check(&call).and_then(|()| self.play(&call, &mut data));
+        let play = || self.check(call).and_then(|()| self.play(call, &mut data));
         // Whoever waits for this call, or for one behind it, is told of a panic too.
         let played = catch_unwind(AssertUnwindSafe(play)).unwrap_or_else(|_| {
             let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
-            Err(self.fail_playing(&call, self.panicked(), &mut stage))
+            Err(self.fail_playing(call, self.panicked(), &mut stage))
         });
         call.end(|| self.now(), played.as_ref().err());
-        slot.fill(played.map(|()| Finished { buffers, source: None }));
+        job.slot.fill(played.map(|()| Finished { buffers, source: None }));
     }
 
     /// Ends the group because a collective has waited too long for its turn, which reports that itself.

@@ -40,7 +40,7 @@ impl Host {
         self.inner.post().close(quarrel, self.inner.now());
     }
 
-    /// Leaves a round that is over, although calls that came too late may still hold it: no thread, link or descriptor of it
+    /// Leaves a round that is over, although calls that came too late may still hold it: no thread, link or socket of it
     /// remains.
     pub(crate) fn leave(&self) {
         let inner = &self.inner;
@@ -60,11 +60,11 @@ impl Host {
             true => inner.meet(deadline, late),
             false => Err(late(vec![])),
         };
-        end.inspect_err(|_| {
+        end.inspect_err(|error| {
             // Whatever this rank has heard that the others have not: nobody is to wait for it. That another one parted they hear as well,
             // and are to name that one.
             if inner.parted().is_none() {
-                inner.fate.abandon(inner.rank);
+                inner.give_up(error.clone());
             }
         })
     }
@@ -132,9 +132,20 @@ impl Inner {
         self.fate.lost_since().or_else(|| self.abandoned())
     }
 
-    /// That a rank has given the group up.
+    /// Gives the group up for this reason, which may have failed before.
+    pub(super) fn give_up(&self, why: Error) {
+        // Before it is known that it has: whoever sees that looks why.
+        self.gave_up.get_or_init(|| why.in_its_wake());
+        self.fate.abandon(self.rank);
+    }
+
+    /// That a rank has given the group up. This one knows why it has itself.
     fn abandoned(&self) -> Option<Error> {
         let rank = self.first_that_said(Return::Abandoned)?;
+        let has_itself = self.fate.returned().nth(self.rank) == Some(Some(Return::Abandoned));
+        if let Some(why) = self.gave_up.get().filter(|_| has_itself) {
+            return Some(why.clone());
+        }
         Some(Error::aborted(format!("rank {} aborted the group", self.kinship.world_rank(rank))))
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::panic::panic_any;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -315,6 +315,70 @@ fn a_driver_that_panics_ends_what_it_plays_and_what_is_queued() {
         let error = work.wait_timeout(Duration::from_secs(10)).expect("an end").expect_err("it was not played");
         assert!(error.to_string().ends_with("rank 0 is dead: its thread panicked"), "{error}");
     }
+}
+
+/// A link of which even the end is a mistake of this library; its use waits until there is nobody to send.
+struct Cursed(mpsc::Receiver<()>);
+
+impl Link for Cursed {
+    fn try_send(&mut self, _bytes: &[u8]) -> std::result::Result<usize, LinkError> {
+        panic_any("planted")
+    }
+
+    fn try_recv(&mut self, _into: &mut [u8]) -> std::result::Result<usize, LinkError> {
+        let _ = self.0.recv();
+        panic_any("planted")
+    }
+}
+
+impl Drop for Cursed {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            panic_any("planted");
+        }
+    }
+}
+
+/// As where the group cannot be closed after a panic: that leaves nobody waiting either.
+#[test]
+fn a_driver_that_panics_twice_ends_what_it_plays_and_what_is_queued() {
+    let group = |until| {
+        let layout = Layout::one_host(0, 2).expect("two ranks");
+        let post: Links = vec![None, Some(Box::new(Cursed(until)))];
+        Style::default().group(layout, Equipment { post, ..equipment(2, || Box::new(Mistaken)) }, Once)
+    };
+    let [(_, never), (go, until)] = [mpsc::channel(), mpsc::channel()];
+    let [plays, takes_mail] = [never, until].map(group);
+    let played = plays.barrier_async().expect("it is queued");
+    let posted = takes_mail.recv_async(vec![0_u8], 1, 0).expect("it is posted").map(drop);
+    let queued = takes_mail.barrier_async().expect("it is queued");
+    drop(go);
+    for work in [played, posted, queued] {
+        let error = work.wait_timeout(Duration::from_secs(10)).expect("an end").expect_err("it was not played");
+        assert!(error.to_string().ends_with("panicked"), "{error}");
+    }
+}
+
+/// The others are told only that it has.
+#[test]
+fn who_gives_the_group_up_after_a_disagreement_is_told_why() {
+    let [caller, _] = pair();
+    let made = |sequence, timeout| {
+        let mut call = caller.call_elsewhere(Op::Barrier, DType::U8, None, None, 0).expect("a call");
+        (call.sequence, call.timeout) = (sequence, timeout);
+        (call, Buffers::default())
+    };
+    let (layout, equipment) = (Layout::one_host(0, 2).expect("two ranks"), equipment(2, || Box::new(Closed)));
+    equipment.fate.decide(1, desync(1, 0));
+    let host = Style::default().host(&layout, equipment, Numbers::default(), Instant::now());
+    let end_of = |(call, buffers)| {
+        let end = host.submit(call, buffers).wait(Some(Duration::from_secs(10)));
+        end.expect("an end").expect_err("the group has failed")
+    };
+    // Both come before what the ranks disagree about, and behind what nobody calls.
+    let first = end_of(made(2, Duration::from_millis(10)));
+    assert!(matches!(first, Error::Timeout(_)), "{first}");
+    assert_eq!(end_of(made(1, Duration::from_secs(60))), Error::aborted_by(first));
 }
 
 /// The number of its call is used up, and others would wait for its turn.

@@ -1,17 +1,21 @@
 //! The processes of a host's ranks as memory to read: who can read whom, and reading it. Not when that is allowed.
 //!
-//! Every rank says in the segment at which address of its process a known word is. Once all have said so each looks for the
+//! Every rank says in the segment at which address of its process its word is, and which. Once all have said so each looks for the
 //! others' words there, and says in the segment which it has found. A rank whose memory all others can read may leave an offer in it.
 //!
 //! # Why what was read is the rank's
 //!
 //! Reading goes by the number of a process, and numbers are used again. The descriptor of the process, opened when the
 //! ranks met, tells whether it still lives; if so after the reading, the number was its own all the time.
+//!
+//! A process that lives may go on with another program, whose memory would be read then. The word is drawn by chance, so that no other
+//! program has it there, and stays for as long as the program. That does not come back, so all that was read before its word is its own.
 
 use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
@@ -33,7 +37,6 @@ pub(crate) struct Neighbourhood {
     unconfirmed: u64,
     /// Whether all peers have found this rank's word.
     is_open: bool,
-    word: Box<u64>,
     readable: Readable,
 }
 
@@ -43,23 +46,27 @@ struct Neighbour {
     pid: Pid,
 }
 
-/// How many words `size` ranks need: an address and the ranks found, for each.
+/// The word of all ranks of this process.
+static WORD: OnceLock<u64> = OnceLock::new();
+
+/// How many words `size` ranks need: an address, the ranks found, and what is at the address, for each.
 pub(crate) fn words(size: usize) -> usize {
-    2 * size
+    3 * size
 }
 
 impl Neighbourhood {
     /// Shows where this rank's word is. The peers' processes are given by rank.
     pub(crate) fn new(rank: usize, reach: Cells<AtomicU64>, peers: &[(usize, Arc<OwnedFd>)]) -> Neighbourhood {
-        let size = reach.len() / 2;
+        let size = reach.len() / words(1);
         let neighbour = |rank: usize| {
             let (_, process) = peers.iter().find(|(peer, _)| *peer == rank)?;
             Neighbour::new(Arc::clone(process))
         };
-        let word = Box::new(word_of(rank));
-        reach[rank].store(std::ptr::from_ref(word.as_ref()).expose_provenance() as u64, Ordering::Release);
+        let word = WORD.get_or_init(|| fastrand::u64(..));
+        reach[2 * size + rank].store(*word, Ordering::Release);
+        reach[rank].store(ptr::from_ref(word).expose_provenance() as u64, Ordering::Release);
         let peers = (0..size).map(neighbour).collect();
-        Neighbourhood { rank, reach, peers, unconfirmed: 0, is_open: false, word, readable: Readable::default() }
+        Neighbourhood { rank, reach, peers, unconfirmed: 0, is_open: false, readable: Readable::default() }
     }
 
     /// Looks for the peers' words, all of which have shown theirs, and says which it finds.
@@ -70,10 +77,16 @@ impl Neighbourhood {
     }
 
     fn finds(&self, peer: usize) -> bool {
-        let Ok(address) = usize::try_from(self.reach[peer].load(Ordering::Acquire)) else { return false };
+        // If it lives after that, it was this process that was read.
+        self.peers[peer].as_ref().is_some_and(|neighbour| self.has_word(peer, neighbour) && neighbour.lives())
+    }
+
+    /// Whether the word of a rank is where the rank has said.
+    fn has_word(&self, peer: usize, neighbour: &Neighbour) -> bool {
+        let [place, word] = [peer, 2 * self.peers.len() + peer].map(|at| self.reach[at].load(Ordering::Acquire));
         let mut bytes = [0; size_of::<u64>()];
-        let read = |neighbour: &Neighbour| neighbour.read(address, &mut bytes).is_ok() && neighbour.lives();
-        self.peers[peer].as_ref().is_some_and(read) && u64::from_ne_bytes(bytes) == word_of(peer)
+        let is_read = usize::try_from(place).is_ok_and(|place| neighbour.read(place, &mut bytes).is_ok());
+        is_read && u64::from_ne_bytes(bytes) == word
     }
 }
 
@@ -83,7 +96,6 @@ impl Neighbours for Neighbourhood {
             let size = self.peers.len();
             let finds = |peer: usize| self.reach[size + peer].load(Ordering::Acquire) & 1 << self.rank != 0;
             self.is_open = (0..size).filter(|&peer| peer != self.rank).all(finds);
-            debug_assert_eq!(*self.word, word_of(self.rank));
         }
         self.is_open
     }
@@ -100,6 +112,8 @@ impl Neighbours for Neighbourhood {
         match neighbour.read(address, into) {
             Ok(()) => Ok(()),
             Err(Errno::ESRCH) => Err(LinkError::Ended { rank }),
+            // There was something where it was offered, in the program that is not there any more.
+            Err(Errno::EFAULT) if !self.finds(rank) => Err(LinkError::Closed { rank: Some(rank) }),
             Err(Errno::EFAULT) => {
                 Err(LinkError::corrupt(rank, format!("an offer at {address:#x}, where nothing is to be read")))
             }
@@ -111,8 +125,14 @@ impl Neighbours for Neighbourhood {
         while self.unconfirmed != 0 {
             let rank = self.unconfirmed.trailing_zeros() as usize;
             self.unconfirmed &= self.unconfirmed - 1;
-            if self.peers[rank].as_ref().is_some_and(|neighbour| !neighbour.lives()) {
+            let Some(neighbour) = &self.peers[rank] else { continue };
+            // In this order: if it lives after that, it was this process that was read.
+            let has_word = self.has_word(rank, neighbour);
+            if !neighbour.lives() {
                 return Err(LinkError::Ended { rank });
+            }
+            if !has_word {
+                return Err(LinkError::Closed { rank: Some(rank) });
             }
         }
         Ok(())
@@ -144,14 +164,6 @@ impl Neighbour {
         !has_ended(&self.process)
     }
 }
-
-/// The word of a rank: one that hardly stands anywhere else by chance.
-fn word_of(rank: usize) -> u64 {
-    WORD ^ rank as u64
-}
-
-/// "NEIGHBOR", for those who look at memory.
-const WORD: u64 = u64::from_le_bytes(*b"NEIGHBOR");
 
 #[cfg(test)]
 mod tests {
@@ -208,9 +220,23 @@ mod tests {
     fn a_word_that_is_another_closes_the_rank() {
         let mut ranks = ranks(2);
         let other = Box::new(0_u64);
-        ranks[1].reach[1].store(std::ptr::from_ref(other.as_ref()).expose_provenance() as u64, Ordering::Release);
+        ranks[1].reach[1].store(ptr::from_ref(other.as_ref()).expose_provenance() as u64, Ordering::Release);
         ranks.iter_mut().for_each(Neighbourhood::look_around);
         assert!(ranks[0].can_fetch() && !ranks[1].can_fetch());
+    }
+
+    /// As where a process goes on with another program.
+    #[test]
+    fn what_was_read_where_the_ranks_word_is_not_any_more_is_nothing() {
+        let mut ranks = ranks(2);
+        ranks.iter_mut().for_each(Neighbourhood::look_around);
+        let (given, mut taken) = ([7_u8; 100], [0; 100]);
+        assert_eq!(ranks[0].fetch(1, given.as_ptr().expose_provenance(), &mut taken), Ok(()));
+        let other = Box::new(0_u64);
+        ranks[1].reach[1].store(ptr::from_ref(other.as_ref()).expose_provenance() as u64, Ordering::Release);
+        let closed = Err(LinkError::Closed { rank: Some(1) });
+        assert_eq!(ranks[0].confirm(), closed);
+        assert_eq!(ranks[0].fetch(1, 8, &mut taken), closed, "nothing is there in that program");
     }
 
     #[test]

@@ -2,7 +2,11 @@
 //! rank had left. Now and then it looks whether its neighbour crashes, whose process may end long after that, or is stopped.
 //!
 //! A process can go on with another program, which knows nothing of the group. No descriptor of the process tells that, so the
-//! connections of the meeting are kept: the system closes those with the program. Each rank has one to the first, which tells all.
+//! connections of the meeting are kept: the system closes those with the program. Each rank has one to the first, which tells all: by the
+//! fate of the group, and where that was sealed before, by a word that the others look at.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -48,6 +52,14 @@ impl Departures {
     fn witness(&self, rank: usize) {
         if let Some(word) = self.word(rank) {
             let _ = word.compare_exchange(0, WITNESS, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+
+    /// Notes that the process of a rank goes on without it, which the system does not tell everybody.
+    fn set_adrift(&self, rank: usize) {
+        if let Some(word) = self.word(rank) {
+            let adrift = |said| (said != GONE).then_some(ADRIFT);
+            let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, adrift);
         }
     }
 
@@ -149,8 +161,10 @@ impl Watch {
             match self.wait(Some(ROUND)) {
                 Ok(News::None) => self.look(),
                 Ok(News::Ends(ended)) => {
-                    let (lost, why) = self.gather(ended);
-                    self.report(&lost, PeerReason::Dead, why);
+                    // Who was lost in another way is another failure.
+                    let [ended, adrift] = self.gather(ended);
+                    self.report(&ended, PeerReason::Dead, ENDED);
+                    self.report(&adrift, PeerReason::Dead, LET_GO);
                 }
                 Ok(News::Stop) => return,
                 Err(Errno::INTR) => {}
@@ -163,12 +177,12 @@ impl Watch {
     }
 
     /// The ranks of these, without those that had left, and with whoever ends at the same time: until all others have said that
-    /// they live and saw an end too, but not for long. And how they ended.
-    fn gather(&mut self, mut ended: Peers) -> (Vec<usize>, &'static str) {
+    /// they live and saw an end too, but not for long. First those whose processes ended, then those whose go on without them.
+    fn gather(&mut self, mut ended: Peers) -> [Vec<usize>; 2] {
         let departures = Arc::clone(&self.departures);
         ended.retain(|(rank, _)| !departures.has(*rank));
         if ended.is_empty() {
-            return (vec![], ENDED);
+            return [vec![], vec![]];
         }
         departures.witness(self.rank);
         let until = Instant::now() + GATHERING;
@@ -179,13 +193,19 @@ impl Watch {
                 Ok(News::Stop) | Err(_) => break,
             }
         }
-        let why = if ended.iter().all(|(_, process)| is_at_its_end(process)) { ENDED } else { LET_GO };
-        (ended.into_iter().map(|(rank, _)| rank).collect(), why)
+        let (ended, adrift): (Peers, Peers) = ended.into_iter().partition(|(_, process)| is_at_its_end(process));
+        adrift.iter().for_each(|(rank, _)| departures.set_adrift(*rank));
+        [ended, adrift].map(|lost| lost.into_iter().map(|(rank, _)| rank).collect())
     }
 
-    /// Looks whether the neighbour crashes or is stopped: that is told before its process has ended, if it ever does. After a disagreement,
-    /// what befalls a rank is not the group's fate but each one's to know, so that each looks at all.
+    /// Looks whether another rank has seen a process go on without its rank; and whether the neighbour crashes or is stopped: that is told before
+    /// its process has ended, if it ever does. After a disagreement, what befalls a rank is not the group's fate but each one's to know, so that
+    /// each looks at all.
     fn look(&mut self) {
+        let departures = &self.departures;
+        let adrift = self.peers.extract_if(.., |(rank, _)| departures.said(*rank) == ADRIFT);
+        let adrift: Vec<usize> = adrift.map(|(rank, _)| rank).collect();
+        self.report(&adrift, PeerReason::Dead, LET_GO);
         let here = self.peers.iter().filter(|(rank, _)| !self.departures.has(*rank));
         let looked_at: Vec<(usize, Condition)> = match self.fate.quarrel() {
             Some(_) => here.map(|(rank, process)| (*rank, seen(number_of(process)))).collect(),
@@ -264,111 +284,11 @@ const LET_GO: &str = "its process runs another program";
 /// What a rank that has left leaves in its word, and one that lives and knows that another does not.
 const GONE: u64 = 1;
 const WITNESS: u64 = 2;
+/// What is left there for one whose process goes on without it.
+const ADRIFT: u64 = 3;
 /// How often to look at the neighbour, and how often it must be seen stopped to be given up: 3 s, as where nothing is heard of a rank.
 const ROUND: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 const STOPPED: u32 = 12;
 /// How long to wait for whoever died at the same time as another, while somebody may have; and how often to look.
 const GATHERING: Duration = Duration::from_millis(50);
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-
-#[cfg(test)]
-mod tests {
-    use std::process::{Child, Command, Stdio};
-
-    use phalanx_core::Desync;
-    use phalanx_mem::LINE;
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-    use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-
-    use super::*;
-    use crate::bell::Bell;
-    use crate::patience::Patience;
-
-    fn process() -> (Child, OwnedFd) {
-        let child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat");
-        let pid = Pid::from_raw(child.id() as i32).expect("a pid");
-        (child, pidfd_open(pid, PidfdFlags::empty()).expect("it lives"))
-    }
-
-    fn stay() -> (Stay, Vec<Child>, Arc<Bell>, Arc<Fate>) {
-        stay_tied(vec![])
-    }
-
-    fn stay_tied(ties: Peers) -> (Stay, Vec<Child>, Arc<Bell>, Arc<Fate>) {
-        let bells: Vec<_> = (0..3).map(|_| Arc::new(Bell::new().expect("memory"))).collect();
-        let fate = Arc::new(Fate::of_threads(bells.clone()).expect("memory"));
-        let departures = Departures::new(Cells::on_heap(LINE).expect("memory"), (0..3).collect());
-        let (children, processes): (Vec<_>, Vec<_>) = (0..2).map(|_| process()).unzip();
-        let peers = processes.into_iter().enumerate().map(|(at, process)| (at + 1, Arc::new(process))).collect();
-        let stay = Stay::tied(0, (peers, ties), departures, Arc::clone(&fate)).expect("a thread");
-        (stay, children, Arc::clone(&bells[0]), fate)
-    }
-
-    fn end(mut child: Child) {
-        child.kill().expect("it lives");
-        child.wait().expect("a child");
-    }
-
-    #[test]
-    fn the_end_of_a_process_is_told_unless_its_rank_had_left() {
-        let (stay, mut children, bell, fate) = stay();
-        stay.departures.note(1);
-        end(children.remove(0));
-        end(children.remove(0));
-        let mut patience = Patience::new(&bell, std::time::Duration::from_secs(10));
-        while fate.check().is_ok() && patience.wait() {}
-        let dead = Error::peer(2, PeerReason::Dead, "its process ended");
-        assert_eq!(fate.check(), Err(Error::aborted_by(dead)));
-    }
-
-    /// As where a process goes on with another program.
-    #[test]
-    fn the_end_of_a_program_is_told_unless_its_rank_had_left() {
-        let pair = || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-        let (ours, theirs): (Vec<_>, Vec<_>) = (0..2).map(|_| pair().expect("a pair")).unzip();
-        let ties = ours.into_iter().enumerate().map(|(at, tie)| (at + 1, Arc::new(tie))).collect();
-        let (stay, children, bell, fate) = stay_tied(ties);
-        stay.departures.note(1);
-        drop(theirs);
-        let mut patience = Patience::new(&bell, std::time::Duration::from_secs(10));
-        while fate.check().is_ok() && patience.wait() {}
-        let dead = Error::peer(2, PeerReason::Dead, LET_GO);
-        assert_eq!(fate.check(), Err(Error::aborted_by(dead)));
-        children.into_iter().for_each(end);
-    }
-
-    /// Behind a rank that has left, and after a disagreement behind any.
-    #[test]
-    fn a_process_that_is_stopped_is_seen_although_it_is_no_neighbours() {
-        let stays = [stay(), stay()];
-        let [(left, ..), (_, _, _, quarrelled)] = &stays;
-        left.departures.note(1);
-        quarrelled.seal(0, desync());
-        let stop = |child: &Child| kill_process(Pid::from_child(child), Signal::STOP).expect("it lives");
-        stays.iter().for_each(|(_, children, ..)| stop(&children[1]));
-        let expected = Error::peer(2, PeerReason::Unresponsive, "stopped by a signal");
-        for (_, _, bell, fate) in &stays {
-            let mut patience = Patience::new(bell, std::time::Duration::from_secs(60));
-            while fate.lost_since().is_none() && patience.wait() {}
-            assert_eq!(fate.lost_since(), Some(expected.clone()));
-        }
-        assert_eq!(stays[0].3.check(), Err(Error::aborted_by(expected)));
-        stays.into_iter().flat_map(|(_, children, ..)| children).for_each(end);
-    }
-
-    fn desync() -> Error {
-        let (field, ours, theirs) = ("count", "1".to_owned(), "2".to_owned());
-        Desync { sequence: 3, rank: 0, peer: 1, field, ours, theirs, moved: false, site: None }.into()
-    }
-
-    #[test]
-    fn a_stay_that_ends_says_so_and_watches_no_more() {
-        let (stay, children, _, fate) = stay();
-        let departures = Arc::clone(&stay.departures);
-        drop(stay);
-        assert!(departures.has(0));
-        children.into_iter().for_each(end);
-        assert_eq!(fate.check(), Ok(()));
-        assert_eq!(Arc::strong_count(&fate), 1, "the thread has ended");
-    }
-}

@@ -180,7 +180,8 @@ impl Kinship {
         }
     }
 
-    /// Says that this rank has left the group: it hears nothing there any more, and waits for nobody.
+    /// Says that this rank has left the group: it hears nothing there any more, and waits for nobody. Who leaves a group waits no more for
+    /// what it gave up, as the others are told too.
     pub(crate) fn leave(&self, fate: &Arc<Fate>) {
         let is_this =
             |relative: &Relative| ptr::eq(relative.fate.as_ptr(), Arc::as_ptr(fate)) && relative.rank == self.rank;
@@ -188,6 +189,9 @@ impl Kinship {
         if let Some(at) = family.relatives.iter().position(is_this) {
             family.relatives.remove(at);
             fate.say_wait(self.rank, [0; WORDS]);
+            if family.stale.is_some() {
+                self.kin.say(&mut family);
+            }
         }
     }
 
@@ -259,7 +263,7 @@ impl Vigil<'_> {
         }
     }
 
-    /// The wait was given up: what was said of it stands until the rank says something else or forms another group, and for a while where
+    /// The wait was given up: what was said of it stands until the rank says something else, or forms or leaves a group, and for a while where
     /// it makes other calls, because the others may just be about to give up theirs.
     pub(crate) fn give_up(mut self) {
         if let Some(number) = self.told.take() {
@@ -348,6 +352,25 @@ mod tests {
         assert_ne!(third.roll.wait(0), Some([0; WORDS]), "a group that is formed meanwhile");
         drop(vigil);
         assert!(!pair.is_known());
+    }
+
+    #[test]
+    fn who_leaves_a_group_waits_there_no_more_as_its_other_groups_know() {
+        let pair = Pair(Default::default());
+        let (_stays, [again, _]) = pair.group("stays");
+        let (left, [waiting, _]) = pair.group("left");
+        give_up(&waiting);
+        assert!(pair.is_known());
+        waiting.leave(&left);
+        assert!(!pair.is_known());
+
+        let (left, [waiting, _]) = pair.group("left again");
+        let mut vigil = again.vigil();
+        vigil.tell(&[Stuck::unknown(1)]);
+        give_up(&waiting);
+        waiting.leave(&left);
+        assert!(pair.is_known(), "another thread waits");
+        drop(vigil);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Ranks that disagree, one mistake after the other: all are told, go on, and lose nothing over it but time.
 
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -68,8 +70,23 @@ fn a_rank_that_is_killed_after_a_disagreement_is_named() {
     }
 }
 
+/// That is seen by rank 0 alone.
+#[test]
+fn a_rank_whose_process_runs_another_program_after_a_disagreement_is_named() {
+    let mut world = World::start("quarrel", SIZE);
+    (0..SIZE).for_each(|rank| world.expect(rank, "ready"));
+    world.tell_all("once more");
+    world.expect(2, "estranged");
+    world.tell_all(ANOTHER);
+    let (began, _) = world.hear(2, ANOTHER);
+    assert_eq!(world.verdict(&[2]), "rank 2 is dead: its process runs another program");
+    assert!(began.elapsed() < LATE);
+    world.kill(&[2]);
+    world.end();
+}
+
 /// Makes every mistake, says what it is told and how long that and the way back took, and what this process has more than before.
-/// Then makes one more, after which rank 2 does not come back.
+/// Then makes one more, after which rank 2 does not come back, and goes on as another program where it is told to.
 pub(crate) fn quarrel(group: &Group) {
     let (mut before, mut rounds) = (vec![], 0);
     for planted in mistakes::of(group.size()) {
@@ -105,7 +122,10 @@ pub(crate) fn quarrel(group: &Group) {
     assert!(matches!(error, Error::Desync(_)), "{error}");
     say("estranged");
     if group.rank() == 2 {
-        listen();
+        if listen() == ANOTHER {
+            say(ANOTHER);
+            panic!("sleep: {}", Command::new("sleep").arg("60").exec());
+        }
     } else if let Err(error) = group.barrier() {
         failed(&error);
     }
@@ -124,3 +144,5 @@ fn settled_belongings(len: usize) -> Vec<String> {
         thread::yield_now();
     }
 }
+
+const ANOTHER: &str = "another program";

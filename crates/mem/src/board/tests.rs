@@ -220,11 +220,13 @@ fn bytes_of(member: usize, phase: u64, slot_byte_len: usize) -> Vec<u8> {
 #[cfg(target_os = "linux")]
 mod in_segment {
     use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
 
     use super::*;
-    use crate::SegmentError;
+    use crate::{Cells, SegmentError};
 
     const OFFSET: usize = LINE;
+    const WORD: usize = size_of::<AtomicU64>();
 
     #[test]
     fn members_meet_across_mappings() {
@@ -260,8 +262,8 @@ mod in_segment {
 
     #[test]
     fn hostile_numbers_are_errors() {
-        let (mut seat, theirs, shape) = seat_and_raw();
-        let number = |phase| theirs.atomic_u64(OFFSET + shape.number(1, phase)).expect("they may write anything");
+        let (mut seat, raw, shape) = seat_and_raw();
+        let number = |phase| &raw[shape.number(1, phase) / WORD];
         assert_eq!(seat.offer(&[1]), Ok(true));
         for nonsense in [1 + RUN_AHEAD + 1, u64::MAX, 1 << 63] {
             number(1).store(nonsense, Ordering::Release);
@@ -279,10 +281,10 @@ mod in_segment {
 
     #[test]
     fn hostile_lengths_are_errors() {
-        let (mut seat, theirs, shape) = seat_and_raw();
+        let (mut seat, raw, shape) = seat_and_raw();
         assert_eq!(seat.offer(&[1]), Ok(true));
-        theirs.atomic_u64(OFFSET + shape.number(1, 1)).expect("raw").store(1, Ordering::Release);
-        let length = theirs.atomic_u64(OFFSET + shape.length(1, 1)).expect("raw");
+        raw[shape.number(1, 1) / WORD].store(1, Ordering::Release);
+        let length = &raw[shape.length(1, 1) / WORD];
         for nonsense in [9, u64::MAX, 1 << 63] {
             length.store(nonsense, Ordering::Release);
             assert_eq!(seat.whole(1, 1), Err(BoardError::Corrupt { member: 1 }));
@@ -290,15 +292,14 @@ mod in_segment {
         length.store(8, Ordering::Release);
         assert_eq!(seat.whole(1, 1), Ok(Some(vec![0; 8])));
         // Our own words are checked like anybody's.
-        theirs.atomic_u64(OFFSET + shape.length(0, 1)).expect("raw").store(99, Ordering::Release);
+        raw[shape.length(0, 1) / WORD].store(99, Ordering::Release);
         assert_eq!(seat.whole(0, 1), Err(BoardError::Corrupt { member: 0 }));
     }
 
     #[test]
     fn an_offer_is_viewed_as_it_was_seen_to_be_made_whatever_is_written_then() {
-        let (mut seat, theirs, shape) = seat_and_raw();
-        let word = |at| theirs.atomic_u64(OFFSET + at).expect("they may write anything");
-        let (number, length) = (word(shape.number(1, 1)), word(shape.length(1, 1)));
+        let (mut seat, raw, shape) = seat_and_raw();
+        let (number, length) = (&raw[shape.number(1, 1) / WORD], &raw[shape.length(1, 1) / WORD]);
         assert_eq!(seat.offer(&[1]), Ok(true));
         length.store(8, Ordering::Relaxed);
         number.store(1, Ordering::Release);
@@ -568,10 +569,12 @@ mod in_segment {
         assert_eq!(reader.whole(0, 1), Err(BoardError::Corrupt { member: 0 }));
     }
 
-    fn seat_and_raw() -> (Seat, Arc<Segment>, Shape) {
+    /// A seat, and the words of its board as another process has them, which may write anything.
+    fn seat_and_raw() -> (Seat, Cells<AtomicU64>, Shape) {
         let (ours, theirs) = two_mappings(2, 8);
         let seat = Seat::in_segment(ours, OFFSET, 0, 2, 8).expect("free");
-        (seat, theirs, Shape::new(2, 8).expect("small"))
+        let count = byte_len(2, 8).expect("small") / WORD;
+        (seat, Cells::in_segment(theirs, OFFSET, count).expect("free"), Shape::new(2, 8).expect("small"))
     }
 
     fn two_mappings(members: usize, slot_byte_len: usize) -> (Arc<Segment>, Arc<Segment>) {

@@ -38,7 +38,7 @@ impl CastError {
 /// A buffer could not be split as asked. It is in here, whole.
 #[derive(Debug)]
 pub struct SplitError {
-    pub(super) asked: Option<usize>,
+    pub(super) asked: usize,
     pub(super) buffer: Buffer,
 }
 
@@ -51,11 +51,7 @@ impl SplitError {
 
 impl fmt::Display for SplitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = self.buffer.byte_len;
-        match self.asked {
-            Some(asked) => write!(f, "a buffer of {whole} bytes cannot be split at or into {asked} bytes"),
-            None => write!(f, "a buffer of {whole} bytes cannot be split into pieces longer than any memory"),
-        }
+        write!(f, "a buffer of {} bytes cannot be split before byte {}", self.buffer.byte_len, self.asked)
     }
 }
 

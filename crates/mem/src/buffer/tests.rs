@@ -73,18 +73,16 @@ fn nothing_is_aligned_for_every_type() {
     let mut empty = Buffer::from_vec(Vec::<u8>::new());
     assert_eq!(empty.as_slice::<f32>(), Ok(&[][..]));
     assert!(empty.as_mut_slice::<f32>().is_ok_and(|slice| slice.is_empty()));
-    let mut pieces = Buffer::copied_from(&[1, 2, 3]).split_into(&[3, 0]).expect("adds up");
-    assert_eq!(pieces[1].as_slice::<u64>(), Ok(&[][..]));
-    assert!(pieces[1].as_mut_slice::<u64>().is_ok_and(|slice| slice.is_empty()));
-    assert_eq!(pieces[0].as_slice::<u64>(), Err(CastError::Uneven { byte_len: 3, element_byte_len: 8 }));
+    let (all, mut nothing) = Buffer::copied_from(&[1, 2, 3]).split_at(3).expect("in range");
+    assert_eq!(nothing.as_slice::<u64>(), Ok(&[][..]));
+    assert!(nothing.as_mut_slice::<u64>().is_ok_and(|slice| slice.is_empty()));
+    assert_eq!(all.as_slice::<u64>(), Err(CastError::Uneven { byte_len: 3, element_byte_len: 8 }));
 }
 
 #[test]
 fn a_split_out_of_range_gives_the_buffer_back() {
     let error = Buffer::zeroed(5).split_at(6).expect_err("past the end");
     assert!(error.to_string().contains('6'));
-    let error = error.into_buffer().split_into(&[2, 2]).expect_err("too short");
-    let error = error.into_buffer().split_into(&[usize::MAX, 6]).expect_err("overflows");
     assert_eq!(error.into_buffer().byte_len(), 5);
 }
 
@@ -116,7 +114,7 @@ fn random_splits_join_to_the_same_vec() {
 
 #[test]
 fn pieces_are_written_by_threads_at_once() {
-    let pieces = Buffer::zeroed(1000).split_into(&[333, 333, 334]).expect("adds up");
+    let pieces = pieces_of(Buffer::zeroed(1000), &[333, 333, 334]);
     let pieces: Vec<Buffer> = std::thread::scope(|scope| {
         let fill = |(index, mut piece): (usize, Buffer)| {
             piece.as_bytes_mut().fill(index as u8);
@@ -158,5 +156,16 @@ fn random_pieces(whole: Buffer, random: &mut fastrand::Rng) -> Vec<Buffer> {
         byte_lens.push(byte_len);
         left -= byte_len;
     }
-    whole.split_into(&byte_lens).expect("adds up")
+    pieces_of(whole, &byte_lens)
+}
+
+/// Pieces of these lengths, which add up to the whole.
+fn pieces_of(whole: Buffer, byte_lens: &[usize]) -> Vec<Buffer> {
+    let mut rest = whole;
+    let split = |&byte_len: &usize| {
+        let (piece, after) = std::mem::take(&mut rest).split_at(byte_len).expect("adds up");
+        rest = after;
+        piece
+    };
+    byte_lens.iter().map(split).collect()
 }

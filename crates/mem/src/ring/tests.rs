@@ -171,10 +171,10 @@ fn byte_at(position: usize) -> u8 {
 #[cfg(target_os = "linux")]
 mod in_segment {
     use std::sync::Arc;
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::SegmentError;
+    use crate::{Cells, SegmentError};
 
     const OFFSET: usize = 2 * LINE;
 
@@ -200,7 +200,7 @@ mod in_segment {
         let producer = producer_in(Arc::clone(&ours), OFFSET, 64).expect("free");
         let taken = producer_in(Arc::clone(&ours), OFFSET, 64).err().expect("taken");
         assert!(matches!(taken, PlaceError::Segment(SegmentError::InUse { .. })));
-        assert!(matches!(ours.atomic_u64(OFFSET), Err(SegmentError::InUse { .. })));
+        assert!(matches!(ours.copy_in(OFFSET, &[0]), Err(SegmentError::InUse { .. })));
         drop(producer);
         assert!(matches!(producer_in(ours, OFFSET, 64), Err(PlaceError::Used)));
         assert!(matches!(producer_in(theirs, OFFSET, 64), Err(PlaceError::Used)));
@@ -220,7 +220,8 @@ mod in_segment {
     fn a_hostile_tail_is_an_error_for_the_consumer() {
         let (ours, theirs) = two_mappings(64);
         let mut consumer = consumer_in(ours, OFFSET, 64).expect("free");
-        let tail = theirs.atomic_u64(OFFSET + TAIL).expect("the other process may write anything");
+        let word = word(theirs, TAIL);
+        let tail = &word[0];
         tail.store(10, Ordering::Release);
         consumer.try_read(&mut [0; 5]).expect("five bytes of zero");
         for index in [0, 4, 9, 70, u64::MAX, 1 << 63] {
@@ -237,7 +238,8 @@ mod in_segment {
     fn a_hostile_head_is_an_error_for_the_producer() {
         let (ours, theirs) = two_mappings(64);
         let mut producer = producer_in(ours, OFFSET, 64).expect("free");
-        let head = theirs.atomic_u64(OFFSET + HEAD).expect("the other process may write anything");
+        let word = word(theirs, HEAD);
+        let head = &word[0];
         assert_eq!(producer.try_write(&[1; 64]), Ok(64));
         head.store(10, Ordering::Release);
         assert_eq!(producer.try_write(&[1; 5]), Ok(5));
@@ -247,6 +249,11 @@ mod in_segment {
         }
         head.store(69, Ordering::Release);
         assert_eq!(producer.try_write(&[1; 99]), Ok(64));
+    }
+
+    /// A word of the ring as the other process has it, which may write anything.
+    fn word(theirs: Arc<Segment>, at: usize) -> Cells<AtomicU64> {
+        Cells::in_segment(theirs, OFFSET + at, 1).expect("free")
     }
 
     fn two_mappings(capacity: usize) -> (Arc<Segment>, Arc<Segment>) {
