@@ -56,7 +56,8 @@ impl NcclMaker<NcclLibrary, CudaDriver, Machine> {
 
 impl<N: Nccl, C: Cuda, P: Process> Maker for NcclMaker<N, C, P> {
     fn make(&self, seat: &Seat) -> Result<Arc<dyn Backend>> {
-        let (stack, options) = (self.stack(seat)?, self.options.clone().members(seat.members()));
+        let options = self.options.clone().members(seat.members()).name(seat.name());
+        let stack = self.stack(seat)?;
         let backend = NcclBackend::new(stack, seat.layout().clone(), seat.store().clone(), options)?;
         Ok(Arc::new(backend))
     }

@@ -14,7 +14,7 @@ use phalanx_mem::Buffer;
 use super::flight::{Refused, Waiting};
 use super::hall::{Hall, is_set};
 use super::job::{Errand, Held, Job};
-use super::lane::Line;
+use super::lane::{Line, left};
 use super::memory::{DeviceBuffer, PinnedBuffer};
 use super::nan::Check;
 use super::options::NcclOptions;
@@ -203,7 +203,7 @@ impl<N: Nccl, C: Cuda, P: Process> Backend for NcclBackend<N, C, P> {
     fn number(&self, op: OpKind, _: Duration) -> Result<Number> {
         self.hall.check()?;
         if is_set(&self.hall.is_closing) {
-            return Err(Error::aborted("this rank has left the group"));
+            return Err(left());
         }
         Ok(self.hall.numbers.next(op))
     }

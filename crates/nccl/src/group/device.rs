@@ -64,6 +64,7 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         group: GroupOptions,
     ) -> Result<DeviceGroup<N, C, P>> {
         let options = group.chosen_members().cloned().into_iter().fold(options, NcclOptions::members);
+        let options = group.chosen_name().into_iter().fold(options, NcclOptions::name);
         let backend = Arc::new(NcclBackend::new(stack, layout.clone(), store, options)?);
         Ok(DeviceGroup { group: Group::new(layout, Arc::clone(&backend) as _, group), backend })
     }

@@ -10,6 +10,7 @@ use super::device::DeviceGroup;
 use super::hall::{Hall, lock};
 use super::job::{Errand, Split};
 use super::lane::{Hold, Lane, Line};
+use super::options::NcclOptions;
 use crate::api::{Comm, Cuda, Nccl, Process};
 
 impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
@@ -60,7 +61,9 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         let chosen = options.chosen_members().cloned().unwrap_or(in_world);
         let options = options.members(Arc::clone(&chosen));
         let store = hall.store.scope("phalanx").scope("split").scope(&sequence.to_string());
-        let own = Hall::new(hall.stack.clone(), layout.clone(), store, hall.options.clone().members(chosen))?;
+        let name = options.chosen_name().map(Arc::from);
+        let own_options = NcclOptions { name, ..hall.options.clone().members(chosen) };
+        let own = Hall::new(hall.stack.clone(), layout.clone(), store, own_options)?;
         // Of the two that need a thread, the one that ends the communicator comes last.
         let backend = Arc::new(NcclBackend::with(Arc::clone(&own))?);
         Lane::with(&own, Line::Whole, Hold::Made(comm))?;

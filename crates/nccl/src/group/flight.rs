@@ -107,6 +107,13 @@ impl Flight {
         self.place.get().is_none_or(|place| place.has_come(bell))
     }
 
+    /// Takes its place among what its thread has begun. If it has ended by now, its lane may never look at it, so it lets others pass here.
+    pub(super) fn take_place(&self, place: Arc<Place>) {
+        if self.place.set(place).is_ok() && self.stage() == Stage::Done {
+            self.let_pass();
+        }
+    }
+
     /// Lets what its thread has begun after it have its turn.
     fn let_pass(&self) {
         self.place.get().iter().for_each(|place| place.pass());
@@ -132,8 +139,7 @@ impl Flight {
     /// It has ended; the first end stays.
     pub(super) fn finish(&self, now: Duration, result: Result<Finished>) {
         self.pass_on();
-        // Also where it has ended before it got its place.
-        self.let_pass();
+        let has_failed = result.is_err();
         let wakers = {
             let mut state = self.lock();
             if state.stage == Stage::Done {
@@ -146,6 +152,12 @@ impl Flight {
             state.result = Some(result);
             std::mem::take(&mut state.wakers)
         };
+        // Once the end is known: who takes a place after that sees it, and who took one before has it here.
+        match self.place.get() {
+            Some(place) if has_failed => place.fail(now),
+            Some(place) => place.pass(),
+            None => {}
+        }
         self.bell.ring();
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -170,10 +182,10 @@ impl Flight {
         }
     }
 
-    /// The error of having taken too long, waiting for these.
-    pub(super) fn timed_out(&self, stuck: Vec<Stuck>) -> Error {
+    /// The error of having taken too long, waiting for these, and how it came to.
+    pub(super) fn timed_out(&self, stuck: Vec<Stuck>, chain: Chain) -> Error {
         let (op, sequence, after) = (self.op, self.sequence, self.after);
-        Error::Timeout(Box::new(Timeout { op, sequence, after, stuck, chain: Chain::Direct }))
+        Error::Timeout(Box::new(Timeout { op, sequence, after, stuck, chain }))
     }
 
     /// Why it failed, if it has and nobody has taken that.

@@ -127,6 +127,9 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         }
         let bell = stack.process.bell();
         let staging = Staging::new(stack.cuda(), stack.device, stack.process.bell());
+        let process = Arc::clone(&stack.process);
+        let clock: Clock = Arc::new(move || process.now());
+        let freeing = Freeing::new(stack.cuda(), stack.process.bell(), clock, options.abort_timeout);
         let size = layout.size();
         Ok(Arc::new(Hall {
             bell,
@@ -153,7 +156,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             open: Mutex::default(),
             events: Bin::default(),
             staging,
-            freeing: Freeing::new(),
+            freeing,
             stack,
         }))
     }
@@ -250,9 +253,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
 
     /// Gives a job to the lane of its operation.
     pub(super) fn give(self: &Arc<Hall<N, C, P>>, line: Line, job: Job<C>) -> Result<()> {
-        let lane = Lane::of(self, line)?;
-        lane.push(job);
-        Ok(())
+        Lane::of(self, line)?.push(job)
     }
 
     /// What a caller waits by.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use phalanx_core::{Error, Result};
@@ -10,7 +10,7 @@ use phalanx_core::{Error, Result};
 use super::failure;
 use super::hall::{Hall, is_set, lock};
 use super::job::{Errand, Job};
-use super::order::Place;
+use super::order::{Begun, Company, Place};
 use super::pause::Pause;
 use super::plan::{CallKind, NcclCall, Step};
 use super::remains::{Parted, Remains};
@@ -64,6 +64,8 @@ pub(super) struct Queue<C: Cuda> {
     /// How many jobs have come.
     pub(super) pushed: usize,
     pub(super) parted: Vec<Parted<C>>,
+    /// Whether the lane has nothing more to do and looks no more.
+    is_closed: bool,
 }
 
 /// The communicator of a lane.
@@ -109,8 +111,13 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
                 return Ok(Arc::clone(lane));
             }
             hall.check()?;
+            // The watch may be past the lanes there are, and nobody would end this one.
+            if is_set(&hall.is_closing) {
+                return Err(left());
+            }
             let [is_inside, has_emptied] = [false; 2].map(AtomicBool::new);
-            let queue = Mutex::new(Queue { jobs: VecDeque::new(), messages: 0, pushed: 0, parted: Vec::new() });
+            let (jobs, parted) = (VecDeque::new(), Vec::new());
+            let queue = Mutex::new(Queue { jobs, messages: 0, pushed: 0, parted, is_closed: false });
             let (hall, hold, has_ended) = (Arc::clone(hall), Arc::new(Mutex::new(held)), Arc::default());
             let remains = Mutex::default();
             let lane = Arc::new(Lane { hall, line, bell, queue, remains, hold, is_inside, has_emptied, has_ended });
@@ -132,22 +139,35 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         Ok(lane)
     }
 
-    pub(super) fn push(&self, job: Job<C>) {
+    /// Queues a job. Whoever leaves the group meanwhile may have the lane end before it comes: it has failed then, and lets those behind it pass.
+    pub(super) fn push(&self, job: Job<C>) -> Result<()> {
         job.flight.pass_on();
         // Messages, alone or together, come in an order of their own on each rank.
         if !job.prints.is_empty() {
-            let _ = job.flight.place.set(Place::next(self.hall.stack.device, Arc::as_ptr(&self.hall).addr()));
+            let group: Weak<dyn Company> = Arc::<Hall<N, C, P>>::downgrade(&self.hall);
+            let begun = Begun { group, op: job.flight.op, sequence: job.flight.sequence };
+            job.flight.take_place(Place::next(self.hall.stack.device, begun));
         }
-        {
+        let refused = {
             let mut queue = lock(&self.queue);
-            if matches!(self.line, Line::Pair(..)) {
-                let _ = job.flight.turn.set(queue.messages);
-                queue.messages = queue.messages.wrapping_add(1);
+            if queue.is_closed {
+                Some(job)
+            } else {
+                if matches!(self.line, Line::Pair(..)) {
+                    let _ = job.flight.turn.set(queue.messages);
+                    queue.messages = queue.messages.wrapping_add(1);
+                }
+                queue.pushed += 1;
+                queue.jobs.push_back(job);
+                None
             }
-            queue.pushed += 1;
-            queue.jobs.push_back(job);
+        };
+        if let Some(job) = refused {
+            job.flight.finish(self.hall.now(), Err(left()));
+            return Err(left());
         }
         self.bell.ring();
+        Ok(())
     }
 
     pub(super) fn ring(&self) {
@@ -247,7 +267,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             let waits = !hands.under_way.is_empty();
             match next {
                 Some(job) => self.take_up(job, &mut hands),
-                None if is_set(&hall.is_closing) && !waits && is_settled && self.is_done() => break,
+                None if is_set(&hall.is_closing) && !waits && is_settled && self.closes() => break,
                 None => self.rest(&hands, seen, has_failed),
             }
         }
@@ -256,10 +276,11 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         self.leave(&hands);
     }
 
-    /// Whether nothing waits for its turn, and the communicator knows nothing any more that it was to forget.
-    fn is_done(&self) -> bool {
-        let queue = lock(&self.queue);
-        queue.jobs.is_empty() && queue.parted.is_empty()
+    /// Closes the queue if nothing waits for its turn, and the communicator knows nothing any more that it was to forget; whether it is closed.
+    fn closes(&self) -> bool {
+        let mut queue = lock(&self.queue);
+        queue.is_closed = queue.jobs.is_empty() && queue.parted.is_empty();
+        queue.is_closed
     }
 
     /// Waits for what comes next: an end, a job, or that the communicator is quiet.
@@ -297,6 +318,8 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
                     if let Some((digest, print)) = job.held.digest().zip(job.prints.first()) {
                         hall.note_digest(print.sequence, digest);
                     }
+                    // First, so that whoever waits for the end and then needs memory finds what is to be freed.
+                    hall.give_back(std::mem::take(&mut job.held.device));
                     job.flight.finish(hall.now(), result);
                 }
                 Ok(true) if has_failed => {}
@@ -441,3 +464,11 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
 
 /// How often an abort looks whether others have ended that it comes after.
 const GLANCE: Duration = Duration::from_micros(100);
+
+/// What comes to a group that this rank has left.
+pub(super) fn left() -> Error {
+    Error::aborted("this rank has left the group")
+}
+
+#[cfg(test)]
+mod tests;

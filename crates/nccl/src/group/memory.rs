@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use phalanx_core::{DType, Error, Result};
 
-use super::failure;
+use super::{failure, freeing};
 use crate::api::{Cuda, Device, Span};
 
 /// Memory of a device, or a part of it. Clones and parts are handles on the same memory, which is freed with the last of them.
@@ -55,7 +55,7 @@ impl<C: Cuda> DeviceBuffer<C> {
     /// [`Device`](phalanx_core::ErrorKind::Device) when memory is out, or the device does not answer well.
     #[track_caller]
     pub fn new(cuda: &Arc<C>, device: Device, byte_len: usize) -> Result<DeviceBuffer<C>> {
-        let made = if byte_len == 0 { Ok(Span::EMPTY) } else { cuda.allocate(device, byte_len) };
+        let made = if byte_len == 0 { Ok(Span::EMPTY) } else { freeing::allocate(cuda, device, byte_len) };
         let span = made.map_err(|code| failure::of_cuda(&**cuda, "allocate", code))?;
         Ok(DeviceBuffer::owned(cuda, span, Home::Device(device)))
     }

@@ -23,6 +23,7 @@ pub struct NcclOptions {
     pub(super) blocks: bool,
     pub(super) torch: Option<TorchJob>,
     pub(super) members: Option<Arc<[usize]>>,
+    pub(super) name: Option<Arc<str>>,
 }
 
 impl Default for NcclOptions {
@@ -41,6 +42,7 @@ impl Default for NcclOptions {
             blocks: false,
             torch: None,
             members: None,
+            name: None,
         }
     }
 }
@@ -50,6 +52,13 @@ impl NcclOptions {
     /// world's rank `i`. [`DeviceGroup`](super::DeviceGroup) takes what its group's options say.
     pub fn members(mut self, members: impl Into<Arc<[usize]>>) -> NcclOptions {
         self.members = Some(members.into());
+        self
+    }
+
+    /// What the group is called where another group's operations wait for its own. [`DeviceGroup`](super::DeviceGroup) takes what its group's
+    /// options say.
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> NcclOptions {
+        self.name = Some(name.into());
         self
     }
 

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use phalanx_core::Result;
 
-use super::failure;
 use super::hall::lock;
 use super::memory::{DeviceBuffer, PinnedBuffer};
+use super::{failure, freeing};
 use crate::api::{Bell, Cuda, CudaCode, Device, Span};
 
 /// What a group keeps.
@@ -69,7 +69,7 @@ impl<C: Cuda> Staging<C> {
 
     fn make(&self, kind: Kind, byte_len: usize) -> std::result::Result<Span, CudaCode> {
         match kind {
-            Kind::Device => self.cuda.allocate(self.device, byte_len),
+            Kind::Device => freeing::allocate(&self.cuda, self.device, byte_len),
             Kind::Host => self.cuda.allocate_host(byte_len),
         }
     }

@@ -2,6 +2,8 @@
 
 use phalanx_core::Fingerprint;
 
+use super::held::Held;
+
 /// What one rank says of itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Standing {
@@ -19,6 +21,8 @@ pub(super) struct Standing {
     pub(super) messages: Vec<Message>,
     /// How many messages of batches it has called with those ranks with which its last were.
     pub(super) met: Vec<Met>,
+    /// What of another group holds its operations up, if anything does.
+    pub(super) held: Option<Held>,
 }
 
 /// A message: with whom, which one between the two, and whether it is sent. Those that go alone are counted together, those of batches each
@@ -42,7 +46,7 @@ impl Standing {
     /// The bytes under a rank's key.
     pub(super) fn encode(&self) -> Vec<u8> {
         let lens = [self.prints.len(), self.digests.len(), self.messages.len(), self.met.len()].map(|len| len as u8);
-        let mut bytes = [&[VERSION, u8::from(self.has_left)], &lens[..]].concat();
+        let mut bytes = [&[VERSION, u8::from(self.has_left), u8::from(self.held.is_some())], &lens[..]].concat();
         bytes.extend(self.beat.to_le_bytes());
         bytes.extend(self.called.to_le_bytes());
         self.prints.iter().for_each(|print| bytes.extend(print.encode()));
@@ -58,13 +62,14 @@ impl Standing {
         for Met { peer, sent, received } in &self.met {
             [peer, sent, received].iter().for_each(|number| bytes.extend(number.to_le_bytes()));
         }
+        self.held.iter().for_each(|held| bytes.extend(held.encode()));
         bytes
     }
 
     /// What these bytes say; nothing where they are not of this version.
     pub(super) fn decode(bytes: &[u8]) -> Option<Standing> {
-        let (head, mut rest) = bytes.split_at_checked(6)?;
-        let [VERSION, left, prints, digests, messages, met] = *head else { return None };
+        let (head, mut rest) = bytes.split_at_checked(7)?;
+        let [VERSION, left, is_held, prints, digests, messages, met] = *head else { return None };
         let beat = u64::from_le_bytes(next(&mut rest)?);
         let called = u32::from_le_bytes(next(&mut rest)?);
         let prints = (0..prints).map(|_| Fingerprint::decode(&next(&mut rest)?).ok()).collect::<Option<_>>()?;
@@ -81,7 +86,9 @@ impl Standing {
         let met = (0..met)
             .map(|_| Some(Met { peer: number()?, sent: number()?, received: number()? }))
             .collect::<Option<_>>()?;
-        rest.is_empty().then_some(Standing { beat, has_left: left == 1, called, prints, digests, messages, met })
+        let held = if is_held == 1 { Some(Held::decode(&mut rest)?) } else { None };
+        let has_left = left == 1;
+        rest.is_empty().then_some(Standing { beat, has_left, called, prints, digests, messages, met, held })
     }
 
     /// Whether it has called its side of a message of a batch of this rank's, as far as it tells.
@@ -93,13 +100,13 @@ impl Standing {
     }
 }
 
-fn next<const LEN: usize>(rest: &mut &[u8]) -> Option<[u8; LEN]> {
+pub(super) fn next<const LEN: usize>(rest: &mut &[u8]) -> Option<[u8; LEN]> {
     let (head, tail) = rest.split_at_checked(LEN)?;
     *rest = tail;
     head.try_into().ok()
 }
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 /// How many messages, and ranks of batches, a rank tells of at most.
 pub(super) const TOLD: usize = 64;
 
@@ -114,7 +121,10 @@ mod tests {
         let digests = vec![(6, u64::MAX), (7, 1)];
         let messages = vec![Message { peer: 3, turn: 0, is_sent: true }, Message { peer: 1, turn: 7, is_sent: false }];
         let met = vec![Met { peer: 2, sent: 5, received: u32::MAX }];
-        let standing = Standing { beat: 9, has_left: true, called: 8, prints: vec![print], digests, messages, met };
+        let by = "barrier (operation 7) of group \"rows\"".to_owned();
+        let held = Some(Held { from: 7, by, ranks: vec![5, u32::MAX] });
+        let standing =
+            Standing { beat: 9, has_left: true, called: 8, prints: vec![print], digests, messages, met, held };
         let bytes = standing.encode();
         assert_eq!(Standing::decode(&bytes), Some(standing));
         for len in 0..bytes.len() {

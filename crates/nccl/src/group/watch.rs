@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use phalanx_core::store::StoreError;
-use phalanx_core::{Desync, Error, Fingerprint, Last, OpKind, PeerReason, Stuck, Waiting};
+use phalanx_core::{Desync, Error, Fingerprint, OpKind, PeerReason};
 
 use super::flight::Flight;
 use super::hall::{Hall, History, is_set, lock};
@@ -72,6 +72,8 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         self.stack.enter_thread();
         let lanes = std::mem::take(&mut *lock(&self.lanes));
         drop(lanes);
+        // Also where it was not waited for.
+        self.freeing.ends();
     }
 
     /// Whether all threads of lanes have ended that will, and what operations had is freed.
@@ -81,7 +83,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             let is_over = fate.at + self.options.abort_timeout <= self.now();
             is_over || (watch.has_told_fate && watch.has_signalled)
         });
-        let has_ended = || self.lanes().iter().all(|lane| lane.has_ended()) && !self.is_freeing();
+        let has_ended = || self.lanes().iter().all(|lane| lane.has_ended()) && self.freeing.ends();
         told && lock(&self.strays).is_empty() && (watch.has_abandoned || has_ended())
     }
 
@@ -150,14 +152,14 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             return true;
         }
         watch.beat += 1;
-        let messages = self.messages_alone();
+        let (messages, held) = (self.messages_alone(), self.held());
         let standing = {
             let history = lock(&self.history);
             let prints = history.prints.iter().map(|(print, _)| *print).collect();
             let digests = history.digests.iter().copied().collect();
             let met = history.met.iter().rev().take(TOLD).copied().collect();
             let Watch { beat, has_left, .. } = *watch;
-            Standing { beat, has_left, called: history.called, prints, digests, messages, met }
+            Standing { beat, has_left, called: history.called, prints, digests, messages, met, held }
         };
         let store = self.store.with_timeout(self.options.heartbeat);
         let key = format!("{STANDING}{}", self.layout.rank());
@@ -318,51 +320,6 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
                 .collect();
             if given.len() == all.len() { votes::dissent(sequence, &given) } else { None }
         })
-    }
-
-    /// The error of an operation that has taken too long: who has not come to it, or else all whom it waits for.
-    pub(super) fn late(&self, flight: &Flight) -> Error {
-        if !flight.peers.is_empty() {
-            return flight.timed_out(self.missed(flight));
-        }
-        let (own, standings) = (self.layout.rank(), lock(&self.standings).clone());
-        let others = (0..self.layout.size()).filter(|&rank| rank != own);
-        let missing: Vec<Stuck> = others
-            .clone()
-            .filter(|&rank| standings[rank].as_ref().is_none_or(|standing| standing.called <= flight.sequence))
-            .map(|peer| Stuck { peer, on: Waiting::Coming { last: self.last(standings[peer].as_ref()) } })
-            .collect();
-        if missing.is_empty() {
-            return flight.timed_out(others.map(Stuck::unknown).collect());
-        }
-        flight.timed_out(missing)
-    }
-
-    /// Whom messages wait for: of several ranks those that have not come to theirs, or else all.
-    fn missed(&self, flight: &Flight) -> Vec<Stuck> {
-        let on = |is_sent| if is_sent { Waiting::Taking } else { Waiting::Giving };
-        if let [peer] = flight.peers[..] {
-            return vec![Stuck { peer, on: on(flight.op == OpKind::Send) }];
-        }
-        let (own, standings) = (self.layout.rank(), lock(&self.standings).clone());
-        let missed = |peer: usize| {
-            let mut messages = flight.batch.get()?.iter().filter(|message| usize::try_from(message.peer) == Ok(peer));
-            let has_met =
-                |message: &&Message| standings[peer].as_ref().is_some_and(|standing| standing.has_met(own, message));
-            let message = messages.find(|message| !has_met(message))?;
-            Some(Stuck { peer, on: on(message.is_sent) })
-        };
-        let missing: Vec<Stuck> = flight.peers.iter().filter_map(|&peer| missed(peer)).collect();
-        if missing.is_empty() { flight.peers.iter().copied().map(Stuck::unknown).collect() } else { missing }
-    }
-
-    /// What a rank called last, and where this rank called the same.
-    fn last(&self, standing: Option<&Standing>) -> Option<Last> {
-        let print = standing?.prints.last()?;
-        let history = lock(&self.history);
-        let ours = history.prints.iter().find(|(ours, _)| ours.sequence == print.sequence);
-        let site = ours.map(|(_, site)| site.clone()).unwrap_or_default();
-        Some(Last { op: print.op, sequence: print.sequence, site })
     }
 
     /// How many communicators could not be ended.

@@ -2,6 +2,7 @@
 //! communicator works.
 
 mod ends;
+mod freeing;
 mod order;
 #[path = "../jobs/seats.rs"]
 mod seats;

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use phalanx_core::{DType, Op, ReduceOp};
+use phalanx_core::{DType, GroupOptions, Layout, Op, ReduceOp};
 use phalanx_nccl::api::{Cuda, Process};
-use phalanx_nccl::group::{DeviceBuffer, NcclOptions};
-use phalanx_nccl::sim::{Fault, Simulation};
+use phalanx_nccl::group::{DeviceBuffer, DeviceGroup, NcclOptions, Stack};
+use phalanx_nccl::sim::{Fault, SimRank, Simulation};
 
-use crate::seats::{DEVICE, clean, group, seeds};
+use crate::seats::{DEVICE, Group, clean, group, seeds};
 
 /// The devices have room for one operation. Ranks on which those of the two groups came in different orders would wait for each other.
 #[test]
@@ -78,5 +78,71 @@ fn an_operation_that_fails_lets_those_behind_it_go_on() {
         clean(&outcome, seed);
         let expected = [Some(true), None].map(|lost| Some((Ok([2]), lost)));
         assert_eq!(outcome.results, expected, "seed {seed}");
+    }
+}
+
+/// A group of some of the ranks; none of the others.
+fn among(rank: &SimRank, name: &str, members: &[usize]) -> Option<Group> {
+    let place = members.iter().position(|&member| member == rank.rank)?;
+    let (nccl, cuda, process) = (Arc::clone(&rank.nccl), Arc::clone(&rank.cuda), Arc::clone(&rank.process));
+    let layout = Layout::one_host(place, members.len()).expect("a place");
+    let options = GroupOptions::default().name(name).members(members).timeout(Duration::from_secs(2));
+    let stack = Stack::new(nccl, cuda, process, DEVICE);
+    Some(DeviceGroup::new(stack, layout, rank.store.scope(name), NcclOptions::default(), options).expect("a group"))
+}
+
+fn rest(rank: &SimRank, time: Duration) {
+    let bell = rank.process.bell();
+    bell.wait(bell.count(), Some(rank.process.now() + time));
+}
+
+/// Rank 2 never comes to what rank 0 has with it, and behind which that has begun something with rank 1.
+#[test]
+fn who_is_held_up_by_another_group_is_not_blamed() {
+    for seed in seeds(6) {
+        let outcome = Simulation::new(3, seed).run(|rank| {
+            let [stuck, held] =
+                [("stuck", [0, 2]), ("held", [0, 1])].map(|(name, members)| among(&rank, name, &members));
+            let Some(held) = held else {
+                rest(&rank, Duration::from_secs(4));
+                return None;
+            };
+            let hung = stuck.as_ref().map(|stuck| stuck.group().all_reduce_async(vec![1.0_f32], ReduceOp::Sum));
+            let error = held.group().within(Duration::from_secs(1)).all_reduce(&mut [1.0_f32], ReduceOp::Sum);
+            let error = error.expect_err("it is held up");
+            assert!(hung.is_none_or(|hung| hung.expect("begun").wait().is_err()));
+            Some((error.to_string(), error.culprits()))
+        });
+        clean(&outcome, seed);
+        for (told, culprits) in outcome.results.into_iter().flatten().flatten() {
+            assert!(told.contains("all_reduce (operation 0) of group \"stuck\""), "seed {seed}: {told}");
+            assert!(told.contains("waits for rank 2"), "seed {seed}: {told}");
+            // Who is told by the other has words alone.
+            assert!(culprits.is_empty() || culprits == [2], "seed {seed}: {told}: {culprits:?}");
+        }
+    }
+}
+
+/// The same where what held it up fails shortly before its own time is over, in which rank 1 does not come.
+#[test]
+fn who_is_late_for_want_of_a_turn_blames_what_held_it_up() {
+    for seed in seeds(6) {
+        let outcome = Simulation::new(3, seed).run(|rank| {
+            let [stuck, held] =
+                [("stuck", [0, 2]), ("held", [0, 1])].map(|(name, members)| among(&rank, name, &members));
+            let (Some(stuck), Some(held)) = (&stuck, &held) else {
+                rest(&rank, Duration::from_secs(4));
+                return None;
+            };
+            let hung = stuck.group().all_reduce_async(vec![1.0_f32], ReduceOp::Sum).expect("begun");
+            let error = held.group().within(Duration::from_millis(2_300)).all_reduce(&mut [1.0_f32], ReduceOp::Sum);
+            let error = error.expect_err("rank 1 does not come");
+            assert!(hung.wait().is_err());
+            Some((error.to_string(), error.culprits()))
+        });
+        clean(&outcome, seed);
+        let [Some(Some((told, culprits))), ..] = &outcome.results[..] else { panic!("seed {seed}: {outcome:?}") };
+        assert!(told.contains("all_reduce (operation 0) of group \"stuck\""), "seed {seed}: {told}");
+        assert_eq!(culprits[..], [2], "seed {seed}: {told}");
     }
 }
