@@ -6,7 +6,7 @@ use burn::module::Module;
 use burn::tensor::TensorData;
 use burn_optim::GradientsParams;
 use phalanx_core::{Error, Group, Result};
-use phalanx_fsdp::{Ddp as Buckets, DdpOptions, Groups, refuse};
+use phalanx_fsdp::{Ddp as Buckets, DdpOptions, Groups, ParamSpec, refuse};
 
 use crate::values;
 use crate::walk::{self, Parameter, Survey};
@@ -44,7 +44,7 @@ pub struct Ddp {
 
 impl Ddp {
     /// Makes a model the same on all ranks, which is the first rank's, running averages and all. All ranks call this: what they say of the
-    /// model is compared. Gradients are averaged in `f32`, and those of `f64` parameters in that.
+    /// model is compared, also of what is not trained. Gradients are averaged in `f32`, and those of `f64` parameters in that.
     ///
     /// # Errors
     ///
@@ -61,11 +61,14 @@ impl Ddp {
     ///
     /// As [`new`](Ddp::new).
     pub fn with_options<M: Module>(group: Group, model: M, options: DdpOptions) -> Result<(Ddp, M)> {
-        let parameters = trained(&model).map_err(|error| refuse(&Groups::new(group.clone()), error))?;
-        let len = |one: &Parameter| one.shape.iter().product::<usize>();
-        let told: Vec<_> =
-            parameters.iter().map(|one| (one.name.as_str(), len(one), values::averaged_type(one))).collect();
-        let buckets = Buckets::new(group.clone(), &told, options)?;
+        let survey = surveyed(&model).map_err(|error| refuse(&Groups::new(group.clone()), error))?;
+        let all = || survey.parameters.iter().chain(&survey.others);
+        let parameters: Vec<Parameter> = all().filter(|one| one.is_trained).cloned().collect();
+        let averaged = |one: &Parameter| ParamSpec::new(&one.name, &one.shape, values::averaged_type(one));
+        // What ranks have is sent as it is, where bytes of another shape or type would be taken as well.
+        let sent = |one: &Parameter| ParamSpec::new(&one.name, &one.shape, values::any_type(one.dtype)).ignored();
+        let specs: Vec<ParamSpec> = parameters.iter().map(averaged).chain(all().map(sent)).collect();
+        let buckets = Buckets::of_model(group.clone(), &specs, options)?;
         let model = walk::share(model, &[], &mut |bytes| group.broadcast(bytes, 0))?;
         let model = walk::tracked(model, &parameters);
         Ok((Ddp { parameters, buckets }, model))
@@ -90,7 +93,7 @@ impl Ddp {
         walk::write_gradients(model, &self.parameters, |at| values::averaged(&self.buckets, at, &self.parameters[at]))
     }
 
-    /// The engine, for communication hooks.
+    /// The engine, for communication hooks. It takes none where a parameter is of `f64`, whose gradients are averaged in that.
     pub fn engine(&mut self) -> &mut Buckets {
         &mut self.buckets
     }
@@ -109,18 +112,18 @@ impl Ddp {
     }
 }
 
-/// The parameters of a model that can be trained like this.
-fn trained<M: Module>(model: &M) -> Result<Vec<Parameter>> {
-    let Survey { mut parameters, plain, .. } = walk::survey(model);
-    parameters.retain(|one| one.is_trained);
-    if let Some(name) = plain.filter(|_| !parameters.is_empty()) {
+/// What a model consists of that can be trained like this.
+fn surveyed<M: Module>(model: &M) -> Result<Survey> {
+    let survey = walk::survey(model);
+    let is_trained = survey.parameters.iter().any(|one| one.is_trained);
+    if let Some(name) = survey.plain.as_ref().filter(|_| is_trained) {
         let value = format!("{name:?} on a device without it");
         let expected = "must be on devices with autodiff (Device::autodiff), what is frozen too";
         return Err(Error::usage("Ddp::new", "model", value, expected));
     }
-    if parameters.is_empty() {
+    if !is_trained {
         let expected = "must be on a device with autodiff (Device::autodiff) and not be frozen";
         return Err(Error::usage("Ddp::new", "model", "no trained parameter", expected));
     }
-    Ok(parameters)
+    Ok(survey)
 }

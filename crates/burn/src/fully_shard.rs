@@ -123,10 +123,14 @@ impl FullyShard {
     /// A unit may be run several times, by other functions too: an output layer that is the embedding, say. What a unit is given comes from
     /// units or from elsewhere as it is; what is made of several units' outputs is made in a unit.
     ///
+    /// `forward` computes with its module, its input and constants. A module that it has captured is of no unit: nobody shards it, makes it the
+    /// same on all ranks or trains it. In a unit that is run again in backward that is refused, and so is what another unit has returned, unless it
+    /// comes as the input. In one that is kept ([`Reshard::No`], and the last) it cannot be seen.
+    ///
     /// # Errors
     ///
-    /// Those of the gather; [`Usage`](phalanx_core::ErrorKind::Usage) for the unit of another model, and an input that was computed from what
-    /// units have returned.
+    /// Those of the gather; [`Usage`](phalanx_core::ErrorKind::Usage) for the unit of another model, an input that was computed from what
+    /// units have returned, and a function that has captured what has gradients, as far as that is seen.
     ///
     /// # Panics
     ///
@@ -160,6 +164,12 @@ impl FullyShard {
         };
         self.engine.after_forward(at)?;
         self.settle(at);
+        // In what is to be run again no graph begins but from what the function has from elsewhere.
+        if matches!(way, Some(Way::Again { .. })) && !output.is_cut() {
+            let value = format!("for unit {:?}, computing with what has gradients outside of it", self.held[at].name());
+            let expected = "must be given that as a unit or as the input, or it is frozen or detached";
+            return Err(Error::usage("run", "forward", value, expected));
+        }
         let Some(way) = way else { return Ok(output) };
         let returned = output.cut();
         let (gradient, is_reached) = (O::Gradient::default(), false);

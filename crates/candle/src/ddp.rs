@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use candle_core::{CpuStorage, Storage, Tensor};
 use phalanx_core::{DType, Group};
-use phalanx_fsdp::{Ddp as Buckets, DdpOptions, Groups, Part, refuse};
+use phalanx_fsdp::{Ddp as Buckets, DdpOptions, Groups, ParamSpec, Part, refuse};
 
 use crate::error::{Error, Result};
 use crate::single::Single;
@@ -50,17 +50,16 @@ impl Strategy for Ddp {
     fn adopt(&mut self, units: &[Unit]) -> Result<()> {
         self.own.adopt(units).map_err(|why| self.refuse(why))?;
         let rank = self.group.rank();
-        let mut trained = vec![];
+        let (mut params, mut trained) = (vec![], 0);
         for part in self.own.parts_mut() {
             part.is_first = rank == 0;
-            self.numbers.push(part.is_trained.then_some(trained.len()));
-            if part.is_trained {
-                trained.push((part.name.clone(), part.elements.len()));
-            }
+            self.numbers.push(part.is_trained.then_some(trained));
+            trained += usize::from(part.is_trained);
+            // What is frozen is the first rank's too, so that all must have the same.
+            params.push(ParamSpec::new(&part.name, &part.shape, DType::F32).trainable(part.is_trained));
         }
         self.came = vec![false; self.numbers.len()];
-        let params: Vec<_> = trained.iter().map(|(name, len)| (name.as_str(), *len, DType::F32)).collect();
-        let mut buckets = Buckets::new(self.group.clone(), &params, self.options.clone())?;
+        let mut buckets = Buckets::of_model(self.group.clone(), &params, self.options.clone())?;
         let mut failed = None;
         self.own.update(units, &mut |_, values, _| {
             if failed.is_none() {

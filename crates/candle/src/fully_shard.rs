@@ -27,8 +27,9 @@ pub struct FullyShard {
 }
 
 impl FullyShard {
-    /// Sharding among the ranks of these groups. Computing in `bf16` asks for variables of `bf16`; what ranks hold and update is `f32`, and so
-    /// is what gradients are summed up in unless the policy says [otherwise](Policy::reduce).
+    /// Sharding among the ranks of these groups. Each unit is gathered and computed in the type of its variables, which is one; a policy that
+    /// [computes](Policy::compute) in `bf16` asks for variables of `bf16`. What ranks hold and update is `f32`, and so is what gradients are
+    /// summed up in unless the policy says [otherwise](Policy::reduce).
     pub fn new(groups: impl Into<Groups>, policy: Policy) -> FullyShard {
         FullyShard {
             groups: groups.into(),
@@ -116,10 +117,11 @@ impl FullyShard {
 
 impl Strategy for FullyShard {
     fn adopt(&mut self, units: &[Unit]) -> Result<()> {
-        let policy = settle(&self.policy, units).map_err(|why| self.refuse(why))?;
+        let (policy, types) = settle(&self.policy, units).map_err(|why| self.refuse(why))?;
         let param = |one: &Parameter| ParamSpec::new(&one.name, one.shape(), Wire::F32).trainable(one.is_trained);
         let spec = |(index, unit): (usize, &Unit)| {
             let spec = UnitSpec::new(&unit.name, unit.parameters.iter().map(param).collect());
+            let spec = if let Some(dtype) = types[index] { spec.compute(dtype) } else { spec };
             // Its backward comes at once.
             if index + 1 == units.len() { spec.reshard_after_forward(Reshard::No) } else { spec }
         };
@@ -235,24 +237,34 @@ impl Strategy for FullyShard {
     }
 }
 
-/// The policy that goes with the types of these variables.
-fn settle(policy: &Policy, units: &[Unit]) -> Result<Policy> {
+/// The policy that goes with these variables, and the type of each unit's; none of one that has none.
+fn settle(policy: &Policy, units: &[Unit]) -> Result<(Policy, Vec<Option<Wire>>)> {
     let refuse = |why: String| Err(Error::Usage(format!("FullyShard: {why}")));
     if let Some(dtype) = policy.output_dtype().filter(|dtype| of_candle(*dtype).is_none()) {
         return refuse(format!("outputs of {dtype}: must be f64, f32, f16 or bf16"));
     }
     let policy = policy.clone().reduce(policy.reduce_dtype().unwrap_or(Wire::F32));
-    let parameters: Vec<&Parameter> = units.iter().flat_map(|unit| &unit.parameters).collect();
-    let compute = parameters.iter().map(|one| one.wire_type()).collect::<Result<Vec<_>>>()?;
-    let Some(first) = compute.first().copied() else { return Ok(policy) };
-    if let Some(at) = compute.iter().position(|dtype| *dtype != first) {
-        let [one, other] = [0, at].map(|at| format!("{} is {}", parameters[at].name, compute[at]));
-        return refuse(format!("{one} and {other}: must be of one type"));
+    let types = units.iter().map(type_of).collect::<Result<Vec<_>>>()?;
+    let Some(dtype) = policy.compute_dtype() else { return Ok((policy, types)) };
+    match types.iter().flatten().find(|other| **other != dtype) {
+        Some(other) => refuse(format!("computing in {dtype} asks for variables of {dtype}, these are {other}")),
+        None => Ok((policy, types)),
     }
-    match policy.compute_dtype().filter(|dtype| *dtype != first) {
-        Some(dtype) => refuse(format!("computing in {dtype} asks for variables of {dtype}, these are {first}")),
-        None => Ok(policy.compute(first)),
+}
+
+/// The type of a unit's variables, whose gradients are reduced together.
+fn type_of(unit: &Unit) -> Result<Option<Wire>> {
+    let mut parameters = unit.parameters.iter();
+    let Some(first) = parameters.next() else { return Ok(None) };
+    let dtype = first.wire_type()?;
+    for parameter in parameters {
+        let other = parameter.wire_type()?;
+        if other != dtype {
+            let why = format!("{} is {dtype} and {} is {other}", first.name, parameter.name);
+            return Err(Error::Usage(format!("FullyShard: {why}: must be of one type in unit {}", unit.name)));
+        }
     }
+    Ok(Some(dtype))
 }
 
 /// What candle calls a type of numbers.

@@ -55,7 +55,8 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// Those of the units and of the strategy.
+    /// Those of the units and of the strategy; [`Error::Usage`] for a unit of a sharded model that computes with a variable of another one, which
+    /// it was [not given](Unit::parameter).
     pub fn forward(&mut self, input: &Tensor) -> Result<Tensor> {
         self.tape.clear();
         self.output = None;
@@ -65,7 +66,8 @@ impl Model {
         for index in 0..self.units.len() {
             self.strategy.before_forward(&self.units, index)?;
             let unit = &self.units[index];
-            let (output, segment) = tape::forward(unit.module.as_ref(), x, self.recomputes || unit.recomputes)?;
+            let ran = tape::forward(unit.module.as_ref(), x, self.recomputes || unit.recomputes);
+            let (output, segment) = ran.map_err(|why| explained(unit, why))?;
             self.leave_forward(index)?;
             self.tape.push(segment);
             x = output;
@@ -85,7 +87,7 @@ impl Model {
         for index in 0..self.units.len() {
             self.strategy.before_forward(&self.units, index)?;
             let unit = &self.units[index];
-            x = unit.module.forward(&x)?.detach();
+            x = unit.module.forward(&x).map_err(|why| explained(unit, why))?.detach();
             // What is part of a parameter goes with it.
             if unit.vars().any(|var| storage::is_shared(&x, var)) {
                 x = x.force_contiguous()?.detach();
@@ -271,6 +273,16 @@ impl std::fmt::Debug for Model {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Model").field("units", &self.units).field("recomputes", &self.recomputes).finish()
     }
+}
+
+/// Why the forward of a unit failed. Where that was for the memory of a variable, it is another unit's: its own are there.
+fn explained(unit: &Unit, why: candle_core::Error) -> Error {
+    let told = why.to_string();
+    if !told.contains(storage::ABSENT) {
+        return why.into();
+    }
+    let what = format!("unit {} computes with a variable of another unit, outside which it has no memory", unit.name);
+    Error::Usage(format!("forward: {what}: must be given to it by Unit::parameter or Unit::frozen ({told})"))
 }
 
 fn check(units: &[Unit]) -> Result<()> {

@@ -15,6 +15,9 @@ pub(crate) fn take(var: &Var) -> Result<CpuStorage> {
     }
 }
 
+/// What candle calls the type of what stands in for memory that was taken, wherever it refuses to compute with that.
+pub(crate) const ABSENT: &str = "F4";
+
 /// Whether the memory of a variable was taken.
 pub(crate) fn is_taken(var: &Var) -> bool {
     var.storage_and_layout().0.dtype() != var.dtype()

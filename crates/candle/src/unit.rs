@@ -45,8 +45,8 @@ impl Unit {
     /// keeps it until the last one has run.
     ///
     /// A unit is given every variable that its module computes with, here or as [`frozen`](Unit::frozen): one that was forgotten is refused in
-    /// [backward](crate::Model::backward), unless the module [detaches](Var::as_detached_tensor) it. One of another unit's fails in forward where
-    /// the model is [sharded](crate::FullyShard): outside that unit it has no memory, and candle speaks of a type `F4` that it has no operation for.
+    /// [backward](crate::Model::backward), unless the module [detaches](Var::as_detached_tensor) it. One of another unit's is refused in forward where
+    /// the model is [sharded](crate::FullyShard): outside that unit it has no memory.
     pub fn parameter(mut self, name: impl Into<String>, var: &Var) -> Unit {
         self.parameters.push(Parameter { name: name.into(), var: var.clone(), is_trained: true });
         self

@@ -376,8 +376,10 @@ fn a_sharded_variable_that_a_unit_was_not_given_fails_its_forward() {
             let second = Unit::new("second", both).parameter("second.weight", &own);
             let sharded = FullyShard::new(group.clone(), Policy::default());
             let mut model = Model::new(vec![first, second], sharded).expect("a model");
-            let refused = pass(&mut model);
-            assert!(matches!(refused, Err(Error::Tensor(_))), "{refused:?}");
+            let x = Tensor::ones((2, 5), DType::F32, &Device::Cpu).expect("an input");
+            let refused = if is_frozen { model.predict(&x) } else { model.forward(&x) };
+            let told = refused.expect_err("refused").to_string();
+            assert!(told.starts_with("forward: unit second computes with a variable of another unit"), "{told}");
         }
     };
     Threads::new(2).run(rank).expect("a world");
@@ -511,14 +513,60 @@ fn the_type_of_a_policy_is_that_of_the_variables_or_refused() {
         assert!(refused(Policy::default().output(Wire::I32)).contains("outputs of i32: must be"));
         let (mut units, _) = units();
         let narrow = Var::zeros((5, 5), DType::BF16, &Device::Cpu).expect("a variable");
+        let wide = Var::zeros((5, 5), DType::F32, &Device::Cpu).expect("a variable");
         let layer = Layer { weight: narrow.clone(), is_cut: false };
-        units.push(Unit::new("narrow", layer).parameter("narrow.weight", &narrow));
+        let unit = Unit::new("narrow", layer).parameter("narrow.weight", &narrow);
+        units.push(unit.parameter("narrow.wide", &wide));
         let mixed = Model::new(units, FullyShard::new(group.clone(), Policy::default()));
         let told = mixed.expect_err("refused").to_string();
-        assert_eq!(told, "FullyShard: 0.weight is f32 and narrow.weight is bf16: must be of one type");
+        let why = "narrow.weight is bf16 and narrow.wide is f32";
+        assert_eq!(told, format!("FullyShard: {why}: must be of one type in unit narrow"));
         with(Policy::default().compute(Wire::F32)).map(drop).expect("what it is anyway");
     });
     told.expect("a world");
+}
+
+/// The gradients of a pass through units of two types.
+fn slopes_of_two_types(strategy: impl Strategy) -> Vec<Vec<f32>> {
+    let unit = |(at, dtype): (usize, DType)| {
+        let values = (0..25).map(|value| ((value * 7 + at * 3) % 11) as f32 / 8.0 - 0.6).collect::<Vec<_>>();
+        let narrow = Tensor::from_vec(values, (5, 5), &Device::Cpu).and_then(|wide| wide.to_dtype(dtype));
+        let weight = narrow.and_then(|values| Var::from_tensor(&values)).expect("a variable");
+        let used = weight.clone();
+        let module = move |x: &Tensor| -> Result<Tensor> { linear(&x.to_dtype(dtype)?, &used) };
+        Unit::new(format!("layer {at}"), module).parameter(format!("{at}.weight"), &weight)
+    };
+    let types = [DType::BF16, DType::F32, DType::BF16, DType::F32];
+    let mut model = Model::new(types.into_iter().enumerate().map(unit).collect(), strategy).expect("a model");
+    pass(&mut model).expect("a pass");
+    slopes(&mut model)
+}
+
+#[test]
+fn units_of_two_types_are_sharded_each_in_its_own() {
+    let alone = slopes_of_two_types(Single::new());
+    assert!(alone.iter().all(|slopes| slopes.iter().any(|slope| *slope != 0.0)), "{alone:?}");
+    let sharded = |group| slopes_of_two_types(FullyShard::new(group, Policy::default()));
+    let ends = Threads::new(2).run(sharded).expect("a world");
+    for (at, wanted) in alone.iter().enumerate() {
+        assert_eq!([ends[0][at].as_slice(), ends[1][at].as_slice()].concat(), *wanted, "layer {at}");
+    }
+}
+
+/// Each has as many elements as the other.
+#[test]
+fn frozen_variables_of_another_shape_are_told_by_name_where_models_are_whole() {
+    let ends = Threads::new(2).run(|group| {
+        let ones = |shape: (usize, usize)| Var::ones(shape, DType::F32, &Device::Cpu).expect("a variable");
+        let (weight, fixed) = (ones((5, 5)), ones(if group.rank() == 0 { (2, 3) } else { (3, 2) }));
+        let unit = Unit::new("unit", Layer { weight: weight.clone(), is_cut: false }).parameter("weight", &weight);
+        let refused = Model::new(vec![unit.frozen("fixed", &fixed)], Ddp::new(group)).expect_err("refused");
+        assert!(matches!(&refused, Error::Ranks(why) if why.kind() == ErrorKind::Desync), "{refused}");
+        refused.to_string()
+    });
+    for told in ends.expect("a world") {
+        assert!(told.contains("\"fixed\", [2, 3] f32, Frozen"), "{told}");
+    }
 }
 
 #[test]

@@ -20,16 +20,19 @@ pub(crate) fn of_units(groups: &Groups, units: &[UnitSpec], reshards: &[Reshard]
     );
     let mut lines = vec![first];
     for (unit, reshard) in units.iter().zip(reshards) {
-        lines.push(format!("unit {:?}, reshard after forward {reshard:?}", unit.name));
-        lines.extend(unit.params.iter().map(|param| of_param(&unit.name, param)));
+        let UnitSpec { name, params, compute, reduce, .. } = unit;
+        lines.push(format!("unit {name:?}, reshard after forward {reshard:?}, compute {compute:?}, reduce {reduce:?}"));
+        lines.extend(params.iter().map(|param| of_param(Some(name.as_str()), param)));
     }
     lines
 }
 
-fn of_param(unit: &str, param: &ParamSpec) -> String {
+/// The line of a parameter.
+pub(crate) fn of_param(unit: Option<&str>, param: &ParamSpec) -> String {
     let ParamSpec { name, shape, dtype, role, extension } = param;
+    let of = unit.map(|unit| format!(" of unit {unit:?}")).unwrap_or_default();
     let form = if extension.is_some() { ", gathered in another form" } else { "" };
-    format!("parameter {name:?} of unit {unit:?}, {shape:?} {dtype}, {role:?}{form}")
+    format!("parameter {name:?}{of}, {shape:?} {dtype}, {role:?}{form}")
 }
 
 /// Ends alike on all ranks of the shard group and of the replicas: with nothing where they say the same. A rank that refuses its own

@@ -69,13 +69,15 @@ impl Policy {
         self.reshard
     }
 
-    /// The type in which parameters are gathered and computed with; their own unless set.
+    /// The type in which parameters are gathered and computed with, unless [their unit](crate::UnitSpec::compute) says otherwise; their own
+    /// unless set.
     pub fn compute(mut self, dtype: DType) -> Policy {
         self.compute = Some(dtype);
         self
     }
 
-    /// The type in which gradients are reduced, and summed up before that; the one in which parameters are computed with unless set.
+    /// The type in which gradients are reduced, and summed up before that, unless [their unit](crate::UnitSpec::reduce) says otherwise; the one
+    /// in which parameters are computed with unless set.
     pub fn reduce(mut self, dtype: DType) -> Policy {
         self.reduce = Some(dtype);
         self

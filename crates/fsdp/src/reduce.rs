@@ -74,6 +74,13 @@ pub(crate) fn check(
     Err(Error::usage(CALL, "dtype", value, format!("must be one in unit {:?}", unit.name)))
 }
 
+/// That the gradients of a unit are reduced in the type in which a hook takes them.
+pub(crate) fn check_hook(unit: &UnitSpec, row: &Row) -> Result<()> {
+    let Some((index, span)) = row.spans().find(|(_, span)| span.dtype != DType::F32) else { return Ok(()) };
+    let value = format!("{} for {:?} in unit {:?}", span.dtype, unit.params[index].name, unit.name);
+    Err(Error::usage("set_hook", "reduce", value, "must be f32, set by the policy"))
+}
+
 /// That how gradients are joined and divided may change: none of this unit are on their way, or kept by a rank for its replicas.
 pub(crate) fn check_still(call: &'static str, unit: &UnitSpec, [travels, is_kept]: [bool; 2]) -> Result<()> {
     let refused = |what: &str, expected: &str| {

@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use phalanx_core::{DType, Element, Error, ReduceOp, Result};
+use phalanx_core::{Element, Error, ReduceOp, Result};
 
 use crate::cast::slice_mut;
 use crate::event::{Action, Event};
@@ -224,14 +224,12 @@ impl Sharded {
     ///
     /// # Errors
     ///
-    /// [`Usage`](phalanx_core::ErrorKind::Usage) where gradients are not reduced in `f32`, which a hook takes, and where some are on their
-    /// way or kept for replicas.
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) that names a parameter whose gradients are not reduced in `f32`, which a hook takes, and where
+    /// some are on their way or kept for replicas.
     pub fn set_hook(&mut self, hook: Option<Box<dyn GradientHook>>) -> Result<()> {
         for unit in &self.units {
-            let other = unit.layout.reduce.dtype.filter(|dtype| *dtype != DType::F32);
-            if let Some(dtype) = other.filter(|_| hook.is_some()) {
-                let value = format!("{dtype} in unit {:?}", unit.spec.name);
-                return Err(Error::usage("set_hook", "reduce", value, "must be f32, set by the policy"));
+            if hook.is_some() {
+                reduce::check_hook(&unit.spec, &unit.layout.reduce)?;
             }
             unit.check_still("set_hook")?;
         }

@@ -247,8 +247,8 @@ pub(crate) fn plan(
         let terms = Terms {
             world: groups.shard.size(),
             smaller: smaller.map(phalanx_core::Group::size),
-            compute: policy.compute,
-            reduce: policy.reduce,
+            compute: spec.compute.or(policy.compute),
+            reduce: spec.reduce.or(policy.reduce),
         };
         UnitLayout::new(spec, terms)
     };

@@ -14,6 +14,8 @@ pub struct UnitSpec {
     pub(crate) name: String,
     pub(crate) params: Vec<ParamSpec>,
     pub(crate) reshard: Option<Reshard>,
+    pub(crate) compute: Option<DType>,
+    pub(crate) reduce: Option<DType>,
 }
 
 /// One parameter: its name, which no other of its unit has, and what it is.
@@ -67,13 +69,26 @@ pub struct Part {
 impl UnitSpec {
     /// A unit of these parameters, in the order in which they lie in its buffers.
     pub fn new(name: impl Into<String>, params: Vec<ParamSpec>) -> UnitSpec {
-        UnitSpec { name: name.into(), params, reshard: None }
+        UnitSpec { name: name.into(), params, reshard: None, compute: None, reduce: None }
     }
 
     /// What becomes of this unit after its forward, in place of what the policy says: the one whose backward comes first
     /// may as well be kept.
     pub fn reshard_after_forward(mut self, reshard: Reshard) -> UnitSpec {
         self.reshard = Some(reshard);
+        self
+    }
+
+    /// The type in which this unit's parameters are gathered and computed with, in place of what the policy says: a norm or the last layer in
+    /// `f32`, say, where the rest is in `bf16`.
+    pub fn compute(mut self, dtype: DType) -> UnitSpec {
+        self.compute = Some(dtype);
+        self
+    }
+
+    /// The type in which this unit's gradients are reduced, in place of what the policy says.
+    pub fn reduce(mut self, dtype: DType) -> UnitSpec {
+        self.reduce = Some(dtype);
         self
     }
 }

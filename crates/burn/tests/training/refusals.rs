@@ -128,6 +128,30 @@ fn a_backward_that_is_refused_drops_the_gradients_of_those_before() {
     });
 }
 
+/// Nobody would train it.
+#[test]
+fn a_function_that_has_captured_a_module_is_refused() {
+    alone(|group| {
+        let mut units = Units::new();
+        let (first, last) = (units.add("first", linear(4, 4)), units.add("last", linear(4, 1)));
+        let mut model = FullyShard::new(group, Policy::default(), units).expect("a model");
+        let x = || Tensor::<2>::ones([2, 4], &device());
+        let own = linear(4, 4);
+        let captured = own.clone();
+        let with = move |layer: &Linear, x: Tensor<2>| captured.forward(layer.forward(x));
+        let told = words(model.run(first, x(), with));
+        assert!(told.contains("for unit \"first\", computing with what has gradients outside of it"), "{told}");
+        // A frozen one is a constant.
+        let frozen = burn::module::Module::freeze(own);
+        let with = move |layer: &Linear, x: Tensor<2>| frozen.forward(layer.forward(x));
+        let y = model.run(first, x(), with).expect("a unit");
+        let loss = model.run(last, y, Linear::forward).expect("a unit").mean();
+        model.backward(&loss).expect("backward");
+        assert_eq!(model.unused(), Vec::<String>::new());
+        model.step(&mut AdamWConfig::new().init(), 1e-3).expect("a step");
+    });
+}
+
 /// Gradients that miss those of one rank are no average.
 #[test]
 fn a_unit_that_fails_on_one_rank_is_an_error_on_all() {

@@ -1,7 +1,7 @@
 //! What each rank keeps whole and nothing trains: integers and booleans are the first rank's.
 
 use burn::module::{Module, Param, ParamId};
-use burn::tensor::{Bool, Int, Tensor, TensorData};
+use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
 use burn_nn::{Linear, LinearConfig};
 use phalanx_burn::{Ddp, FullyShard, Policy, Units};
 use phalanx_comm::Threads;
@@ -64,5 +64,46 @@ fn integers_of_another_shape_are_told_by_name() {
     for told in ends.expect("a world") {
         assert_eq!(told.kind(), ErrorKind::Desync, "{told}");
         assert!(told.to_string().contains("\"unit.order\" of unit \"unit\", [5]"), "{told}");
+    }
+}
+
+/// A layer beside a table.
+#[derive(Module, Debug)]
+struct Tabled {
+    layer: Linear,
+    table: Param<Tensor<2, Int>>,
+}
+
+/// Each has as many bytes as the others.
+#[test]
+fn integers_of_another_shape_or_type_are_told_by_name_where_models_are_whole() {
+    let tables = [([2_usize, 3], DType::I64), ([3, 2], DType::I64), ([3, 4], DType::I32)];
+    for odd in [1, 2] {
+        let ends = Threads::new(2).run(|group| {
+            let (shape, dtype) = tables[group.rank() * odd];
+            let table = Tensor::<2, Int>::zeros(shape, (&device(), dtype));
+            let layer = LinearConfig::new(2, 3).init(&device());
+            let model = Tabled { layer, table: Param::initialized(ParamId::new(), table) };
+            Ddp::new(group, model).map(drop).expect_err("an error")
+        });
+        for told in ends.expect("a world") {
+            assert_eq!(told.kind(), ErrorKind::Desync, "{told}");
+            assert!(told.to_string().contains("\"table\", [2, 3] i64, Ignored"), "{told}");
+        }
+    }
+}
+
+/// A frozen one is the first rank's too.
+#[test]
+fn frozen_parameters_of_another_shape_are_told_by_name_where_models_are_whole() {
+    let ends = Threads::new(2).run(|group| {
+        let [rows, columns] = if group.rank() == 0 { [2, 3] } else { [3, 2] };
+        let frozen = LinearConfig::new(rows, columns).with_bias(false).init(&device()).freeze();
+        let model: (Linear, Linear) = (LinearConfig::new(2, 3).init(&device()), frozen);
+        Ddp::new(group, model).map(drop).expect_err("an error")
+    });
+    for told in ends.expect("a world") {
+        assert_eq!(told.kind(), ErrorKind::Desync, "{told}");
+        assert!(told.to_string().contains("weight\", [2, 3] f32, Ignored"), "{told}");
     }
 }

@@ -16,6 +16,7 @@ use crate::flight::Flight;
 use crate::groups::Groups;
 use crate::hooks::{self, GradientHook, Size};
 use crate::memory;
+use crate::spec::ParamSpec;
 use crate::trace::Trace;
 use buckets::{Bucket, Place, plan};
 
@@ -85,10 +86,22 @@ impl Ddp {
     /// [`Usage`](phalanx_core::ErrorKind::Usage) for a type that gradients do not have, [`Desync`](phalanx_core::ErrorKind::Desync) on all
     /// ranks where they do not say the same.
     pub fn new(group: Group, params: &[(&str, usize, DType)], options: DdpOptions) -> Result<Ddp> {
+        let spec = |(name, len, dtype): &(&str, usize, DType)| ParamSpec::new(*name, &[*len], *dtype);
+        Ddp::of_model(group, &params.iter().map(spec).collect::<Vec<_>>(), options)
+    }
+
+    /// The same for a model of which not all is trained. Trained parameters are numbered in their order; the others have no gradient, and what
+    /// ranks say of them is compared as well: they are to be the same on all.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Ddp::new).
+    pub fn of_model(group: Group, params: &[ParamSpec], options: DdpOptions) -> Result<Ddp> {
         agreement::reach(&Groups::new(group.clone()), check(params), || told(params, &options))?;
-        let sizes: Vec<_> = params.iter().map(|(_, len, dtype)| (*len, *dtype)).collect();
+        let trained = || params.iter().filter(|param| param.is_trainable());
+        let sizes: Vec<_> = trained().map(|param| (param.shape.iter().product::<usize>(), param.dtype)).collect();
         let (places, buckets) = plan(&sizes, options.first_byte_len, options.bucket_byte_len);
-        let names = params.iter().map(|(name, ..)| (*name).to_owned()).collect();
+        let names = trained().map(|param| param.name.clone()).collect();
         let (arena, trace) = (Arena::new(group.clone()), Trace::new(false));
         let (syncs, will_sync, hook, failed) = (true, true, None, None);
         Ok(Ddp { group, options, names, places, buckets, next: 0, syncs, will_sync, hook, arena, trace, failed })
@@ -202,11 +215,13 @@ impl Ddp {
     ///
     /// # Errors
     ///
-    /// [`Usage`](phalanx_core::ErrorKind::Usage) where gradients are not `f32`, which a hook takes, and where some are on their way.
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) that names a parameter whose gradients are not `f32`, which a hook takes, and where some are on
+    /// their way.
     pub fn set_hook(&mut self, hook: Option<Box<dyn GradientHook>>) -> Result<()> {
-        let other = self.buckets.iter().map(|bucket| bucket.dtype).find(|dtype| *dtype != DType::F32);
-        if let Some(dtype) = other.filter(|_| hook.is_some()) {
-            return Err(Error::usage("set_hook", "gradients", dtype, "must be f32"));
+        let dtypes = self.places.iter().map(|place| self.buckets[place.bucket].dtype);
+        let other = dtypes.zip(&self.names).find(|(dtype, _)| *dtype != DType::F32);
+        if let Some((dtype, name)) = other.filter(|_| hook.is_some()) {
+            return Err(Error::usage("set_hook", "gradients", format!("{dtype} for {name:?}"), "must be f32"));
         }
         if self.buckets.iter().any(|bucket| bucket.flight.is_some()) {
             return Err(Error::usage("set_hook", "gradients", "being reduced", "must be awaited first"));
@@ -336,14 +351,16 @@ impl Ddp {
     }
 }
 
-/// That these are parameters which have gradients.
-fn check(params: &[(&str, usize, DType)]) -> Result<()> {
-    for (name, len, dtype) in params {
-        if len.checked_mul(dtype.byte_len()).is_none_or(|byte_len| isize::try_from(byte_len).is_err()) {
-            let value = format!("{len} for {name:?}");
-            return Err(Error::usage("Ddp::new", "len", value, "must fit into memory"));
+/// That these are parameters, and those that are trained may have gradients.
+fn check(params: &[ParamSpec]) -> Result<()> {
+    for param in params {
+        let ParamSpec { name, shape, dtype, .. } = param;
+        let byte_len = shape.iter().try_fold(dtype.byte_len(), |byte_len, extent| byte_len.checked_mul(*extent));
+        if byte_len.is_none_or(|byte_len| isize::try_from(byte_len).is_err()) {
+            let value = format!("{shape:?} for {name:?}");
+            return Err(Error::usage("Ddp::new", "shape", value, "must fit into memory"));
         }
-        if dtype.class() != Class::Float {
+        if param.is_trainable() && dtype.class() != Class::Float {
             let value = format!("{dtype} for {name:?}");
             return Err(Error::usage("Ddp::new", "dtype", value, "must be f64, f32, f16 or bf16"));
         }
@@ -352,10 +369,9 @@ fn check(params: &[(&str, usize, DType)]) -> Result<()> {
 }
 
 /// What all ranks must say alike.
-fn told(params: &[(&str, usize, DType)], options: &DdpOptions) -> Vec<String> {
+fn told(params: &[ParamSpec], options: &DdpOptions) -> Vec<String> {
     let DdpOptions { bucket_byte_len, first_byte_len, allows_unused } = options;
     let policy =
         format!("policy buckets of {bucket_byte_len} bytes, the first of {first_byte_len}, unused {allows_unused}");
-    let param = |(name, len, dtype): &(&str, usize, DType)| format!("parameter {name:?}, {len} {dtype}");
-    std::iter::once(policy).chain(params.iter().map(param)).collect()
+    std::iter::once(policy).chain(params.iter().map(|param| agreement::of_param(None, param))).collect()
 }

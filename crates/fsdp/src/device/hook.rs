@@ -16,6 +16,7 @@ use crate::factors::Factors;
 use crate::hooks::{GradientHook, Size, Wire};
 use crate::layout::Row;
 use crate::memory::Class;
+use crate::reduce::check_hook;
 
 /// What a hook comes to on devices.
 #[derive(Clone, Copy, Debug)]
@@ -47,10 +48,8 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
     pub fn set_hook(&mut self, hook: Option<Box<dyn GradientHook>>) -> Result<()> {
         self.alive()?;
         for unit in &self.units {
-            let other = unit.layout.reduce.dtype.filter(|dtype| *dtype != DType::F32);
-            if let Some(dtype) = other.filter(|_| hook.is_some()) {
-                let value = format!("{dtype} in unit {:?}", unit.spec.name);
-                return Err(Error::usage("set_hook", "reduce", value, "must be f32, set by the policy"));
+            if hook.is_some() {
+                check_hook(&unit.spec, &unit.layout.reduce)?;
             }
             unit.check_still("set_hook")?;
         }

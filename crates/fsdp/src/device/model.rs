@@ -24,7 +24,7 @@ use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::options::Policy;
 use crate::sharded::plan;
-use crate::spec::{Param, ParamSpec, UnitSpec};
+use crate::spec::{Param, ParamSpec, Role, UnitSpec};
 use crate::trace::{Trace, Traced};
 
 /// A model of which each rank holds its part in memory of a device, or of the host where the policy says so.
@@ -344,10 +344,13 @@ fn elements<T: Element>(bytes: &[u8]) -> Vec<T> {
 fn check(units: &[UnitSpec], policy: &Policy) -> Result<()> {
     let expected = "must be f32, f16 or bf16 on devices";
     let known = |dtype: &DType| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
-    if let Some(dtype) = policy.compute.iter().chain(&policy.reduce).find(|dtype| !known(dtype)) {
+    let of_units = units.iter().flat_map(|unit| unit.compute.iter().chain(&unit.reduce));
+    if let Some(dtype) = policy.compute.iter().chain(&policy.reduce).chain(of_units).find(|dtype| !known(dtype)) {
         return Err(Error::usage(CALL, "dtype", dtype, expected));
     }
-    for (unit, param) in units.iter().flat_map(|unit| unit.params.iter().map(move |param| (unit, param))) {
+    let all = units.iter().flat_map(|unit| unit.params.iter().map(move |param| (unit, param)));
+    // Nothing of what is ignored comes to the device.
+    for (unit, param) in all.filter(|(_, param)| param.role != Role::Ignored) {
         let value = || format!("{:?} in unit {:?}", param.name, unit.name);
         if param.extension.is_some() {
             return Err(Error::usage(CALL, "param", value(), "must not be gathered in another form on devices"));

@@ -20,6 +20,10 @@ use phalanx_core::DType;
 /// Gradients come in `f32`: of a sharded unit a row for each rank, the padding zero, of which this rank gets its own reduced; of a bucket
 /// of [`Ddp`](crate::Ddp) one row for all, of which every rank gets all reduced. Ranks must have the same hook.
 ///
+/// Where gradients are reduced in another type a hook is refused by the name of the parameter. A sharded model of any types takes one once its
+/// policy, or its unit, reduces in `f32` ([`Policy::reduce`](crate::Policy::reduce)). [`Ddp`](crate::Ddp) reduces gradients in the type of their
+/// parameter, and takes one only where all of them are `f32`: with a parameter of `f64` it takes none, which would lose half of each gradient.
+///
 /// ```
 /// use phalanx_comm::Threads;
 /// use phalanx_core::DType;

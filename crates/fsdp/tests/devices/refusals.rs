@@ -43,6 +43,34 @@ fn what_devices_cannot_is_refused_by_name() {
         }
     };
     refused(Policy::default().compute(DType::F64), "must be f32, f16 or bf16 on devices");
+    refused(Policy::default().reduce(DType::F64), "must be f32, f16 or bf16 on devices");
+}
+
+/// Nothing of it comes to the device.
+#[test]
+fn what_is_ignored_may_be_of_any_type() {
+    let values = [1.0_f32, 2.0, 3.0, 4.0];
+    let outcome = Simulation::new(2, 1).run(move |rank| {
+        let (nccl, cuda, process) = (Arc::clone(&rank.nccl), Arc::clone(&rank.cuda), Arc::clone(&rank.process));
+        let stack = Stack::new(nccl, cuda, process, DEVICE);
+        let (layout, store) = (Layout::one_host(rank.rank, rank.size)?, rank.store.scope("model"));
+        let group = DeviceGroup::new(stack.clone(), layout, store, NcclOptions::default(), GroupOptions::default())?;
+        let compute = rank.cuda.create_stream(DEVICE, false).expect("a stream");
+        let order = ParamSpec::new("order", &[5], DType::I64).ignored();
+        let unit = UnitSpec::new("unit", vec![order, ParamSpec::new("weight", &[4], DType::F32)]);
+        let mut model = DeviceSharded::new(stack, compute, DeviceGroups::new(group), vec![unit], Policy::default())?;
+        let weight = Param { unit: 0, index: 1 };
+        model.load_full(weight, &values)?;
+        model.before_backward(0)?;
+        model.gradients(0, &[])?;
+        model.finish_backward()?;
+        let mut full = [0.0_f32; 4];
+        model.copy_full(weight, &mut full)?;
+        model.settle()?;
+        Ok::<_, phalanx_core::Error>(full)
+    });
+    crate::seats::clean(&outcome, 1);
+    assert_eq!(outcome.results, [Some(Ok(values)), Some(Ok(values))]);
 }
 
 #[test]

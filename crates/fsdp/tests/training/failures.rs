@@ -166,6 +166,12 @@ fn models() -> Vec<(&'static str, &'static str, Vec<UnitSpec>, Policy)> {
         ("parameter", "f64", with(vec![ParamSpec::new("weight", &[5, 3], DType::F64)]), plain.clone()),
         ("parameter", "Frozen", with(vec![weight(5).trainable(false)]), plain.clone()),
         ("parameter", "\"bias\"", with(vec![ParamSpec::new("bias", &[5, 3], DType::F32)]), plain.clone()),
+        (
+            "unit",
+            "compute Some(BF16)",
+            vec![unit("a", vec![weight(4)]), unit("b", vec![weight(5)]).compute(DType::BF16)],
+            plain.clone(),
+        ),
         ("unit", "reshard after forward No", with(vec![weight(5)]), plain.clone().reshard_after_forward(Reshard::No)),
         ("policy", "compute Some(BF16)", with(vec![weight(5)]), plain.clone().compute(DType::BF16)),
         ("policy", "2 ahead in forward", with(vec![weight(5)]), plain.clone().forward_prefetch(2)),
@@ -222,7 +228,8 @@ fn a_difference_at_the_end_of_a_long_model_is_named() {
         Ddp::new(groups.shard().clone(), &params, DdpOptions::default()).map(drop).expect_err("another model")
     });
     // The first line in which any two differ is that of the last rank.
-    let told = [(2, ", 1 f32", ", 9 f32"), (2, ", 1 f32", ", 9 f32"), (0, ", 9 f32", ", 1 f32")];
+    let [one, nine] = [", [1] f32, Trained", ", [9] f32, Trained"];
+    let told = [(2, one, nine), (2, one, nine), (0, nine, one)];
     for (error, (peer, ours, theirs)) in ends.iter().zip(told) {
         let Error::Desync(desync) = error else { panic!("{error}") };
         assert_eq!((desync.peer, desync.field), (peer, "parameter"), "{error}");
@@ -249,4 +256,34 @@ fn ranks_that_average_different_models_are_told_what_differs() {
         let own = if case == 4 { ErrorKind::Usage } else { ErrorKind::Desync };
         assert_eq!(ends, [ErrorKind::Desync, own, ErrorKind::Desync], "case {case}");
     }
+}
+
+/// Broadcasts of as many bytes would mix them.
+#[test]
+fn ranks_whose_models_differ_in_what_is_not_trained_are_told_what_differs() {
+    let weight = || ParamSpec::new("weight", &[4], DType::F32);
+    let table = |shape: &[usize], dtype: DType| ParamSpec::new("table", shape, dtype).ignored();
+    let odd = [
+        (vec![table(&[3, 2], DType::I64), weight()], "\"table\", [3, 2] i64, Ignored"),
+        (vec![table(&[2, 3], DType::U64), weight()], "\"table\", [2, 3] u64, Ignored"),
+        (vec![weight(), table(&[2, 3], DType::I64)], "\"weight\", [4] f32, Trained"),
+        (vec![table(&[2, 3], DType::I64), weight(), weight().trainable(false)], "\"weight\", [4] f32, Frozen"),
+    ];
+    let plain = || vec![table(&[2, 3], DType::I64), weight()];
+    for (params, words) in odd {
+        let ends = Company::of(2).run(|groups, rank| {
+            let own = if rank == 1 { params.clone() } else { plain() };
+            Ddp::of_model(groups.shard().clone(), &own, DdpOptions::default()).map(drop).expect_err("another model")
+        });
+        for error in ends {
+            assert!(error.kind() == ErrorKind::Desync && error.to_string().contains(words), "{error}");
+        }
+    }
+    Company::of(2).run(|groups, rank| {
+        let mut ddp = Ddp::of_model(groups.shard().clone(), &plain(), DdpOptions::default()).expect("a model");
+        // It is the first that is trained.
+        ddp.gradient(0, &[2.0 * rank as f32; 4]).expect("a gradient");
+        ddp.finish_backward().expect("the end");
+        assert_eq!(ddp.averaged::<f32>(0), Ok(Some(&[1.0; 4][..])));
+    });
 }

@@ -1,8 +1,8 @@
 //! What gathers and reductions give, to the last bit.
 
 use half::f16;
-use phalanx_core::DType;
-use phalanx_fsdp::{Class, Factors, Gradient, ParamSpec, Policy, Sharded, UnitSpec};
+use phalanx_core::{DType, OpKind};
+use phalanx_fsdp::{Class, Factors, Gradient, Param, ParamSpec, Policy, Sharded, UnitSpec};
 
 use crate::company::Company;
 
@@ -275,6 +275,39 @@ fn held_back(
             check(company, &got, |sum| sum / company.size() as f32, way.0);
         }
     }
+}
+
+#[test]
+fn a_unit_may_have_types_of_its_own() {
+    Company::of(2).run(|groups, _| {
+        let unit = |name: &str| UnitSpec::new(name, vec![ParamSpec::new("weight", &[4], DType::F32)]);
+        let units = vec![unit("narrow"), unit("wide").compute(DType::F32).reduce(DType::F64)];
+        let policy = Policy::default().compute(DType::BF16).reduce(DType::F32);
+        let mut model = Sharded::new(groups.clone(), units, policy).expect("a model");
+        // bf16 has no room for the rest.
+        let value = 1.0 + 2.0_f32.powi(-20);
+        for unit in [0, 1] {
+            model.load_full(Param { unit, index: 0 }, &[value; 4]).expect("its values");
+        }
+        for (unit, dtype, wanted) in [(0, DType::BF16, 1.0), (1, DType::F32, value)] {
+            let (full, mut out) = (model.before_forward(unit).expect("a unit"), [0.0_f32; 4]);
+            full.copy_out(0, &mut out).expect("its length");
+            assert_eq!((full.dtype(0), out), (Ok(dtype), [wanted; 4]));
+            model.after_forward(unit).expect("its end");
+        }
+        for unit in [1, 0] {
+            model.before_backward(unit).expect("a unit");
+            model.gradients(unit, &[Gradient::new(0, &[1.0_f32; 4])]).expect("a gradient");
+        }
+        model.finish_backward().expect("the end");
+        let records = groups.shard().recorder().records();
+        let reduced = records.iter().filter(|record| record.op == OpKind::ReduceScatter);
+        assert_eq!(reduced.map(|record| record.dtype).collect::<Vec<_>>(), [DType::F64, DType::F32]);
+        for unit in [0, 1] {
+            let gradient = model.gradient::<f32>(Param { unit, index: 0 });
+            assert_eq!(gradient, Ok(Some(&[1.0; 2][..])), "unit {unit}");
+        }
+    });
 }
 
 #[test]
