@@ -37,16 +37,20 @@ fn calls_end(key: Option<&JobKey>, speech: Speech) {
         let is_first = *name == CALLS[0].0;
         assert_eq!(error.doubt() == Doubt::Unknown, is_first, "{name}: {error}");
         // A busy machine may let a call wait for its turn, but not every time.
-        for _ in 0..3 {
+        for _ in 1..TRIES {
             if took > TIMEOUT + SLACK {
                 (took, error) = timed(name, || call(&store.with_timeout(TIMEOUT)));
             }
         }
         assert!(took >= TIMEOUT && took <= TIMEOUT + SLACK, "{name} took {took:?}: {error}");
     }
-    let began = Instant::now();
-    let newcomer = TcpStore::connect(server.options(key, speech).timeout(TIMEOUT));
-    assert!(newcomer.is_err() && began.elapsed() <= TIMEOUT + SLACK, "a newcomer is told in time");
+    let is_told_in_time = || {
+        let began = Instant::now();
+        let newcomer = TcpStore::connect(server.options(key, speech).timeout(TIMEOUT));
+        assert!(newcomer.is_err(), "a newcomer is let in");
+        began.elapsed() <= TIMEOUT + SLACK
+    };
+    assert!((0..TRIES).any(|_| is_told_in_time()), "a newcomer is not told in time");
 
     server.signal(Signal::CONT);
     assert_eq!(store.get("there").expect("a server that serves again"), b"before");
@@ -154,3 +158,4 @@ const CALLS: &[(&str, Call)] = &[
 const TIMEOUT: Duration = Duration::from_millis(100);
 /// What the contract allows beyond a deadline.
 const SLACK: Duration = Duration::from_millis(250);
+const TRIES: usize = 8;

@@ -26,18 +26,21 @@ fn stdout(output: &Output) -> String {
 
 /// The dumps of three ranks, of which the last leaves the second operation out.
 fn hang(into: &Path) {
-    let options = GroupOptions::default().name("pipeline").timeout(Duration::from_millis(300));
-    // Who drops its group leaves, which would end the wait of the others early.
-    let end = Barrier::new(3);
+    let options = GroupOptions::default().name("pipeline");
+    // Who drops its group leaves, which would end the wait of the others early. Before, it lets those that go on do so together.
+    let line = Barrier::new(3);
     let ranks = Threads::new(3).options(options).run(|group| {
         let mut data = [1.0_f32; 4];
         group.all_reduce(&mut data, ReduceOp::Sum).expect("all come");
-        let verdict = (group.rank() < 2).then(|| group.barrier().expect_err("rank 2 does not come").to_string());
+        line.wait();
+        let brief = group.within(Duration::from_millis(300));
+        let verdict = (group.rank() < 2).then(|| brief.barrier().expect_err("rank 2 does not come").to_string());
+        drop(brief);
         let identity = Identity { rank: group.rank(), world_size: 3, host_name: "host".to_owned(), pid: 7 };
         let mut dump = Dump::new(identity, SystemTime::now());
         dump.add(&group, group.members().to_vec(), "stages", verdict);
         files::write(into, &dump).expect("a writable directory");
-        end.wait();
+        line.wait();
     });
     ranks.expect("three threads");
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::process;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::Options;
 use super::epoch::Outcome;
 use super::events::{Events, ORPHANED, host};
 use super::interrupt::Wish;
-use super::node::{Account, Agent, Card, Court, Cry, Judgement, Meeting, decide, meet};
+use super::node::{Account, Agent, Card, Court, Cry, Judgement, Meeting, Met, decide, meet};
 use super::process::signals;
 use super::stores::{Master, Stores};
 use super::verdict::{Verdict, judge};
@@ -60,7 +60,7 @@ impl Company {
             node: options.node(),
             card,
             timeout: options.join_timeout,
-            store: OnceLock::new(),
+            way: Mutex::default(),
         };
         let failed = |error: std::io::Error| Failure::Stopped(format!("thread: {error}"));
         let (store, cards) = await_meeting(meeting, events)?;
@@ -163,25 +163,33 @@ fn forsaken(epoch: u32, outcome: &Outcome, why: &str) -> Judgement {
     Judgement { verdict: Some(Verdict { headline, details }), again: false }
 }
 
-/// Meets in a thread, so that signals are heard meanwhile. Who leaves before all have met leaves no card behind: the others would take
-/// that for a node, and this one could not come again.
-fn await_meeting(meeting: Meeting, events: &Events) -> Result<(phalanx_core::store::Store, Vec<Card>), Failure> {
+/// Meets in a thread, so that signals are heard meanwhile. Who leaves before all have met gives its place up: the others would count on this
+/// node, and it could not come again.
+fn await_meeting(meeting: Meeting, events: &Events) -> Result<Met, Failure> {
     let (meeting, sender) = (Arc::new(meeting), events.sender.clone());
     let here = Arc::clone(&meeting);
     let thread = thread::Builder::new().name("phalanx-meeting".to_owned());
     let thread = thread.spawn(move || sender.send(Event::Met(meet(&here))));
     thread.map_err(|error| Failure::Stopped(format!("thread: {error}")))?;
     while let Some(event) = events.next(None) {
-        let goes_on = match event {
+        match event {
             Event::Met(met) => return met.map_err(Failure::Stopped),
-            Event::Orphaned => events.check_guard(),
-            Event::Signal(signal) if signals::is_ending(signal) => {
+            Event::Orphaned => {}
+            Event::Signal(signal) if signals::is_ending(signal) => {}
+            _ => continue,
+        }
+        if let Some(met) = meeting.withdraw() {
+            // Too late: the others count on this node. It ends as one that has begun, so that they hear why.
+            let _ = events.sender.send(event);
+            return Ok(met);
+        }
+        return Err(match event {
+            Event::Signal(signal) => {
                 tell(&format!("ended by {} before the nodes had met", signals::name(signal)));
-                Err(Failure::Code(signals::exit_code(signal)))
+                Failure::Code(signals::exit_code(signal))
             }
-            _ => Ok(()),
-        };
-        goes_on.inspect_err(|_| meeting.withdraw())?;
+            _ => Failure::Stopped(ORPHANED.to_owned()),
+        });
     }
     Err(Failure::Code(1))
 }

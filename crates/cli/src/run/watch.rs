@@ -3,11 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use phalanx_core::store::Store;
 use signal_hook::consts::{SIGKILL, SIGTERM};
 
 use super::interrupt::{Interrupt, Wish};
-use super::node::{Card, Judgement};
+use super::node::{Judgement, Met};
 use super::output::Remains;
 use super::process::descendants::PATIENCE;
 use super::process::exit::Exit;
@@ -23,7 +22,7 @@ pub(crate) enum Event {
     /// All output of the epoch was passed on; what remains of each rank's standard error.
     Drained(Vec<Remains>),
     /// The nodes have met, or could not.
-    Met(Result<(Store, Vec<Card>), String>),
+    Met(Result<Met, String>),
     /// In this epoch a node is in trouble, or all is over: this one is to stop.
     Elsewhere(u32),
     /// What was decided for all nodes in this epoch, or why this one will never hear of it.

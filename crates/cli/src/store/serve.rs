@@ -62,19 +62,28 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
     let server = StoreServer::start(options.server()?);
     let server = server.map_err(|error| Failure::Stopped(key::name_flags(&error.to_string())))?;
     let mut out = io::stdout().lock();
-    printed(writeln!(out, "listening on {}", server.address()).and_then(|()| out.flush()))?;
+    let announced = writeln!(out, "listening on {}", server.address()).and_then(|()| out.flush());
+    match options.address()? {
+        // The system chose, and whoever does not hear it now will never know.
+        StoreAddress::Tcp { port: 0, .. } => announced.map_err(|error| Failure::output(&error))?,
+        _ => printed(announced)?,
+    }
     // Any of them is a wish to end, and ending so is a success.
     signals.forever().next();
     Ok(())
 }
 
 impl Options {
+    /// Where to serve, as that was asked for.
+    fn address(&self) -> Result<StoreAddress, Failure> {
+        self.bind.parse().map_err(|error| Failure::Usage(format!("--bind: {error}")))
+    }
+
     fn server(&self) -> Result<ServerOptions, Failure> {
-        let address: StoreAddress = self.bind.parse().map_err(|error| Failure::Usage(format!("--bind: {error}")))?;
         let limits = Limits::default().value(self.max_value).client(self.max_client).total(self.max_total);
         // One message holds a value and its key.
         let limits = limits.message(limits.message_byte_len().max(self.max_value.saturating_add(MESSAGE_ROOM)));
-        let mut options = ServerOptions::new(address).epoch(self.epoch).insecure(self.insecure).limits(limits);
+        let mut options = ServerOptions::new(self.address()?).epoch(self.epoch).insecure(self.insecure).limits(limits);
         if let Some(job) = &self.job_id {
             options = options.job(JobName::new(job).map_err(|error| Failure::Usage(error.to_string()))?);
         }
@@ -95,7 +104,10 @@ fn bytes(text: &str) -> Result<usize, String> {
 const MESSAGE_ROOM: usize = 1 << 20;
 
 const EXAMPLES: &str = "\
-Exit codes: 0 when a signal ended it, 1 when it could not serve, 2 when the command line could not be understood.
+Exit codes:
+  0  a signal ended it
+  1  it could not serve, or could tell nobody which free port it took
+  2  the command line could not be understood
 
 Examples:
   phalanx store serve --bind 127.0.0.1:29500

@@ -118,7 +118,8 @@ fn groups(look: &Look) -> HashMap<Key<'_>, &GroupAccount> {
 }
 
 fn key<'a>(rank: &'a Neighbour, group: &GroupAccount) -> Key<'a> {
-    ((rank.uid, rank.pid, rank.world, rank.rank, rank.job.as_str()), group.number)
+    let process = (rank.uid, rank.pid, rank.namespace);
+    (process, (rank.world, rank.rank, rank.job.as_str()), group.number)
 }
 
 /// How fast a group went between two accounts; none where they cannot be of the same.
@@ -140,8 +141,8 @@ fn within(group: &GroupAccount) -> u64 {
     ended.saturating_add(under_way.map_or(0, |pending| pending.started_ns.unwrap_or(pending.called_ns)))
 }
 
-/// All that the name of a rank's socket says, because in PID namespaces of their own several processes have one number; and a group.
-type Key<'a> = ((u32, u32, u32, usize, &'a str), u64);
+/// A process, its world as the name of its socket says, and a group. Of a rank of an older version the PID namespace is not known.
+type Key<'a> = ((u32, u32, u32), (u32, usize, &'a str), u64);
 
 /// The state of a process that cannot be seen from here.
 const ELSEWHERE: &str = "in another PID namespace, its state unknown";
@@ -168,10 +169,11 @@ mod tests {
     /// As in containers that share the network of this host.
     #[test]
     fn ranks_whose_processes_have_one_number_in_other_namespaces_are_told_apart() {
-        let look = |second: u64, ended: [u64; 2]| {
+        // Two of one job in a namespace that is not known, and one of a job that is called alike.
+        let look = |second: u64, ended: [u64; 3]| {
             let rank = |(number, ended): (usize, u64)| {
-                let mut rank = sample::rank(number, 2, Some(Vec::new())).neighbour;
-                (rank.pid, rank.is_elsewhere) = (1, true);
+                let mut rank = sample::rank(number % 2, 2, Some(Vec::new())).neighbour;
+                (rank.pid, rank.is_elsewhere, rank.namespace) = (1, true, u32::from(number == 2));
                 let mut group = sample::group(ended, 0, 0);
                 group.now_ns += second * 1_000_000_000;
                 rank.account.as_mut().unwrap().groups = vec![group];
@@ -179,9 +181,9 @@ mod tests {
             };
             Look { at: Instant::now(), ranks: ended.into_iter().enumerate().map(rank).collect(), nobody: String::new() }
         };
-        let view = View::between(Some(&look(0, [10, 25])), &look(1, [30, 25]));
+        let view = View::between(Some(&look(0, [10, 25, 5])), &look(1, [30, 25, 6]));
         let paces = view.ranks.iter().map(|rank| rank.groups[0].pace.unwrap().operations);
-        assert_eq!(paces.collect::<Vec<_>>(), [20.0, 0.0]);
+        assert_eq!(paces.collect::<Vec<_>>(), [20.0, 0.0, 1.0]);
         assert!(view.ranks.iter().all(|rank| rank.process == Some(ELSEWHERE)));
     }
 

@@ -190,4 +190,4 @@ pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);

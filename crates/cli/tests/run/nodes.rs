@@ -277,11 +277,15 @@ fn a_node_that_never_comes_is_named() {
 /// The store goes with the first node, and what becomes of it tells nobody who it is that did not come.
 #[test]
 fn nodes_that_came_are_told_who_did_not() {
-    let cluster = Cluster::new();
-    let waiting = cluster.node(1, 3, 1, &[], "true");
-    let first = end(cluster.node(0, 3, 1, &["--join-timeout", "3"], "true"));
-    let expected = "phalanx: node 2 never came within 3s: 2 of 3 nodes came\n";
-    assert_eq!((first.stderr.as_str(), end(waiting).stderr.as_str()), (expected, expected));
+    let are_told = |seconds: &str| {
+        let cluster = Cluster::new();
+        let waiting = cluster.node(1, 3, 1, &[], "true");
+        let first = end(cluster.node(0, 3, 1, &["--join-timeout", seconds], "true"));
+        let expected = format!("phalanx: node 2 never came within {seconds}s: 2 of 3 nodes came\n");
+        first.stderr == expected && end(waiting).stderr == expected
+    };
+    // On a busy machine the other may need longer than that.
+    assert!(["3", "15"].into_iter().any(are_told));
 }
 
 #[test]
@@ -298,12 +302,8 @@ fn nodes_that_were_told_other_numbers_of_restarts_say_so() {
     let cluster = Cluster::new();
     let other = cluster.node(1, 2, 1, &["--max-restarts", "2"], "true");
     let first = end(cluster.node(0, 2, 1, &[], "true"));
-    let other = end(other);
     let expected = "phalanx: --max-restarts is 0 on node 0 and 2 on node 1\n";
-    assert_eq!((first.code, first.stderr.as_str()), (Some(1), expected));
-    // It may have heard of it before it has seen it.
-    let seen = "phalanx: --max-restarts is 2 on node 1 and 0 on node 0\n";
-    assert!([seen, expected].contains(&other.stderr.as_str()), "{}", other.stderr);
+    assert_eq!((first.code, first.stderr.as_str(), end(other).stderr.as_str()), (Some(1), expected, expected));
 }
 
 /// As a pod that is moved while others are still to come.
@@ -313,16 +313,23 @@ fn a_node_that_is_ended_while_it_waits_can_come_again() {
     let first = cluster.node(0, 3, 1, &[], "true");
     let second = cluster.node(1, 3, 1, &[], "true");
     let job = Job::new();
-    let mut card = job.marked(env!("CARGO_BIN_EXE_phalanx"));
-    card.args(["store", "get", &cluster.endpoint, "launcher/0/node/1", "--timeout", "30", "--key-file"]);
-    let card = card.arg(&cluster.key).output().unwrap();
-    assert!(card.status.success(), "{card:?}");
+    let card = || {
+        let mut card = job.marked(env!("CARGO_BIN_EXE_phalanx"));
+        card.args(["store", "get", &cluster.endpoint, "launcher/0/node/1", "--timeout", "30", "--key-file"]);
+        let card = card.arg(&cluster.key).output().unwrap();
+        assert!(card.status.success(), "{card:?}");
+        card.stdout
+    };
+    let before = card();
     kill(second.guard(), Signal::TERM);
     let second = end(second);
     let expected = "phalanx: ended by SIGTERM before the nodes had met\n";
     assert_eq!((second.code, second.stderr.as_str()), (Some(143), expected));
-    let others = [1, 2].map(|node| cluster.node(node, 3, 1, &[], "true"));
-    for ended in [first].into_iter().chain(others).map(end) {
+    let again = cluster.node(1, 3, 1, &[], "true");
+    // Where the store was slow to answer, the place is free only once nothing was heard from there for a while.
+    until("another is in its place", || card() != before);
+    let third = cluster.node(2, 3, 1, &[], "true");
+    for ended in [first, again, third].map(end) {
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     }
 }

@@ -60,3 +60,16 @@ fn ranks_of_another_pid_namespace_are_told_apart() {
     assert!(output.status.success(), "{}", errors(&output));
     assert_eq!(dumped(&into), [0, 1, 2, 3].map(|rank| (rank, Some(4))));
 }
+
+/// The names of their sockets are of the network, which they share.
+#[test]
+fn jobs_called_alike_in_two_pid_namespaces_are_both_seen() {
+    if !is_allowed() {
+        return;
+    }
+    let scratch = Scratch::new("top-apart");
+    let start =
+        |which: &str| Ranks::start_apart("apart", &format!("file://{}?timeout=300", scratch.0.join(which).display()));
+    let jobs = [start("one"), start("other")];
+    until("both are seen", &jobs[0].name, |seen| ranks(seen).len() == 2);
+}

@@ -50,14 +50,21 @@ impl Ranks {
     pub(crate) fn start_at(what: &str, size: usize, place: &str, variables: &[(&str, &str)]) -> Ranks {
         let name = Ranks::name(what);
         let start = |rank: usize| {
-            let url = format!("{place}&rank={rank}&world_size={size}&job={name}");
             let mut command = Command::new(std::env::current_exe().expect("this program"));
-            command.args(["--exact", "ranks::rank", "--nocapture"]).env(URL, url).env("PHALANX_METRICS", "0");
-            command.envs(variables.iter().copied()).stdin(Stdio::piped()).stdout(Stdio::piped());
-            let mut child = command.spawn().expect("it starts");
-            Rank { said: BufReader::new(child.stdout.take().expect("a pipe")), child }
+            command.env("PHALANX_METRICS", "0").envs(variables.iter().copied());
+            Rank::start(command, &format!("{place}&rank={rank}&world_size={size}&job={name}"))
         };
         Ranks { ranks: (0..size).map(start).collect(), name, store: None }
+    }
+
+    /// Starts a job of one rank, which is the first process of a PID namespace of its own.
+    pub(crate) fn start_apart(what: &str, place: &str) -> Ranks {
+        let name = Ranks::name(what);
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+        command.arg(std::env::current_exe().expect("this program"));
+        let rank = Rank::start(command, &format!("{place}&rank=0&world_size=1&job={name}"));
+        Ranks { ranks: vec![rank], name, store: None }
     }
 
     pub(crate) fn pids(&self) -> Vec<u32> {
@@ -102,6 +109,15 @@ impl Ranks {
             failure
         };
         self.ranks.iter_mut().filter_map(failure).collect()
+    }
+}
+
+impl Rank {
+    /// Starts it by a command that ends in this program.
+    fn start(mut command: Command, url: &str) -> Rank {
+        command.args(["--exact", "ranks::rank", "--nocapture"]).env(URL, url);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        Rank { said: BufReader::new(child.stdout.take().expect("a pipe")), child }
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,9 @@ pub struct Neighbour {
     /// and processes of several namespaces may have one number.
     #[serde(default)]
     pub is_elsewhere: bool,
+    /// Tells its PID namespace from others of this host; 0 where the rank does not say.
+    #[serde(default)]
+    pub namespace: u32,
 }
 
 impl Neighbour {
@@ -79,7 +83,8 @@ pub(crate) fn ask(path: &str, patience: Duration) -> io::Result<Vec<(Neighbour, 
     listen(&mut visits, &BOUNDS, || patience.saturating_sub(began.elapsed()));
     let mut told: Vec<_> = visits.into_iter().map(Visit::end).collect();
     told.sort_by(|(one, _), (other, _)| {
-        let key = |neighbour: &Neighbour| (neighbour.job.clone(), neighbour.rank, neighbour.pid, neighbour.world);
+        let process = |neighbour: &Neighbour| (neighbour.pid, neighbour.namespace, neighbour.world);
+        let key = |neighbour: &Neighbour| (neighbour.job.clone(), neighbour.rank, process(neighbour));
         key(one).cmp(&key(other))
     });
     Ok(told)
@@ -87,10 +92,19 @@ pub(crate) fn ask(path: &str, patience: Duration) -> io::Result<Vec<(Neighbour, 
 
 /// What the socket of a job's rank is called, where `number` counts the worlds of this process.
 pub(super) fn name(job: &str, (rank, size): (usize, usize), number: u32) -> Vec<u8> {
+    name_in(own_namespace(), job, (rank, size), number)
+}
+
+fn name_in(namespace: u32, job: &str, (rank, size): (usize, usize), number: u32) -> Vec<u8> {
     let (uid, pid) = (geteuid().as_raw(), std::process::id());
-    let mut name = format!("{PREFIX}{uid}-{pid}-{number}-{rank}-{size}-{job}").into_bytes();
+    let mut name = format!("{PREFIX}{uid}-{pid}.{namespace}-{number}-{rank}-{size}-{job}").into_bytes();
     name.truncate(LONGEST_NAME);
     name
+}
+
+/// Containers that share this host's network have its names of sockets too, and processes of the same numbers in them.
+fn own_namespace() -> u32 {
+    fs::metadata("/proc/self/ns/pid").ok().and_then(|namespace| namespace.ino().try_into().ok()).unwrap_or_default()
 }
 
 /// The names of listening sockets of this user's ranks, in the kernel's list of sockets. It has those of everybody, with any bytes in their
@@ -106,14 +120,18 @@ fn names(sockets: &[u8], user: u32) -> Vec<String> {
     sockets.split(|&byte| byte == b'\n').filter_map(listening).collect()
 }
 
-/// What a name says.
+/// What a name says. Ranks of an older version name no namespace.
 fn parse(name: &str) -> Option<Neighbour> {
     let mut words = name.strip_prefix(PREFIX)?.splitn(6, '-');
-    let mut number = || words.next()?.parse().ok();
-    let (uid, pid, world) = (number()?, number()?, number()?);
-    let (rank, world_size) = (number()? as usize, number()? as usize);
+    let uid = words.next()?.parse().ok()?;
+    let process = words.next()?;
+    let (pid, namespace) = process.split_once('.').unwrap_or((process, "0"));
+    let (pid, namespace) = (pid.parse().ok()?, namespace.parse().ok()?);
+    let mut number = || words.next()?.parse::<u32>().ok();
+    let (world, rank, world_size) = (number()?, number()? as usize, number()? as usize);
     let (job, job_is_cut) = (words.next()?.to_owned(), name.len() >= LONGEST_NAME);
-    Some(Neighbour { pid, uid, world, rank, world_size, job, account: None, job_is_cut, is_elsewhere: false })
+    let (account, is_elsewhere) = (None, false);
+    Some(Neighbour { pid, uid, world, rank, world_size, job, account, job_is_cut, is_elsewhere, namespace })
 }
 
 /// Whether one more rank is visited. Anybody can have any number of them: no user's may crowd out those of others.
@@ -293,6 +311,21 @@ garbage
         let neighbour = parse("phalanx-1000-42-0-3-8-my-job").unwrap();
         assert_eq!((neighbour.uid, neighbour.pid, neighbour.rank, neighbour.world_size), (1000, 42, 3, 8));
         assert_eq!(neighbour.job, "my-job");
+    }
+
+    /// As in containers that share the network of their host.
+    #[test]
+    fn processes_of_one_number_in_two_namespaces_are_called_differently() {
+        let says = |namespace| {
+            let name = String::from_utf8(name_in(namespace, "my-job", (3, 8), 0)).unwrap();
+            let neighbour = parse(&name).unwrap();
+            assert_eq!((neighbour.pid, neighbour.rank, &*neighbour.job), (std::process::id(), 3, "my-job"));
+            (name, neighbour.namespace)
+        };
+        let (one, other) = (says(7), says(u32::MAX));
+        assert_ne!(one.0, other.0);
+        assert_eq!((one.1, other.1), (7, u32::MAX));
+        assert_ne!(own_namespace(), 0);
     }
 
     #[test]

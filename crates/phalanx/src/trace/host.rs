@@ -75,9 +75,11 @@ fn choose(mut answers: Vec<Answer>, job: Option<&str>, pid: Option<u32>) -> Resu
             return Err(format!("they are of several jobs, of which one has to be named (`job`): {}", jobs.join(", ")));
         }
     }
-    // A process may be in one world after another: the later one is meant. Of one number in two PID namespaces each may be in its first.
+    // A process may be in one world after another: the later one is meant. Two of one number in two PID namespaces are two, and those of an older
+    // version, which do not say where they are, may each be in its first.
     answers.dedup_by(|later, kept| {
-        let own = |answer: &Answer| (answer.neighbour.uid, answer.neighbour.pid, answer.neighbour.rank);
+        let process = |answer: &Answer| (answer.neighbour.uid, answer.neighbour.pid, answer.neighbour.namespace);
+        let own = |answer: &Answer| (process(answer), answer.neighbour.rank);
         let is_same = own(later) == own(kept) && later.neighbour.world != kept.neighbour.world;
         if is_same {
             std::mem::swap(later, kept);
@@ -194,6 +196,7 @@ mod tests {
             account: None,
             job_is_cut: false,
             is_elsewhere: false,
+            namespace: 0,
         };
         let mut dump =
             Dump::new(Identity { rank, world_size: 2, host_name: "host".to_owned(), pid }, SystemTime::UNIX_EPOCH);
@@ -279,6 +282,10 @@ mod tests {
         let several = "process 1 is the number of ranks of several jobs, in PID namespaces of their own: \
                        another process of the job may say which is meant (`pid`)";
         assert_eq!(chosen(twins(), None, Some(1)), Err(several.to_owned()));
+        // One of them is in its second world.
+        let mut twins = twins();
+        (twins[0].neighbour.namespace, twins[1].neighbour.namespace, twins[1].neighbour.world) = (4, 5, 1);
+        assert_eq!(chosen(twins, None, None), Err(told.to_owned()));
         // A number that a process has here is that process's.
         let beside = || vec![answer("a", 0, (1, 0), Some(5)), elsewhere("b", 0, 1, 7), elsewhere("c", 0, 1, 9)];
         assert_eq!(chosen(beside(), None, Some(1)), Ok(vec![1]));
