@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// The time, threads, and bells.
 pub trait Process: Send + Sync + 'static {
-    /// The time since a moment of its choice.
+    /// The time since a moment that all of one process have in common: what one group has noted, another compares with its own.
     fn now(&self) -> Duration;
 
     /// Starts a thread; false where the system has none left.

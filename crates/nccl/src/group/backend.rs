@@ -205,6 +205,7 @@ impl<N: Nccl, C: Cuda, P: Process> Backend for NcclBackend<N, C, P> {
         if is_set(&self.hall.is_closing) {
             return Err(left());
         }
+        self.hall.check_adding(op)?;
         Ok(self.hall.numbers.next(op))
     }
 

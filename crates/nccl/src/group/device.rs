@@ -9,6 +9,7 @@ use phalanx_core::reduce::Factor;
 use phalanx_core::store::Store;
 use phalanx_core::{Call, DType, Error, Group, GroupOptions, Layout, Op, OpKind, Result};
 
+use super::adding::Adding;
 use super::backend::{BARRIER, NcclBackend};
 use super::flight::{Stage, Waiting};
 use super::hall::Hall;
@@ -48,6 +49,8 @@ pub struct Batch<'a, N: Nccl, C: Cuda, P: Process> {
     buffers: Vec<DeviceBuffer<C>>,
     checks: Vec<Check<C>>,
     refused: Option<Error>,
+    /// Once it has collectives.
+    adding: Option<Adding<'a>>,
 }
 
 impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
@@ -141,16 +144,19 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         self.begin(Line::Whole, vec![(call, steps)], Held::device(vec![one]), stream)
     }
 
-    /// Begins the operations that `add` adds as one: all collectives, or all messages. Nothing begins when one of them is refused.
+    /// Begins the operations that `add` adds as one: all collectives, or all messages. Nothing begins when one of them is refused. They come
+    /// after what `add` begins in other groups; once it has added a collective, other collectives of this group are refused until it ends.
     ///
     /// # Errors
     ///
     /// Those of [`submit`](DeviceGroup::submit), and [`Usage`](phalanx_core::ErrorKind::Usage) for an empty batch.
     #[track_caller]
     pub fn coalesce(&self, stream: Stream, add: impl FnOnce(&mut Batch<'_, N, C, P>)) -> Result<DeviceWork<N, C, P>> {
-        let mut batch = Batch { of: self, calls: Vec::new(), buffers: Vec::new(), checks: Vec::new(), refused: None };
+        let (calls, buffers, checks) = (Vec::new(), Vec::new(), Vec::new());
+        let mut batch = Batch { of: self, calls, buffers, checks, refused: None, adding: None };
         add(&mut batch);
-        let Batch { calls, buffers, checks, refused, .. } = batch;
+        let Batch { calls, buffers, checks, refused, adding, .. } = batch;
+        drop(adding);
         if let Some(error) = refused {
             calls.iter().for_each(|(call, _)| drop(self.dropped(call, error.clone())));
             return Err(error);
@@ -255,13 +261,19 @@ impl<N: Nccl, C: Cuda, P: Process> Batch<'_, N, C, P> {
             self.refused = Some(Error::usage(op.kind(), "batch", "of both", expected));
             return;
         }
-        match self.of.call(op, dtype, factor, (input, output)) {
+        // What keeps others out lets the batch's own in.
+        self.adding = None;
+        let of = self.of;
+        match of.call(op, dtype, factor, (input, output)) {
             Ok((call, steps, check)) => {
                 self.calls.push((call, steps));
                 self.checks.extend(check);
                 self.buffers.extend(input.into_iter().chain([output]).cloned());
             }
             Err(error) => self.refused = Some(error),
+        }
+        if !is_message && !self.calls.is_empty() {
+            self.adding = Some(of.backend.hall.begin_adding());
         }
     }
 }

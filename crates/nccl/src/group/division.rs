@@ -11,6 +11,7 @@ use super::hall::{Hall, lock};
 use super::job::{Errand, Split};
 use super::lane::{Hold, Lane, Line};
 use super::options::NcclOptions;
+use super::order::Company;
 use crate::api::{Comm, Cuda, Nccl, Process};
 
 impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
@@ -68,10 +69,30 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         let backend = Arc::new(NcclBackend::with(Arc::clone(&own))?);
         Lane::with(&own, Line::Whole, Hold::Made(comm))?;
         lock(&hall.children).push(Arc::downgrade(&own));
-        if let Err(error) = hall.check() {
-            backend.hall.fail(error, None);
+        if let Some(fate) = hall.fate() {
+            backend.hall.fail(hall.told_to_children(fate.error), None);
         }
         Ok(DeviceGroup::over(Group::new(layout, Arc::clone(&backend) as _, options), backend))
+    }
+}
+
+impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
+    /// What groups that were split from this one are told of its failure. In what their callers get, numbers of their own ranks become the
+    /// world's; this one's ranks have others there, so they are told as the world's, where nothing changes them.
+    pub(super) fn told_to_children(&self, error: Error) -> Error {
+        let error = self.in_world(error);
+        let root = match &error {
+            Error::Aborted(aborted) => aborted.cause.as_deref().unwrap_or(&error),
+            first => first,
+        };
+        if !matches!(root, Error::Peer(_) | Error::Timeout(_) | Error::Desync(_)) {
+            return Error::aborted_by(error);
+        }
+        let (title, culprits) = (self.title(), root.culprits());
+        if culprits.is_empty() {
+            return Error::aborted(format!("{title}: {root}"));
+        }
+        Error::aborted_by(Error::absent(title, root, culprits))
     }
 }
 

@@ -2,34 +2,42 @@
 //! another rank: so no lane does that, but one thread of the group, for which nobody waits until the group has ended, or memory is out.
 
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::flight::Clock;
 use super::hall::{Hall, lock};
 use super::memory::{DeviceBuffer, Last};
+use super::stack::Stack;
 use crate::api::{Bell, Cuda, CudaCode, Device, Nccl, Process, Span};
 
 /// What is to be freed.
 pub(super) struct Freeing<C: Cuda> {
     state: Mutex<State<C>>,
-    /// Rung when there is something to be freed, when that is done, and at the end.
+    /// Rung when there is something to be freed, and at the end.
     bell: Arc<dyn Bell>,
+    done: Arc<Done>,
     clock: Clock,
     /// How long whoever needs memory waits for it.
     patience: Duration,
 }
 
+/// What all groups on a device have freed, for whoever waits for any of it.
+struct Done {
+    count: AtomicU64,
+    /// Rung after each piece.
+    bell: Arc<dyn Bell>,
+}
+
 struct State<C: Cuda> {
     due: Vec<Last<C>>,
-    /// How many threads are freeing something: one, unless there was none to be had.
+    /// How many pieces threads are freeing, or about to: one thread has them, unless there was none to be had.
     busy: usize,
     /// Whether there is a thread that does it.
     has_thread: bool,
     /// Whether that ends once nothing is due.
     is_ending: bool,
-    /// How often something was freed.
-    freed: u64,
 }
 
 impl<C: Cuda> State<C> {
@@ -39,13 +47,22 @@ impl<C: Cuda> State<C> {
 }
 
 impl<C: Cuda> Freeing<C> {
-    pub(super) fn new(cuda: &Arc<C>, bell: Arc<dyn Bell>, clock: Clock, patience: Duration) -> Arc<Freeing<C>> {
-        let state = State { due: Vec::new(), busy: 0, has_thread: false, is_ending: false, freed: 0 };
-        let freeing = Arc::new(Freeing { state: Mutex::new(state), bell, clock, patience });
-        let known: Weak<dyn Frees> = Arc::<Freeing<C>>::downgrade(&freeing);
+    pub(super) fn new<N: Nccl, P: Process>(stack: &Stack<N, C, P>, patience: Duration) -> Arc<Freeing<C>> {
+        let process = Arc::clone(&stack.process);
+        let clock: Clock = Arc::new(move || process.now());
+        let state = Mutex::new(State { due: Vec::new(), busy: 0, has_thread: false, is_ending: false });
+        let (bell, place) = (stack.process.bell(), (Arc::as_ptr(&stack.cuda).addr(), stack.device));
         let mut all = lock(&ALL);
         all.retain(|(_, freeing)| freeing.strong_count() > 0);
-        all.push((Arc::as_ptr(cuda).addr(), known));
+        // Dropped without the lock: it may be the last of its group, and free what that had.
+        let other = all.iter().filter(|(of, _)| *of == place).find_map(|(_, freeing)| freeing.upgrade());
+        let done = match &other {
+            Some(other) => other.done(),
+            None => Arc::new(Done { count: AtomicU64::new(0), bell: stack.process.bell() }),
+        };
+        let freeing = Arc::new(Freeing { state, bell, done, clock, patience });
+        let known: Weak<dyn Frees> = Arc::<Freeing<C>>::downgrade(&freeing);
+        all.push((place, known));
         drop(all);
         freeing
     }
@@ -55,19 +72,31 @@ impl<C: Cuda> Freeing<C> {
         loop {
             let due = {
                 let mut state = lock(&self.state);
-                state.busy += usize::from(!state.due.is_empty());
+                state.busy += state.due.len();
                 std::mem::take(&mut state.due)
             };
             if due.is_empty() {
                 return;
             }
-            due.into_iter().for_each(free);
-            {
-                let mut state = lock(&self.state);
-                state.busy -= 1;
-                state.freed += 1;
+            for last in due {
+                free(last);
+                // First: whoever sees that nothing is due any more sees that it was freed.
+                self.done.count.fetch_add(1, Ordering::AcqRel);
+                lock(&self.state).busy -= 1;
+                self.done.bell.ring();
             }
-            self.bell.ring();
+        }
+    }
+
+    /// Frees what is due here, if there was no thread to be had for it.
+    fn free_stranded(&self) {
+        let is_stranded = {
+            let state = lock(&self.state);
+            !state.has_thread && !state.due.is_empty()
+        };
+        if is_stranded {
+            log::warn!("no thread was to be had to free memory, so a communicator's own does that");
+            self.free_due();
         }
     }
 
@@ -109,8 +138,14 @@ fn free<C: Cuda>(last: Last<C>) {
 }
 
 impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
-    /// Gives handles back. Memory of which one was the last is freed on a thread of its own.
+    /// Gives handles back. Memory of which one was the last is freed on a thread of its own; where none is to be had, here and now.
     pub(super) fn give_back(&self, handles: impl IntoIterator<Item = DeviceBuffer<C>>) {
+        self.hand_over(handles);
+        self.freeing.free_stranded();
+    }
+
+    /// The same, but that nothing is freed here: whoever calls this gives something back, or nothing, soon after.
+    pub(super) fn hand_over(&self, handles: impl IntoIterator<Item = DeviceBuffer<C>>) {
         let last: Vec<Last<C>> = handles.into_iter().filter_map(DeviceBuffer::into_last).collect();
         if last.is_empty() {
             return;
@@ -131,56 +166,78 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             watch.ring();
         };
         if !self.stack.process.spawn(format!("nccl-free-{}", self.layout.rank()), Box::new(work)) {
-            log::warn!("no thread was to be had to free memory, so a communicator's own does that");
             lock(&self.freeing.state).has_thread = false;
-            self.freeing.free_due();
         }
     }
 }
 
 /// What frees memory, for whoever needs some.
 trait Frees: Send + Sync {
-    /// How often it has freed something.
-    fn freed(&self) -> u64;
+    /// What it and the others on its device have freed.
+    fn done(&self) -> Arc<Done>;
 
-    /// Waits until nothing is due, for a while.
-    fn settle(&self);
+    /// Whether nothing is due.
+    fn is_idle(&self) -> bool;
+
+    /// Until when whoever needs memory from now on waits for it.
+    fn until(&self) -> Duration;
+
+    /// Whether that is over.
+    fn is_over(&self, until: Duration) -> bool;
 }
 
 impl<C: Cuda> Frees for Freeing<C> {
-    fn freed(&self) -> u64 {
-        lock(&self.state).freed
+    fn done(&self) -> Arc<Done> {
+        Arc::clone(&self.done)
     }
 
-    fn settle(&self) {
-        let until = (self.clock)().saturating_add(self.patience);
+    fn is_idle(&self) -> bool {
+        lock(&self.state).is_idle()
+    }
+
+    fn until(&self) -> Duration {
+        (self.clock)().saturating_add(self.patience)
+    }
+
+    fn is_over(&self, until: Duration) -> bool {
+        (self.clock)() >= until
+    }
+}
+
+/// Memory of a device. Where it is out, it is asked for again after each piece that groups on the device free, until they have none.
+#[track_caller]
+pub(super) fn allocate<C: Cuda>(cuda: &Arc<C>, device: Device, byte_len: usize) -> Result<Span, CudaCode> {
+    let place = (Arc::as_ptr(cuda).addr(), device);
+    let frees: Vec<Arc<dyn Frees>> = {
+        let all = lock(&ALL);
+        all.iter().filter(|(of, _)| *of == place).filter_map(|(_, freeing)| freeing.upgrade()).collect()
+    };
+    let Some(first) = frees.first() else { return cuda.allocate(device, byte_len) };
+    let (done, mut until) = (first.done(), None::<Duration>);
+    loop {
+        let freed = done.count.load(Ordering::Acquire);
+        let is_last = until.is_some_and(|until| first.is_over(until));
+        let made = cuda.allocate(device, byte_len);
+        if is_last || made != Err(CudaCode::OUT_OF_MEMORY) {
+            return made;
+        }
+        let until = *until.get_or_insert_with(|| frees.iter().map(|freeing| freeing.until()).max().unwrap_or_default());
         loop {
-            let seen = self.bell.count();
-            if lock(&self.state).is_idle() || (self.clock)() >= until {
-                return;
+            let (seen, is_over) = (done.bell.count(), first.is_over(until));
+            let is_idle = frees.iter().all(|freeing| freeing.is_idle());
+            // Looked at after that: what was freed last of all counts too.
+            if done.count.load(Ordering::Acquire) != freed {
+                break;
             }
-            self.bell.wait(seen, Some(until));
+            if is_idle || is_over {
+                return made;
+            }
+            done.bell.wait(seen, Some(until));
         }
     }
 }
 
-/// Memory of a device. Where it is out, what groups are about to free is waited for first.
-#[track_caller]
-pub(super) fn allocate<C: Cuda>(cuda: &Arc<C>, device: Device, byte_len: usize) -> Result<Span, CudaCode> {
-    let frees: Vec<Arc<dyn Frees>> = {
-        let all = lock(&ALL);
-        let own = all.iter().filter(|(of, _)| *of == Arc::as_ptr(cuda).addr());
-        own.filter_map(|(_, freeing)| freeing.upgrade()).collect()
-    };
-    let freed = || frees.iter().map(|freeing| freeing.freed()).sum::<u64>();
-    let before = freed();
-    let made = cuda.allocate(device, byte_len);
-    if made != Err(CudaCode::OUT_OF_MEMORY) {
-        return made;
-    }
-    frees.iter().for_each(|freeing| freeing.settle());
-    if freed() == before { made } else { cuda.allocate(device, byte_len) }
-}
+/// What frees memory in this process, by the driver that it asks and the device.
+static ALL: Mutex<Vec<(Place, Weak<dyn Frees>)>> = Mutex::new(Vec::new());
 
-/// What frees memory in this process, by the driver that it asks.
-static ALL: Mutex<Vec<(usize, Weak<dyn Frees>)>> = Mutex::new(Vec::new());
+type Place = (usize, Device);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use phalanx_core::backend::Numbers;
@@ -47,6 +48,8 @@ pub(super) struct Hall<N, C: Cuda, P> {
     /// Whether the watch has ended, which is after all threads of the group that will.
     pub(super) has_ended: Arc<AtomicBool>,
     pub(super) turns: Mutex<Turns>,
+    /// The threads that are adding collectives to a batch of this group's, which have their numbers and not yet their place among others.
+    pub(super) adding: Mutex<Vec<ThreadId>>,
     /// Groups whose communicators were split from this one's.
     pub(super) children: Mutex<Vec<Weak<Hall<N, C, P>>>>,
     pub(super) history: Mutex<History>,
@@ -109,6 +112,11 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         self.options.members.as_ref().and_then(|members| members.get(rank).copied()).unwrap_or(rank)
     }
 
+    /// An error with the world's numbers of the group's ranks.
+    pub(super) fn in_world(&self, error: Error) -> Error {
+        self.options.members.iter().fold(error, |error, members| error.in_world(members))
+    }
+
     pub(super) fn new(
         stack: Stack<N, C, P>,
         layout: Layout,
@@ -127,9 +135,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         }
         let bell = stack.process.bell();
         let staging = Staging::new(stack.cuda(), stack.device, stack.process.bell());
-        let process = Arc::clone(&stack.process);
-        let clock: Clock = Arc::new(move || process.now());
-        let freeing = Freeing::new(stack.cuda(), stack.process.bell(), clock, options.abort_timeout);
+        let freeing = Freeing::new(&stack, options.abort_timeout);
         let size = layout.size();
         Ok(Arc::new(Hall {
             bell,
@@ -147,6 +153,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             is_closing: AtomicBool::new(false),
             has_ended: Arc::default(),
             turns: Mutex::default(),
+            adding: Mutex::default(),
             children: Mutex::default(),
             history: Mutex::default(),
             standings: Mutex::new((0..size).map(|_| None).collect()),
@@ -281,7 +288,8 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         }
         if is_first {
             // Children first: they may use what is this group's.
-            self.children().iter().for_each(|child| child.fail(Error::aborted_by(fate.error.clone()), None));
+            let told = self.told_to_children(fate.error);
+            self.children().iter().for_each(|child| child.fail(told.clone(), None));
             self.abort_lanes();
         }
         self.bell.ring();

@@ -53,10 +53,10 @@ impl Held {
         Some(Held { from, by, ranks })
     }
 
-    /// Whether it holds up a rank's part of this operation. Messages that go alone are in no order with others.
+    /// Whether it holds up a rank's part of this collective. Messages are in no order with collectives that all ranks have in common: those of a
+    /// batch may be before it on one rank and behind it on another.
     pub(super) fn covers(&self, flight: &Flight) -> bool {
-        let is_behind = !flight.peers.is_empty() || self.from <= flight.sequence;
-        is_behind && flight.turn.get().is_none()
+        flight.peers.is_empty() && self.from <= flight.sequence
     }
 
     /// How an operation comes to wait for whom it does: it is held up itself, or its part on another rank of the world is.
@@ -90,7 +90,11 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
     /// been held up by the same.
     pub(super) fn holder(&self, flight: &Flight) -> Option<Held> {
         let held = if flight.stage() == Stage::Queued { self.held() } else { None };
-        if let Some(held) = held.filter(|held| held.covers(flight)) {
+        let is_behind = |held: &Held| {
+            let waits = || self.lanes().iter().any(|lane| lane.has_behind(held.from, flight));
+            held.covers(flight) || waits()
+        };
+        if let Some(held) = held.filter(is_behind) {
             return Some(held);
         }
         let half = flight.deadline.saturating_sub(flight.after / 2);
@@ -120,11 +124,7 @@ impl<N: Nccl, C: Cuda, P: Process> Company for Hall<N, C, P> {
                 flight.and_then(|flight| self.missed(flight))
             }
         };
-        let in_world = error.map(|error| match &self.options.members {
-            Some(members) => error.in_world(members),
-            None => error,
-        });
-        in_world.map(|error| error.culprits()).unwrap_or_default()
+        error.map(|error| self.in_world(error).culprits()).unwrap_or_default()
     }
 }
 

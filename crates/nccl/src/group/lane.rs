@@ -8,6 +8,7 @@ use std::time::Duration;
 use phalanx_core::{Error, Result};
 
 use super::failure;
+use super::flight::Flight;
 use super::hall::{Hall, is_set, lock};
 use super::job::{Errand, Job};
 use super::order::{Begun, Company, Place};
@@ -319,7 +320,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
                         hall.note_digest(print.sequence, digest);
                     }
                     // First, so that whoever waits for the end and then needs memory finds what is to be freed.
-                    hall.give_back(std::mem::take(&mut job.held.device));
+                    hall.hand_over(std::mem::take(&mut job.held.device));
                     job.flight.finish(hall.now(), result);
                 }
                 Ok(true) if has_failed => {}
@@ -382,6 +383,14 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         let job = queue.jobs.remove(at)?;
         job.prints.iter().for_each(|print| turns.pass(print.sequence));
         Some(job)
+    }
+
+    /// Whether messages wait in the queue behind a collective of this number, which came before them.
+    pub(super) fn has_behind(&self, number: u32, messages: &Flight) -> bool {
+        let queue = lock(&self.queue);
+        let is_it = |job: &&Job<C>| job.prints.first().is_some_and(|first| first.sequence == number);
+        let behind = queue.jobs.iter().skip_while(|job| !is_it(job)).skip(1);
+        behind.filter(|job| job.prints.is_empty()).any(|job| std::ptr::eq(&*job.flight, messages))
     }
 
     /// Asks the communicator whether something has gone wrong since its last call.

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adding;
 mod backend;
 mod batch;
 mod device;

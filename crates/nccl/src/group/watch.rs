@@ -168,8 +168,7 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             log::debug!("a rank's standing is not told: {error}");
         }
         if let Some(fate) = self.fate().filter(|_| !watch.has_told_fate) {
-            let error = self.options.members.iter().fold(fate.error, |error, members| error.in_world(members));
-            let text = format!("rank {}: {error}", self.world_rank(self.layout.rank()));
+            let text = format!("rank {}: {}", self.world_rank(self.layout.rank()), self.in_world(fate.error));
             watch.has_told_fate = told.is_ok() && store.compare_set(FATE, "", text).is_ok();
         }
         watch.has_told_end = watch.has_left && told.is_ok();

@@ -1,6 +1,6 @@
 //! The process as it is: the clock that never goes back, threads of the system, and bells to wait on.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,10 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Time begins now.
+    /// Time began when the process first made one: all of them tell one time.
     pub fn new() -> Machine {
-        Machine { start: Instant::now() }
+        static ORIGIN: OnceLock<Instant> = OnceLock::new();
+        Machine { start: *ORIGIN.get_or_init(Instant::now) }
     }
 }
 
@@ -77,6 +78,18 @@ impl Bell for Rung {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Groups whose stacks were made one after the other compare what they have noted.
+    #[test]
+    fn all_tell_one_time() {
+        let first = Machine::new();
+        let bell = first.bell();
+        bell.wait(bell.count(), Some(first.now() + Duration::from_millis(1)));
+        let second = Machine::new();
+        let before = first.now();
+        let told = second.now();
+        assert!((before..=first.now()).contains(&told), "{told:?} after {before:?}");
+    }
 
     #[test]
     fn a_ring_is_not_missed_and_a_wait_is_bounded() {

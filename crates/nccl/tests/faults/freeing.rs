@@ -5,11 +5,11 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use phalanx_core::{DType, Op, ReduceOp};
-use phalanx_nccl::api::{Cuda, Process};
-use phalanx_nccl::group::{DeviceBuffer, NcclOptions};
-use phalanx_nccl::sim::{Fault, SimRank, Simulation};
+use phalanx_nccl::api::{Cuda, Process, Stream};
+use phalanx_nccl::group::{DeviceBuffer, DeviceWork, NcclOptions};
+use phalanx_nccl::sim::{Fault, SimCuda, SimNccl, SimProcess, SimRank, Simulation};
 
-use crate::seats::{DEVICE, clean, group, seeds};
+use crate::seats::{DEVICE, Group, clean, group, seeds};
 
 const SUM: Op = Op::AllReduce { count: 2, reduce: ReduceOp::Sum };
 
@@ -50,6 +50,112 @@ fn whoever_needs_memory_waits_for_what_is_about_to_be_freed() {
         });
         clean(&outcome, seed);
         assert_eq!(outcome.results, [Some(Ok(())), Some(Ok(()))], "seed {seed}");
+    }
+}
+
+/// What keeps its memory for a while.
+struct Slow {
+    process: Arc<SimProcess>,
+    time: Duration,
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        let bell = self.process.bell();
+        bell.wait(bell.count(), Some(self.process.now() + self.time));
+    }
+}
+
+/// Submits a sum of which the operation alone keeps the memory; on rank 0 that takes so long to be freed. Rank 1 comes late, so that rank 0 has
+/// dropped its handles before the end.
+fn sum_slowly<const COUNT: usize>(
+    (rank, group): (&SimRank, &Group),
+    (memory, stream): (&DeviceBuffer<SimCuda>, Stream),
+    times: [Duration; COUNT],
+) -> DeviceWork<SimNccl, SimCuda, SimProcess> {
+    if rank.rank == 1 {
+        rest(rank, Duration::from_millis(5));
+    }
+    let lent = (0_u64..).zip(times).map(|(at, time)| {
+        let time = if rank.rank == 0 { time } else { Duration::ZERO };
+        let keeper = Slow { process: Arc::clone(&rank.process), time };
+        // SAFETY: the memory is there until all operations have ended, and each is waited for.
+        unsafe { DeviceBuffer::adopt(&rank.cuda, memory.span().address() + at * 8, 8, keeper) }
+    });
+    let lent: Vec<_> = lent.collect();
+    let [first, last] = [lent.first(), lent.last()].map(|lent| lent.expect("there is one"));
+    let input = (lent.len() > 1).then_some(first);
+    group.submit(SUM, DType::F32, None, (input, last), stream).expect("submitted")
+}
+
+/// The first piece is freed soon, the second only after all patience is over.
+#[test]
+fn whoever_needs_memory_has_it_once_any_is_freed() {
+    for seed in seeds(4) {
+        let outcome = Simulation::new(2, seed).fault(0, Fault::OutOfMemory { allocation: 1 }).run(|rank| {
+            let options = NcclOptions::default().abort_timeout(Duration::from_millis(400));
+            let group = group(&rank, "group", options).expect("a group");
+            let stream = rank.cuda.create_stream(DEVICE, false).expect("a stream");
+            let memory = DeviceBuffer::new(&rank.cuda, DEVICE, 16).expect("memory");
+            rank.cuda.fill(memory.span(), 0, stream).expect("filled");
+            let times = [50, 1_000].map(Duration::from_millis);
+            sum_slowly((&rank, &group), (&memory, stream), times).wait().expect("summed");
+            let needed = DeviceBuffer::new(&rank.cuda, DEVICE, 8).map(drop);
+            group.leave(Duration::from_secs(10)).expect("an end");
+            needed
+        });
+        clean(&outcome, seed);
+        assert_eq!(outcome.results, [Some(Ok(())), Some(Ok(()))], "seed {seed}");
+    }
+}
+
+/// Two groups are about to free something, and whoever needs it waits for both as long as for one.
+#[test]
+fn whoever_needs_memory_waits_so_long_and_no_longer() {
+    for seed in seeds(4) {
+        let outcome = Simulation::new(2, seed).fault(0, Fault::OutOfMemory { allocation: 1 }).run(|rank| {
+            let options = || NcclOptions::default().abort_timeout(Duration::from_millis(400));
+            let groups = ["one", "other"].map(|scope| group(&rank, scope, options()).expect("a group"));
+            let stream = rank.cuda.create_stream(DEVICE, false).expect("a stream");
+            let memory = DeviceBuffer::new(&rank.cuda, DEVICE, 16).expect("memory");
+            rank.cuda.fill(memory.span(), 0, stream).expect("filled");
+            for group in &groups {
+                let work = sum_slowly((&rank, group), (&memory, stream), [Duration::from_secs(2)]);
+                work.wait().expect("summed");
+            }
+            let begun = rank.process.now();
+            let needed = DeviceBuffer::new(&rank.cuda, DEVICE, 8).map(drop).map_err(|error| error.to_string());
+            let waited = rank.process.now() - begun;
+            groups.into_iter().for_each(|group| group.leave(Duration::from_secs(10)).expect("an end"));
+            (needed, waited)
+        });
+        clean(&outcome, seed);
+        let [Some((Err(told), waited)), Some((Ok(()), _))] = &outcome.results[..] else {
+            panic!("seed {seed}: {outcome:?}")
+        };
+        assert!(told.contains("CUDA_ERROR_OUT_OF_MEMORY (2)"), "seed {seed}: {told}");
+        assert!((400..500).contains(&waited.as_millis()), "seed {seed}: {waited:?}");
+    }
+}
+
+/// The lane frees it itself then, which takes longer than the operation may.
+#[test]
+fn an_operation_that_has_ended_is_not_late_for_want_of_a_thread_that_frees_its_memory() {
+    for seed in seeds(4) {
+        // The watch and the lane have theirs.
+        let outcome = Simulation::new(2, seed).fault(0, Fault::NoThread { thread: 2 }).run(|rank| {
+            let group = group(&rank, "group", NcclOptions::default()).expect("a group");
+            let stream = rank.cuda.create_stream(DEVICE, false).expect("a stream");
+            let memory = DeviceBuffer::new(&rank.cuda, DEVICE, 8).expect("memory");
+            rank.cuda.fill(memory.span(), 0, stream).expect("filled");
+            let begun = rank.process.now();
+            let ended = sum_slowly((&rank, &group), (&memory, stream), [Duration::from_secs(3)]).wait();
+            let took = rank.process.now() - begun;
+            group.leave(Duration::from_secs(10)).expect("an end");
+            ended.map(|()| took < Duration::from_secs(1))
+        });
+        clean(&outcome, seed);
+        assert_eq!(outcome.results, [Some(Ok(true)), Some(Ok(true))], "seed {seed}");
     }
 }
 

@@ -200,6 +200,39 @@ fn what_was_split_ends_with_the_whole_and_before_it() {
     }
 }
 
+/// Rank 1 does not come to what the whole calls. The part's own numbers of its ranks are others than the whole's.
+#[test]
+fn what_was_split_names_whom_the_whole_has_lost() {
+    for seed in seeds(6) {
+        let outcome = Simulation::new(3, seed).run(|rank| {
+            let whole = group(&rank, "whole", NcclOptions::default()).expect("a group");
+            let part = whole.split(&[2, 0], GroupOptions::default()).expect("split");
+            let Some(part) = part else {
+                let bell = rank.process.bell();
+                bell.wait(bell.count(), Some(rank.process.now() + Duration::from_secs(4)));
+                return None;
+            };
+            let late = whole.group().within(Duration::from_secs(1)).all_reduce(&mut [1.0_f32], ReduceOp::Sum);
+            assert!(late.is_err(), "rank 1 does not come");
+            // The whole tells it a moment later.
+            let error = loop {
+                if let Err(error) = part.group().barrier() {
+                    break error;
+                }
+            };
+            Some((error.to_string(), error.culprits()))
+        });
+        clean(&outcome, seed);
+        let ends: Vec<_> = outcome.results.into_iter().flatten().flatten().collect();
+        assert!(ends.len() == 2 && ends.iter().any(|(_, culprits)| culprits[..] == [1]), "seed {seed}: {ends:?}");
+        for (told, culprits) in ends {
+            // Who is told by the other has words alone.
+            assert!(culprits.is_empty() || culprits == [1], "seed {seed}: {told}: {culprits:?}");
+            assert!(told.contains("waiting for rank 1"), "seed {seed}: {told}");
+        }
+    }
+}
+
 #[test]
 fn a_destroy_after_an_abort_would_hang() {
     let faults = [(1, Fault::KernelNeverEnds { launch: 0 }), (1, Fault::DestroyHangsAfterAbort)];
