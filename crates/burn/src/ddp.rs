@@ -62,12 +62,17 @@ impl Ddp {
     /// As [`new`](Ddp::new).
     pub fn with_options<M: Module>(group: Group, model: M, options: DdpOptions) -> Result<(Ddp, M)> {
         let survey = surveyed(&model).map_err(|error| refuse(&Groups::new(group.clone()), error))?;
-        let all = || survey.parameters.iter().chain(&survey.others);
-        let parameters: Vec<Parameter> = all().filter(|one| one.is_trained).cloned().collect();
+        let parameters: Vec<Parameter> = survey.parameters.iter().filter(|one| one.is_trained).cloned().collect();
         let averaged = |one: &Parameter| ParamSpec::new(&one.name, &one.shape, values::averaged_type(one));
         // What ranks have is sent as it is, where bytes of another shape or type would be taken as well.
-        let sent = |one: &Parameter| ParamSpec::new(&one.name, &one.shape, values::any_type(one.dtype)).ignored();
-        let specs: Vec<ParamSpec> = parameters.iter().map(averaged).chain(all().map(sent)).collect();
+        let sent = |one: &Parameter| match one.is_trained {
+            true => values::told(&format!("{} as it is computed with", one.name), one).trainable(false),
+            false => values::told(&one.name, one).trainable(false),
+        };
+        let kept = |one: &Parameter| values::told(&one.name, one).ignored();
+        let trained = parameters.iter().map(averaged);
+        let untrained = survey.parameters.iter().map(sent).chain(survey.others.iter().map(kept));
+        let specs: Vec<ParamSpec> = trained.chain(untrained).collect();
         let buckets = Buckets::of_model(group.clone(), &specs, options)?;
         let model = walk::share(model, &[], &mut |bytes| group.broadcast(bytes, 0))?;
         let model = walk::tracked(model, &parameters);

@@ -14,7 +14,7 @@ use phalanx_fsdp::{Groups, Memory, Param, ParamSpec, Part, Policy, Reshard, Shar
 use crate::flow::Flow;
 use crate::held::{Held, Typed};
 use crate::tape::{Backward, Passed, Segment, Way};
-use crate::units::{Unit, Units};
+use crate::units::{Unit, UnitOptions, Units};
 use crate::values;
 use crate::walk::Parameter;
 
@@ -71,7 +71,8 @@ impl FullyShard {
     /// Where the policy frees full parameters after forward, which it does unless told otherwise, backward runs the unit again, because burn
     /// keeps what a graph was made of. Unless they say themselves what becomes of them, the last unit that was added is kept, and so are those
     /// with running averages, which would count twice what they see. What ranks hold and optimizers change is `f32`, and frozen parameters are
-    /// held in the type that they have; all are gathered and computed with in `f32` unless the policy says [`compute`](Policy::compute).
+    /// held in the type that they have; all are gathered and computed with in `f32` unless the policy says [`compute`](Policy::compute), or the
+    /// [unit](UnitOptions::compute) does.
     ///
     /// # Errors
     ///
@@ -83,7 +84,7 @@ impl FullyShard {
         let last = held.len() - 1;
         let reshards = held.iter().enumerate().map(|(at, unit)| {
             let is_kept = at == last || unit.survey().has_averages();
-            unit.reshard().unwrap_or(if is_kept { Reshard::No } else { policy.reshard() })
+            unit.options().reshard.unwrap_or(if is_kept { Reshard::No } else { policy.reshard() })
         });
         let reshards: Vec<Reshard> = reshards.collect();
         let spec = |(at, reshard): (usize, &Reshard)| {
@@ -94,10 +95,12 @@ impl FullyShard {
             };
             let params = unit.parameters().iter().map(param);
             // The engine has nothing to do with the rest, but compares it.
-            let other =
-                |one: &Parameter| ParamSpec::new(named(&one.name), &one.shape, values::any_type(one.dtype)).ignored();
+            let other = |one: &Parameter| values::told(&named(&one.name), one).ignored();
             let others = unit.survey().others.iter().map(other);
-            UnitSpec::new(unit.name(), params.chain(others).collect()).reshard_after_forward(*reshard)
+            let spec = UnitSpec::new(unit.name(), params.chain(others).collect()).reshard_after_forward(*reshard);
+            let UnitOptions { compute, reduce, .. } = unit.options();
+            let spec = if let Some(dtype) = compute { spec.compute(dtype) } else { spec };
+            if let Some(dtype) = reduce { spec.reduce(dtype) } else { spec }
         };
         let specs = reshards.iter().enumerate().map(spec).collect();
         let compute = policy.compute_dtype().unwrap_or(DType::F32);
@@ -164,10 +167,12 @@ impl FullyShard {
         };
         self.engine.after_forward(at)?;
         self.settle(at);
-        // In what is to be run again no graph begins but from what the function has from elsewhere.
+        // In what is to be run again no graph begins from the module or the input. One that is there begins from what the function has from
+        // elsewhere, or has made itself, and its gradients would come to nobody.
         if matches!(way, Some(Way::Again { .. })) && !output.is_cut() {
             let value = format!("for unit {:?}, computing with what has gradients outside of it", self.held[at].name());
-            let expected = "must be given that as a unit or as the input, or it is frozen or detached";
+            let expected = "must have what another unit returned as part of its input, `(x, skip)`; a module is a unit of \
+                            its own, or frozen";
             return Err(Error::usage("run", "forward", value, expected));
         }
         let Some(way) = way else { return Ok(output) };
@@ -469,8 +474,8 @@ fn check(held: &[Box<dyn Held>], policy: &Policy) -> Result<()> {
         let expected = "must be on a device with autodiff (Device::autodiff) and not be frozen";
         return refuse("units", "no trained parameter".to_owned(), expected);
     }
-    let compute = policy.compute_dtype().unwrap_or(DType::F32);
     for (at, unit) in held.iter().enumerate() {
+        let compute = unit.options().compute.or(policy.compute_dtype()).unwrap_or(DType::F32);
         if let Some(name) = &unit.survey().plain {
             let value = format!("{:?} of {:?} on a device without it", name, unit.name());
             return refuse(

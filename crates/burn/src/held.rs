@@ -7,8 +7,8 @@ use burn::tensor::TensorData;
 use burn_optim::ModuleOptimizer;
 use burn_optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use phalanx_core::{Error, Result};
-use phalanx_fsdp::Reshard;
 
+use crate::units::UnitOptions;
 use crate::values;
 use crate::walk::{self, Parameter, Survey, Values};
 
@@ -22,8 +22,8 @@ pub(crate) trait Held: Any {
     /// Its parameters, trained and frozen.
     fn parameters(&self) -> &[Parameter];
 
-    /// What becomes of its full parameters after forward, where the unit itself says so.
-    fn reshard(&self) -> Option<Reshard>;
+    /// What the unit says for itself.
+    fn options(&self) -> UnitOptions;
 
     /// Hands out the values that its parameters have, and gives up their memory. What is not trained is changed before as `share` does.
     fn hand_over(
@@ -53,7 +53,7 @@ pub(crate) trait Held: Any {
 #[derive(Debug)]
 pub(crate) struct Typed<M> {
     name: String,
-    reshard: Option<Reshard>,
+    options: UnitOptions,
     survey: Survey,
     /// The module without memory for its parameters, once they are handed over.
     frame: M,
@@ -61,8 +61,8 @@ pub(crate) struct Typed<M> {
 }
 
 impl<M: Module> Typed<M> {
-    pub(crate) fn new(name: String, module: M, reshard: Option<Reshard>) -> Typed<M> {
-        Typed { name, reshard, survey: walk::survey(&module), frame: module, full: None }
+    pub(crate) fn new(name: String, module: M, options: UnitOptions) -> Typed<M> {
+        Typed { name, options, survey: walk::survey(&module), frame: module, full: None }
     }
 
     /// The module with its full parameters, from which no graph begins.
@@ -95,8 +95,8 @@ impl<M: Module + 'static> Held for Typed<M> {
         &self.survey.parameters
     }
 
-    fn reshard(&self) -> Option<Reshard> {
-        self.reshard
+    fn options(&self) -> UnitOptions {
+        self.options
     }
 
     fn hand_over(

@@ -15,4 +15,4 @@ pub use ddp::Ddp;
 pub use flow::Flow;
 pub use fully_shard::FullyShard;
 pub use phalanx_fsdp::{DdpOptions, Groups, Part, Policy, Reshard, hooks};
-pub use units::{Unit, Units};
+pub use units::{Unit, UnitOptions, Units};

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use burn::module::Module;
+use phalanx_core::DType;
 use phalanx_fsdp::Reshard;
 
 use crate::held::{Held, Typed};
@@ -28,6 +29,43 @@ impl<M> Copy for Unit<M> {}
 impl<M> fmt::Debug for Unit<M> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("Unit").field(&self.at).finish()
+    }
+}
+
+/// What a unit says for itself, in place of what the policy says of all.
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use]
+pub struct UnitOptions {
+    pub(crate) reshard: Option<Reshard>,
+    pub(crate) compute: Option<DType>,
+    pub(crate) reduce: Option<DType>,
+}
+
+impl UnitOptions {
+    /// Whether its full parameters are kept or freed after forward. Where they are freed, backward runs it once more, and running averages count
+    /// what they see twice.
+    pub fn reshard_after_forward(mut self, reshard: Reshard) -> UnitOptions {
+        self.reshard = Some(reshard);
+        self
+    }
+
+    /// The type in which its parameters are gathered and computed with: a norm in `f32`, say, where the rest is in `bf16`. Its function casts what
+    /// it is given.
+    pub fn compute(mut self, dtype: DType) -> UnitOptions {
+        self.compute = Some(dtype);
+        self
+    }
+
+    /// The type in which its gradients are reduced.
+    pub fn reduce(mut self, dtype: DType) -> UnitOptions {
+        self.reduce = Some(dtype);
+        self
+    }
+}
+
+impl From<Reshard> for UnitOptions {
+    fn from(reshard: Reshard) -> UnitOptions {
+        UnitOptions::default().reshard_after_forward(reshard)
     }
 }
 
@@ -55,18 +93,17 @@ impl Units {
     /// autodiff. Its parameters are sharded, trained and frozen ones, and get ids that follow from their names; running averages and packed
     /// weights each rank keeps whole. One with running averages keeps its full parameters after forward, whatever the policy says.
     pub fn add<M: Module + 'static>(&mut self, name: impl Into<String>, module: M) -> Unit<M> {
-        self.hold(Typed::new(name.into(), module, None))
+        self.hold(Typed::new(name.into(), module, UnitOptions::default()))
     }
 
-    /// The same where this unit's full parameters are kept or freed after forward whatever the policy says. Where they are freed, backward runs it
-    /// once more, and running averages count what they see twice.
+    /// The same for a unit that says something for itself, whatever the policy says: [options](UnitOptions), or a [`Reshard`] alone.
     pub fn add_with<M: Module + 'static>(
         &mut self,
         name: impl Into<String>,
         module: M,
-        reshard_after_forward: Reshard,
+        options: impl Into<UnitOptions>,
     ) -> Unit<M> {
-        self.hold(Typed::new(name.into(), module, Some(reshard_after_forward)))
+        self.hold(Typed::new(name.into(), module, options.into()))
     }
 
     fn hold<M: Module + 'static>(&mut self, typed: Typed<M>) -> Unit<M> {

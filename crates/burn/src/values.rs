@@ -4,7 +4,7 @@ use burn::tensor::kind::Basic;
 use burn::tensor::{DType, Tensor, TensorData};
 use half::{bf16, f16};
 use phalanx_core::{DType as Wire, Error, Result};
-use phalanx_fsdp::{Ddp as Buckets, Gathered, Gradient, Param, Sharded};
+use phalanx_fsdp::{Ddp as Buckets, Gathered, Gradient, Param, ParamSpec, Sharded};
 
 use crate::walk::Parameter;
 
@@ -27,7 +27,7 @@ pub(crate) fn wire_type(dtype: DType) -> Option<Wire> {
 }
 
 /// What they call any type; of what is packed there are bytes.
-pub(crate) fn any_type(dtype: DType) -> Wire {
+fn any_type(dtype: DType) -> Wire {
     wire_type(dtype).unwrap_or(match dtype {
         DType::I64 => Wire::I64,
         DType::I32 => Wire::I32,
@@ -39,6 +39,15 @@ pub(crate) fn any_type(dtype: DType) -> Wire {
         DType::Bool(_) => Wire::Bool,
         _ => Wire::U8,
     })
+}
+
+/// What ranks say of what each has whole. The bytes of packed weights mean something else where they are packed in another way.
+pub(crate) fn told(name: &str, parameter: &Parameter) -> ParamSpec {
+    let name = match parameter.dtype {
+        DType::QFloat(scheme) => format!("{name}, packed by {scheme:?}"),
+        _ => name.to_owned(),
+    };
+    ParamSpec::new(name, &parameter.shape, any_type(parameter.dtype))
 }
 
 /// The type in which ranks hold a parameter: a trained one in that in which optimizers step.

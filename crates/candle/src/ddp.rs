@@ -51,12 +51,20 @@ impl Strategy for Ddp {
         self.own.adopt(units).map_err(|why| self.refuse(why))?;
         let rank = self.group.rank();
         let (mut params, mut trained) = (vec![], 0);
-        for part in self.own.parts_mut() {
+        let parameters = units.iter().flat_map(|unit| &unit.parameters);
+        for (part, parameter) in self.own.parts_mut().iter_mut().zip(parameters) {
             part.is_first = rank == 0;
             self.numbers.push(part.is_trained.then_some(trained));
             trained += usize::from(part.is_trained);
-            // What is frozen is the first rank's too, so that all must have the same.
-            params.push(ParamSpec::new(&part.name, &part.shape, DType::F32).trainable(part.is_trained));
+            // What is frozen is the first rank's too, so that all must have the same, and compute with it in the same type.
+            let told = |name: &str, dtype| ParamSpec::new(name, &part.shape, dtype);
+            let own = parameter.wire_type()?;
+            if part.is_trained {
+                params.push(told(&part.name, DType::F32));
+                params.push(told(&format!("{} as it is computed with", part.name), own).trainable(false));
+            } else {
+                params.push(told(&part.name, own).trainable(false));
+            }
         }
         self.came = vec![false; self.numbers.len()];
         let mut buckets = Buckets::of_model(self.group.clone(), &params, self.options.clone())?;

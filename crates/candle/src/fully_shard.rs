@@ -246,10 +246,12 @@ fn settle(policy: &Policy, units: &[Unit]) -> Result<(Policy, Vec<Option<Wire>>)
     let policy = policy.clone().reduce(policy.reduce_dtype().unwrap_or(Wire::F32));
     let types = units.iter().map(type_of).collect::<Result<Vec<_>>>()?;
     let Some(dtype) = policy.compute_dtype() else { return Ok((policy, types)) };
-    match types.iter().flatten().find(|other| **other != dtype) {
-        Some(other) => refuse(format!("computing in {dtype} asks for variables of {dtype}, these are {other}")),
-        None => Ok((policy, types)),
+    let other = units.iter().zip(&types).find_map(|(unit, own)| Some((unit, own.filter(|own| *own != dtype)?)));
+    if let Some((Unit { name, .. }, other)) = other {
+        let asked = format!("computing in {dtype} by the policy asks for variables of {dtype}");
+        return refuse(format!("{asked}, those of unit {name} are {other}"));
     }
+    Ok((policy, types))
 }
 
 /// The type of a unit's variables, whose gradients are reduced together.

@@ -67,7 +67,7 @@ impl Model {
             self.strategy.before_forward(&self.units, index)?;
             let unit = &self.units[index];
             let ran = tape::forward(unit.module.as_ref(), x, self.recomputes || unit.recomputes);
-            let (output, segment) = ran.map_err(|why| explained(unit, why))?;
+            let (output, segment) = ran.map_err(|why| explained(&self.units, unit, why))?;
             self.leave_forward(index)?;
             self.tape.push(segment);
             x = output;
@@ -87,7 +87,7 @@ impl Model {
         for index in 0..self.units.len() {
             self.strategy.before_forward(&self.units, index)?;
             let unit = &self.units[index];
-            x = unit.module.forward(&x).map_err(|why| explained(unit, why))?.detach();
+            x = unit.module.forward(&x).map_err(|why| explained(&self.units, unit, why))?.detach();
             // What is part of a parameter goes with it.
             if unit.vars().any(|var| storage::is_shared(&x, var)) {
                 x = x.force_contiguous()?.detach();
@@ -275,10 +275,11 @@ impl std::fmt::Debug for Model {
     }
 }
 
-/// Why the forward of a unit failed. Where that was for the memory of a variable, it is another unit's: its own are there.
-fn explained(unit: &Unit, why: candle_core::Error) -> Error {
+/// Why the forward of a unit failed. Where that was for the memory of a variable, it is another unit's: its own are there. A model of which
+/// nothing was taken knows such words from elsewhere.
+fn explained(units: &[Unit], unit: &Unit, why: candle_core::Error) -> Error {
     let told = why.to_string();
-    if !told.contains(storage::ABSENT) {
+    if !told.contains(storage::ABSENT) || !units.iter().flat_map(Unit::vars).any(storage::is_taken) {
         return why.into();
     }
     let what = format!("unit {} computes with a variable of another unit, outside which it has no memory", unit.name);

@@ -9,7 +9,7 @@ use phalanx_candle::{
     AdamW, Ddp, Error, FullyShard, Groups, Model, Optimizer, Policy, Reshard, Sgd, Single, Strategy, Unit,
 };
 use phalanx_comm::Threads;
-use phalanx_core::{DType as Wire, ErrorKind, Group};
+use phalanx_core::{DType as Wire, ErrorKind, Group, OpKind};
 
 struct Layer {
     weight: Var,
@@ -385,6 +385,23 @@ fn a_sharded_variable_that_a_unit_was_not_given_fails_its_forward() {
     Threads::new(2).run(rank).expect("a world");
 }
 
+/// Whatever it says: where every variable has its memory nothing else can be meant.
+#[test]
+fn an_error_of_a_unit_stays_its_own_where_models_are_whole() {
+    fn check(strategy: impl Strategy) {
+        let weight = Var::ones((5, 5), DType::F32, &Device::Cpu).expect("a variable");
+        let broken = |_: &Tensor| -> Result<Tensor> { candle_core::bail!("no F4 on this piano") };
+        let unit = Unit::new("broken", broken).parameter("weight", &weight);
+        let mut model = Model::new(vec![unit], strategy).expect("a model");
+        let x = Tensor::ones((2, 5), DType::F32, &Device::Cpu).expect("an input");
+        for refused in [model.forward(&x), model.predict(&x)] {
+            assert!(matches!(&refused, Err(Error::Tensor(why)) if why.to_string().contains("piano")), "{refused:?}");
+        }
+    }
+    check(Single::new());
+    Threads::new(2).run(|group| check(Ddp::new(group))).expect("a world");
+}
+
 #[test]
 fn a_loss_that_computes_with_a_variable_is_refused_and_another_may_follow() {
     let refused = |model: &mut Model, loss: Tensor, what: &str| {
@@ -509,7 +526,8 @@ fn the_type_of_a_policy_is_that_of_the_variables_or_refused() {
         let with = |policy| Model::new(units().0, FullyShard::new(group.clone(), policy));
         let refused = |policy| with(policy).expect_err("refused").to_string();
         let told = refused(Policy::default().compute(Wire::BF16));
-        assert!(told.contains("computing in bf16 asks for variables of bf16, these are f32"), "{told}");
+        let why = "computing in bf16 by the policy asks for variables of bf16, those of unit layer 0 are f32";
+        assert!(told.contains(why), "{told}");
         assert!(refused(Policy::default().output(Wire::I32)).contains("outputs of i32: must be"));
         let (mut units, _) = units();
         let narrow = Var::zeros((5, 5), DType::BF16, &Device::Cpu).expect("a variable");
@@ -546,7 +564,14 @@ fn slopes_of_two_types(strategy: impl Strategy) -> Vec<Vec<f32>> {
 fn units_of_two_types_are_sharded_each_in_its_own() {
     let alone = slopes_of_two_types(Single::new());
     assert!(alone.iter().all(|slopes| slopes.iter().any(|slope| *slope != 0.0)), "{alone:?}");
-    let sharded = |group| slopes_of_two_types(FullyShard::new(group, Policy::default()));
+    let sharded = |group: Group| {
+        let slopes = slopes_of_two_types(FullyShard::new(group.clone(), Policy::default()));
+        // There and back, where the last is kept. What ranks say of the model before is no numbers.
+        let gathered = group.recorder().records().into_iter().filter(|record| record.op == OpKind::AllGather);
+        let types: Vec<Wire> = gathered.map(|record| record.dtype).filter(|dtype| *dtype != Wire::U64).collect();
+        assert_eq!(types, [Wire::BF16, Wire::F32, Wire::BF16, Wire::F32, Wire::BF16, Wire::F32, Wire::BF16]);
+        slopes
+    };
     let ends = Threads::new(2).run(sharded).expect("a world");
     for (at, wanted) in alone.iter().enumerate() {
         assert_eq!([ends[0][at].as_slice(), ends[1][at].as_slice()].concat(), *wanted, "layer {at}");
@@ -566,6 +591,36 @@ fn frozen_variables_of_another_shape_are_told_by_name_where_models_are_whole() {
     });
     for told in ends.expect("a world") {
         assert!(told.contains("\"fixed\", [2, 3] f32, Frozen"), "{told}");
+    }
+}
+
+/// Each rank would compute with other numbers.
+#[test]
+fn variables_of_another_type_on_one_rank_are_told() {
+    fn check(strategy: impl Strategy, [dtype, fixed]: [DType; 2], words: &str) {
+        let ones = |dtype| Var::ones((5, 5), dtype, &Device::Cpu).expect("a variable");
+        let (weight, fixed) = (ones(dtype), ones(fixed));
+        let unit = Unit::new("unit", Layer { weight: weight.clone(), is_cut: false }).parameter("weight", &weight);
+        let other = Unit::new("other", Layer { weight: fixed.clone(), is_cut: false }).frozen("fixed", &fixed);
+        let refused = Model::new(vec![unit, other], strategy).expect_err("refused");
+        assert!(matches!(&refused, Error::Ranks(why) if why.kind() == ErrorKind::Desync), "{refused}");
+        assert!(refused.to_string().contains(words), "{refused}");
+    }
+    let cases = [
+        (
+            [DType::BF16, DType::F32],
+            "\"weight as it is computed with\", [5, 5] bf16",
+            "\"unit\", reshard after forward Yes",
+        ),
+        ([DType::F32, DType::BF16], "\"fixed\", [5, 5] bf16, Frozen", "\"other\", reshard after forward No"),
+    ];
+    for (odd, whole, sharded) in cases {
+        let rank = |group: Group| {
+            let types = if group.rank() == 0 { [DType::F32; 2] } else { odd };
+            check(Ddp::new(group.clone()), types, whole);
+            check(FullyShard::new(group, Policy::default()), types, &format!("{sharded}, compute Some(BF16)"));
+        };
+        Threads::new(2).run(rank).expect("a world");
     }
 }
 

@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::ops::Range;
 
 use phalanx_core::{Class, DType, Error, Result};
@@ -121,9 +122,7 @@ impl UnitLayout {
     ///
     /// [`Usage`](phalanx_core::ErrorKind::Usage) for what cannot be sharded, by its name.
     pub(crate) fn new(spec: &UnitSpec, terms: Terms) -> Result<UnitLayout> {
-        for dtype in terms.compute.into_iter().chain(terms.reduce) {
-            check_real("policy", dtype)?;
-        }
+        check_types(spec, terms)?;
         let owners = owners(spec)?;
         let divide = |world| spec.params.iter().map(|param| division(param, world)).collect::<Result<Vec<_>>>();
         let divisions = divide(terms.world)?;
@@ -299,18 +298,30 @@ fn tied(spec: &UnitSpec, index: usize, other: &str, owners: &[Option<usize>]) ->
 
 fn division(param: &ParamSpec, world: usize) -> Result<Division> {
     if param.role != Role::Ignored {
-        check_real(&param.name, param.dtype)?;
+        check_real(format_args!("{:?}", param.name), param.dtype)?;
     }
     let expected = "must have a shape that fits into memory";
     Division::new(&param.shape, world)
         .ok_or_else(|| Error::usage(CALL, "param", format!("{:?} of shape {:?}", param.name, param.shape), expected))
 }
 
-fn check_real(name: &str, dtype: DType) -> Result<()> {
+/// That what the policy says, or the unit in its place, are types that parameters have.
+fn check_types(spec: &UnitSpec, terms: Terms) -> Result<()> {
+    for (own, dtype) in [(spec.compute, terms.compute), (spec.reduce, terms.reduce)] {
+        match (own, dtype) {
+            (Some(dtype), _) => check_real(format_args!("unit {:?}", spec.name), dtype)?,
+            (None, Some(dtype)) => check_real(format_args!("the policy"), dtype)?,
+            (None, None) => {}
+        }
+    }
+    Ok(())
+}
+
+fn check_real(what: fmt::Arguments<'_>, dtype: DType) -> Result<()> {
     if dtype.class() == Class::Float {
         return Ok(());
     }
-    Err(Error::usage(CALL, "dtype", format!("{dtype} for {name:?}"), "must be f64, f32, f16 or bf16"))
+    Err(Error::usage(CALL, "dtype", format!("{dtype} for {what}"), "must be f64, f32, f16 or bf16"))
 }
 
 /// That what is gathered in another form is not divided a second time.
@@ -331,7 +342,8 @@ fn check_one_dtype(spec: &UnitSpec, reduce: &Row) -> Result<()> {
     }
     let each = reduce.spans().map(|(index, span)| format!("{:?} {}", spec.params[index].name, span.dtype));
     let value = format!("{} in unit {:?}", each.collect::<Vec<_>>().join(", "), spec.name);
-    Err(Error::usage(CALL, "dtype", value, "must be one for all gradients of a unit, or set by the policy"))
+    let expected = "must be one for all gradients of a unit, or set by the policy or the unit";
+    Err(Error::usage(CALL, "dtype", value, expected))
 }
 
 const CALL: &str = "Sharded::new";

@@ -78,7 +78,7 @@ pub(crate) fn check(
 pub(crate) fn check_hook(unit: &UnitSpec, row: &Row) -> Result<()> {
     let Some((index, span)) = row.spans().find(|(_, span)| span.dtype != DType::F32) else { return Ok(()) };
     let value = format!("{} for {:?} in unit {:?}", span.dtype, unit.params[index].name, unit.name);
-    Err(Error::usage("set_hook", "reduce", value, "must be f32, set by the policy"))
+    Err(Error::usage("set_hook", "reduce", value, "must be f32, set by the policy or the unit"))
 }
 
 /// That how gradients are joined and divided may change: none of this unit are on their way, or kept by a rank for its replicas.

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use burn::tensor::{Bool, Device, Distribution, Tensor};
 use burn_nn::{BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Linear, LinearConfig};
 use burn_optim::{AdamWConfig, grad_clipping::GradientClippingConfig};
-use phalanx_burn::{Ddp, FullyShard, Groups, Policy, Reshard, Units};
+use phalanx_burn::{Ddp, FullyShard, Groups, Policy, Reshard, UnitOptions, Units};
 use phalanx_comm::Threads;
 use phalanx_core::{DType, ErrorKind, Group, Result};
 
@@ -50,6 +50,11 @@ fn models_that_cannot_be_sharded() {
         let mut averages = Units::new();
         averages.add::<BatchNorm>("one", BatchNormConfig::new(3).init(&device()));
         let told = shard(averages, Policy::default().compute(DType::BF16));
+        assert!(told.contains(r#""running_mean" of "one", a running average of F32"#), "{told}");
+        let mut of_its_own = Units::new();
+        let norm: BatchNorm = BatchNormConfig::new(3).init(&device());
+        of_its_own.add_with("one", norm, UnitOptions::default().compute(DType::BF16));
+        let told = shard(of_its_own, Policy::default());
         assert!(told.contains(r#""running_mean" of "one", a running average of F32"#), "{told}");
         let mut cast = Units::new();
         cast.add("one", linear(2, 3));
@@ -149,6 +154,28 @@ fn a_function_that_has_captured_a_module_is_refused() {
         model.backward(&loss).expect("backward");
         assert_eq!(model.unused(), Vec::<String>::new());
         model.step(&mut AdamWConfig::new().init(), 1e-3).expect("a step");
+    });
+}
+
+/// Its gradient would end there.
+#[test]
+fn a_function_that_has_captured_what_another_unit_returned_is_refused() {
+    alone(|group| {
+        let mut units = Units::new();
+        let (first, second, last) =
+            (units.add("first", linear(4, 4)), units.add("second", linear(4, 4)), units.add("last", linear(4, 1)));
+        let mut model = FullyShard::new(group, Policy::default(), units).expect("a model");
+        let skip = model.run(first, Tensor::<2>::ones([2, 4], &device()), Linear::forward).expect("a unit");
+        let captured = skip.clone();
+        let with = move |layer: &Linear, x: Tensor<2>| layer.forward(x) + captured.clone();
+        let told = words(model.run(second, skip.clone(), with));
+        assert!(told.contains("for unit \"second\"") && told.contains("part of its input, `(x, skip)`"), "{told}");
+        // Given as it should be it is right at once.
+        let with = |layer: &Linear, (x, skip): (Tensor<2>, Tensor<2>)| layer.forward(x) + skip;
+        let y = model.run(second, (skip.clone(), skip), with).expect("a unit");
+        let loss = model.run(last, y, Linear::forward).expect("a unit").mean();
+        model.backward(&loss).expect("backward");
+        assert_eq!(model.unused(), Vec::<String>::new());
     });
 }
 

@@ -3,10 +3,10 @@
 use burn::tensor::{Distribution, Tensor};
 use burn_nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
 use burn_optim::{AdamWConfig, GradientsParams, SgdConfig};
-use phalanx_burn::{FullyShard, Policy, Reshard, Unit, Units};
+use phalanx_burn::{FullyShard, Policy, Reshard, Unit, UnitOptions, Units};
 use phalanx_checkpoint::{Checkpoint, Piece, Progress, Saver};
 use phalanx_comm::Threads;
-use phalanx_core::{DType, Group, Result};
+use phalanx_core::{DType, Group, OpKind, Result};
 
 use crate::model::device;
 use crate::parity::Sharded;
@@ -48,18 +48,47 @@ fn gradients_find_their_way_through_units_that_fork() {
             let loss = model.run(units[4], (left, right, again), forked)?.powf_scalar(2.0).mean();
             model.backward(&loss)?;
             assert_eq!(model.unused(), ["3.weight", "3.bias"]);
-            let parts = model.parts().to_vec();
-            model.update(|at, _, gradient| {
-                let (name, gradient) = (parts[at].name.as_str(), gradient.expect("a gradient"));
-                let layer = &layers[name[..1].parse::<usize>().expect("a number")];
-                let expected = match &layer.bias {
-                    Some(bias) if name.ends_with("bias") => expected.get::<1>(bias.id).map(Tensor::into_data),
-                    _ => expected.get::<2>(layer.weight.id).map(Tensor::into_data),
-                };
-                let expected = expected.map_or(vec![0.0; gradient.len()], |data| data.try_into_vec().expect("floats"));
-                let far = gradient.iter().zip(&expected).map(|(got, expected)| (got - expected).abs());
-                assert!(far.fold(0.0, f32::max) < 1e-6, "{name}: {gradient:?}, not {expected:?}");
-            })
+            check_gradients(&mut model, &layers, &expected)
+        };
+        Threads::new(1).run(check).expect("a world").remove(0).expect("no error");
+    }
+}
+
+/// That a model of one rank has these gradients of its layers.
+fn check_gradients(model: &mut FullyShard, layers: &[Linear], expected: &GradientsParams) -> Result<()> {
+    let parts = model.parts().to_vec();
+    model.update(|at, _, gradient| {
+        let (name, gradient) = (parts[at].name.as_str(), gradient.expect("a gradient"));
+        let layer = &layers[name[..1].parse::<usize>().expect("a number")];
+        let expected = match &layer.bias {
+            Some(bias) if name.ends_with("bias") => expected.get::<1>(bias.id).map(Tensor::into_data),
+            _ => expected.get::<2>(layer.weight.id).map(Tensor::into_data),
+        };
+        let expected = expected.map_or(vec![0.0; gradient.len()], |data| data.try_into_vec().expect("floats"));
+        let far = gradient.iter().zip(&expected).map(|(got, expected)| (got - expected).abs());
+        assert!(far.fold(0.0, f32::max) < 1e-6, "{name}: {gradient:?}, not {expected:?}");
+    })
+}
+
+/// What a unit returned goes into the next two ways, in one input.
+#[test]
+fn gradients_go_through_a_skip_connection_that_is_part_of_the_input() {
+    for reshard in [Reshard::Yes, Reshard::No] {
+        let check = |group| {
+            let layers = [linear(3, 5), linear(5, 5), linear(5, 2)];
+            let x = Tensor::<2>::random([6, 3], Distribution::Default, &device());
+            let skip = layers[0].forward(x.clone()).tanh();
+            let y = layers[1].forward(skip.clone()).tanh() + skip;
+            let loss = layers[2].forward(y).powf_scalar(2.0).mean();
+            let expected = GradientsParams::from_grads(loss.backward(), &layers.to_vec());
+
+            let (mut model, units) = shard(group, Policy::default().reshard_after_forward(reshard), &layers)?;
+            let skip = model.run(units[0], x, |layer, x| layer.forward(x).tanh())?;
+            let added = |layer: &Linear, (x, skip): (Tensor<2>, Tensor<2>)| layer.forward(x).tanh() + skip;
+            let y = model.run(units[1], (skip.clone(), skip), added)?;
+            let loss = model.run(units[2], y, Linear::forward)?.powf_scalar(2.0).mean();
+            model.backward(&loss)?;
+            check_gradients(&mut model, &layers, &expected)
         };
         Threads::new(1).run(check).expect("a world").remove(0).expect("no error");
     }
@@ -150,6 +179,38 @@ fn outputs_of_two_types_have_gradients() {
         let loss = model.run(units[1], y, Linear::forward)?.cast(burn::tensor::DType::F32).mean() + penalty;
         model.backward(&loss)?;
         assert_eq!(model.unused(), Vec::<String>::new());
+        model.step(&mut SgdConfig::new().init(), 0.1)
+    };
+    Threads::new(2).run(check).expect("a world").into_iter().for_each(|end| end.expect("no error"));
+}
+
+/// A norm, and its running averages, in `f32` beside layers in `bf16`.
+#[test]
+fn a_unit_may_be_computed_with_in_a_type_of_its_own() {
+    use burn::tensor::DType as Kind;
+    let check = |group: Group| {
+        let mut units = Units::new();
+        let first = units.add("first", linear(4, 4));
+        let norm: BatchNorm = BatchNormConfig::new(4).init(&device());
+        let norm = units.add_with("norm", norm, UnitOptions::default().compute(DType::F32).reduce(DType::F64));
+        let last = units.add("last", linear(4, 1));
+        let mut model = FullyShard::new(group.clone(), Policy::default().compute(DType::BF16), units)?;
+        let layer = |layer: &Linear, x: Tensor<2>| {
+            assert_eq!(layer.weight.val().dtype(), Kind::BF16);
+            layer.forward(x.cast(Kind::BF16))
+        };
+        let x = Tensor::<2>::random([8, 4], Distribution::Default, &device());
+        let y = model.run(first, x, layer)?;
+        let y = model.run(norm, y, |norm: &BatchNorm, y: Tensor<2>| {
+            assert_eq!(norm.gamma.val().dtype(), Kind::F32);
+            norm.forward(y.cast(Kind::F32))
+        })?;
+        let loss = model.run(last, y, layer)?.cast(Kind::F32).mean();
+        model.backward(&loss)?;
+        assert_eq!(model.unused(), Vec::<String>::new());
+        let records = group.recorder().records();
+        let reduced = records.iter().filter(|record| record.op == OpKind::ReduceScatter);
+        assert_eq!(reduced.map(|record| record.dtype).collect::<Vec<_>>(), [DType::F32, DType::F64, DType::F32]);
         model.step(&mut SgdConfig::new().init(), 0.1)
     };
     Threads::new(2).run(check).expect("a world").into_iter().for_each(|end| end.expect("no error"));

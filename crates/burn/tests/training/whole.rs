@@ -1,6 +1,7 @@
 //! What each rank keeps whole and nothing trains: integers and booleans are the first rank's.
 
-use burn::module::{Module, Param, ParamId};
+use burn::module::{Module, Param, ParamId, Quantizer};
+use burn::tensor::quantization::{Calibration, QuantScheme, QuantStore, QuantValue, ScaleDtype};
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
 use burn_nn::{Linear, LinearConfig};
 use phalanx_burn::{Ddp, FullyShard, Policy, Units};
@@ -104,6 +105,60 @@ fn frozen_parameters_of_another_shape_are_told_by_name_where_models_are_whole() 
     });
     for told in ends.expect("a world") {
         assert_eq!(told.kind(), ErrorKind::Desync, "{told}");
-        assert!(told.to_string().contains("weight\", [2, 3] f32, Ignored"), "{told}");
+        assert!(told.to_string().contains("weight\", [2, 3] f32, Frozen"), "{told}");
     }
+}
+
+/// Its gradients are averaged in the same type.
+#[test]
+fn trained_parameters_of_another_type_are_told_by_name_where_models_are_whole() {
+    let ends = Threads::new(2).run(|group| {
+        let layer = LinearConfig::new(2, 3).with_bias(false).init(&device());
+        let dtype = if group.rank() == 0 { DType::F32 } else { DType::BF16 };
+        let layer = Linear { weight: layer.weight.map(|weight| weight.cast(dtype).detach().require_grad()), ..layer };
+        Ddp::new(group, layer).map(drop).expect_err("an error")
+    });
+    for told in ends.expect("a world") {
+        assert_eq!(told.kind(), ErrorKind::Desync, "{told}");
+        let own = |dtype: &str| format!("\"weight as it is computed with\", [2, 3] {dtype}");
+        assert!(told.to_string().contains(&own("f32")) && told.to_string().contains(&own("bf16")), "{told}");
+    }
+}
+
+/// A layer beside packed weights, with a scale for each row of them, or for each column: as many bytes.
+fn packed(has_rows: bool) -> (Linear, Linear) {
+    let block = if has_rows { [1_u8, 32] } else { [32, 1] };
+    let scheme = QuantScheme::default().with_value(QuantValue::Q8S).with_store(QuantStore::Native);
+    let mut quantizer = Quantizer::new(Calibration::MinMax, scheme.per_block(block, ScaleDtype::F32));
+    let base: Linear = LinearConfig::new(32, 32).with_bias(false).init(&device());
+    (LinearConfig::new(2, 3).init(&device()), base.freeze().quantize_weights(&mut quantizer))
+}
+
+#[test]
+fn weights_that_are_packed_in_another_way_are_told_by_name() {
+    let whole = |group: Group| {
+        let model = packed(group.rank() == 0);
+        Ddp::new(group, model).map(drop).expect_err("an error")
+    };
+    let sharded = |group: Group| {
+        let mut units = Units::new();
+        units.add("unit", packed(group.rank() == 0));
+        FullyShard::new(group, Policy::default(), units).map(drop).expect_err("an error")
+    };
+    for ends in [Threads::new(2).run(whole), Threads::new(2).run(sharded)] {
+        for told in ends.expect("a world") {
+            assert_eq!(told.kind(), ErrorKind::Desync, "{told}");
+            assert!(told.to_string().contains("weight, packed by QuantScheme"), "{told}");
+        }
+    }
+}
+
+#[test]
+fn weights_that_are_packed_alike_are_the_first_ranks() {
+    let whole = |group: Group| {
+        let (_, (_, base)) = Ddp::new(group, packed(true)).expect("a model");
+        base.weight.to_data()
+    };
+    let ends = Threads::new(2).run(whole).expect("a world");
+    assert_eq!(ends[0], ends[1]);
 }

@@ -344,9 +344,13 @@ fn elements<T: Element>(bytes: &[u8]) -> Vec<T> {
 fn check(units: &[UnitSpec], policy: &Policy) -> Result<()> {
     let expected = "must be f32, f16 or bf16 on devices";
     let known = |dtype: &DType| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
-    let of_units = units.iter().flat_map(|unit| unit.compute.iter().chain(&unit.reduce));
-    if let Some(dtype) = policy.compute.iter().chain(&policy.reduce).chain(of_units).find(|dtype| !known(dtype)) {
-        return Err(Error::usage(CALL, "dtype", dtype, expected));
+    let unknown = |types: [Option<DType>; 2]| types.into_iter().flatten().find(|dtype| !known(dtype));
+    if let Some(dtype) = unknown([policy.compute, policy.reduce]) {
+        return Err(Error::usage(CALL, "dtype", format!("{dtype} for the policy"), expected));
+    }
+    let of_unit = |unit: &UnitSpec| Some((unknown([unit.compute, unit.reduce])?, unit.name.clone()));
+    if let Some((dtype, name)) = units.iter().find_map(of_unit) {
+        return Err(Error::usage(CALL, "dtype", format!("{dtype} for unit {name:?}"), expected));
     }
     let all = units.iter().flat_map(|unit| unit.params.iter().map(move |param| (unit, param)));
     // Nothing of what is ignored comes to the device.

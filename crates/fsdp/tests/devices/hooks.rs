@@ -185,7 +185,8 @@ fn hooks_that_devices_do_not_have_are_refused_by_name() {
         let (mut other, _) =
             one(&SimRank { store: rank.store.scope("other"), ..rank }, Policy::default().reduce(DType::BF16))?;
         let error = other.set_hook(Some(Box::new(F16))).expect_err("bf16");
-        let words = "set_hook: reduce is bf16 for \"weight\" in unit \"unit\", must be f32, set by the policy";
+        let words =
+            "set_hook: reduce is bf16 for \"weight\" in unit \"unit\", must be f32, set by the policy or the unit";
         assert_eq!(error.to_string(), words);
         other.set_hook(None)
     });

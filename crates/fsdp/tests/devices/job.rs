@@ -337,7 +337,9 @@ impl<'a> Rank<'a> {
 
     fn params(&self, unit: usize, full: &Lent<SimCuda>) -> Result<Vec<Argument>> {
         let param = |index: usize| full.param(index).map(|memory| Argument::Read(memory.span()));
-        let head = [Argument::Number(unit as u64), Argument::Number(code(full.dtype(WEIGHT)?))];
+        let dtype = self.job.task.blocks[unit].compute.or(self.job.policy.compute_dtype()).unwrap_or(DType::F32);
+        assert_eq!(full.dtype(WEIGHT)?, dtype, "unit {unit}");
+        let head = [Argument::Number(unit as u64), Argument::Number(code(dtype))];
         Ok(head.into_iter().chain([param(WEIGHT)?, param(BIAS)?, param(GAIN)?]).collect())
     }
 

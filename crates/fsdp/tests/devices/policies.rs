@@ -180,6 +180,24 @@ fn mixed_precision_stays_near_and_is_what_it_is_on_the_host() {
     }
 }
 
+/// In which type each is gathered the job holds itself.
+#[test]
+fn units_of_several_types_stay_near_and_are_what_they_are_on_the_host() {
+    let mut blocks = mixed();
+    blocks[1].compute = Some(DType::F32);
+    blocks[2].compute = Some(DType::F16);
+    blocks[4].compute = Some(DType::F32);
+    let task = Task::new(blocks, 20);
+    let (alone, company) = (task.alone(), Company::of(2));
+    for reshard in [Reshard::Yes, Reshard::No] {
+        let policy = Policy::default().compute(DType::BF16).reduce(DType::F32).reshard_after_forward(reshard);
+        let host = task.sharded(company, &policy, |_, _, _| {});
+        let device = Job::new(task.clone(), company, policy).outcome(1);
+        let apart = [device.apart(&alone), device.apart(&host)];
+        assert!(apart[0] <= 2e-2 && apart[0] > 0.0 && apart[1] <= 1e-2, "{reshard:?}: {apart:?}");
+    }
+}
+
 #[test]
 fn a_divisor_of_ones_own_takes_the_place_of_the_ranks() {
     let task = task();

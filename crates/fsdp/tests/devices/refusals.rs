@@ -42,8 +42,16 @@ fn what_devices_cannot_is_refused_by_name() {
             assert!(said.expect("an end").contains(wanted), "{wanted}");
         }
     };
-    refused(Policy::default().compute(DType::F64), "must be f32, f16 or bf16 on devices");
-    refused(Policy::default().reduce(DType::F64), "must be f32, f16 or bf16 on devices");
+    refused(Policy::default().compute(DType::F64), "f64 for the policy, must be f32, f16 or bf16 on devices");
+    refused(Policy::default().reduce(DType::F64), "f64 for the policy, must be f32, f16 or bf16 on devices");
+    let mut blocks = mixed();
+    blocks[3].compute = Some(DType::F64);
+    let job = Job::new(Task::new(blocks, 1), Company::of(2), Policy::default());
+    let outcome = Simulation::new(2, 1).run(move |rank| words(model(&job, &rank)));
+    for said in outcome.results {
+        let said = said.expect("an end");
+        assert!(said.contains("f64 for unit \"block 3\", must be f32, f16 or bf16 on devices"), "{said}");
+    }
 }
 
 /// Nothing of it comes to the device.

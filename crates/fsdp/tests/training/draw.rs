@@ -13,7 +13,7 @@ pub(crate) fn blocks(random: &mut fastrand::Rng) -> Vec<Block> {
         width = if random.u8(..3) == 0 { inputs } else { random.usize(1..9) };
         let has_again = width == inputs && random.bool();
         let trains_weight = has_again || random.u8(..4) > 0;
-        Block { inputs, outputs: width, trains_bias: random.u8(..3) > 0, trains_weight, has_again }
+        Block { inputs, outputs: width, trains_bias: random.u8(..3) > 0, trains_weight, has_again, compute: None }
     };
     (0..count).map(block).collect()
 }

@@ -168,7 +168,8 @@ fn a_hook_is_refused_where_gradients_are_not_f32() {
         let unit = UnitSpec::new("unit", vec![ParamSpec::new("weight", &[3], DType::BF16)]);
         let mut model = Sharded::new(groups.clone(), vec![unit.clone()], Policy::default()).expect("a model");
         let error = model.set_hook(Some(Box::new(F16))).expect_err("bf16");
-        let words = "set_hook: reduce is bf16 for \"weight\" in unit \"unit\", must be f32, set by the policy";
+        let words =
+            "set_hook: reduce is bf16 for \"weight\" in unit \"unit\", must be f32, set by the policy or the unit";
         assert_eq!(error.to_string(), words);
         let whole = [("a", 3, DType::F32), ("b", 3, DType::F64)];
         let mut ddp = Ddp::new(groups.shard().clone(), &whole, DdpOptions::default()).expect("a model");

@@ -11,6 +11,8 @@ pub(crate) struct Block {
     pub(crate) trains_bias: bool,
     pub(crate) trains_weight: bool,
     pub(crate) has_again: bool,
+    /// The type in which it is computed, where it says so itself.
+    pub(crate) compute: Option<DType>,
 }
 
 /// What a layer's backward needs of its forward.
@@ -30,7 +32,7 @@ pub(crate) const AGAIN: usize = 4;
 
 impl Block {
     pub(crate) fn new(inputs: usize, outputs: usize) -> Block {
-        Block { inputs, outputs, trains_bias: true, trains_weight: true, has_again: false }
+        Block { inputs, outputs, trains_bias: true, trains_weight: true, has_again: false, compute: None }
     }
 
     pub(crate) fn spec(&self, name: &str) -> UnitSpec {
@@ -45,7 +47,8 @@ impl Block {
         if self.has_again {
             params.push(param("again", &shape).tied_to("weight"));
         }
-        UnitSpec::new(name, params)
+        let spec = UnitSpec::new(name, params);
+        if let Some(dtype) = self.compute { spec.compute(dtype) } else { spec }
     }
 
     /// Elements of each parameter that has memory.

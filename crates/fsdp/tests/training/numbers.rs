@@ -329,9 +329,16 @@ fn what_cannot_be_sharded_is_refused_by_name() {
         assert!(refused(vec![f32("a").ignored(), f32("b").tied_to("a")], own()).contains("not ignored"));
         assert!(refused(vec![ParamSpec::new("a", &[2], DType::I32)], own()).contains("i32 for \"a\""));
         assert!(refused(vec![ParamSpec::new("a", &[usize::MAX, 2], DType::F32)], own()).contains("fits into memory"));
-        assert!(refused(vec![f32("a")], own().reduce(DType::U8)).contains("u8"));
+        assert!(refused(vec![f32("a")], own().reduce(DType::U8)).contains("u8 for the policy, must be"));
+        let unit = UnitSpec::new("block", vec![f32("a")]);
+        for unit in [unit.clone().compute(DType::U8), unit.reduce(DType::U8)] {
+            // Whatever the policy says.
+            let error = Sharded::new(groups.clone(), vec![unit], own().compute(DType::BF16)).expect_err("a refusal");
+            assert!(error.to_string().contains("u8 for unit \"block\", must be"), "{error}");
+        }
         let mixed = vec![f32("a"), ParamSpec::new("b", &[2], DType::BF16)];
-        assert!(refused(mixed.clone(), own()).contains("\"a\" f32, \"b\" bf16"));
+        let told = refused(mixed.clone(), own());
+        assert!(told.contains("\"a\" f32, \"b\" bf16") && told.ends_with("by the policy or the unit"), "{told}");
         let unit = UnitSpec::new("block", mixed);
         Sharded::new(groups.clone(), vec![unit], own().reduce(DType::F32)).expect("one type for gradients");
         let smaller = own().reshard_after_forward(phalanx_fsdp::Reshard::Smaller);
