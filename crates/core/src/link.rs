@@ -155,6 +155,12 @@ pub enum LinkError {
         /// The rank.
         rank: usize,
     },
+    /// The peer's process goes on with another program.
+    #[error("its process runs another program")]
+    Adrift {
+        /// The rank.
+        rank: usize,
+    },
     /// The peer said that it leaves, and left.
     #[error("left the group")]
     Left {

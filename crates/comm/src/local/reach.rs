@@ -9,7 +9,9 @@
 //! ranks met, tells whether it still lives; if so after the reading, the number was its own all the time.
 //!
 //! A process that lives may go on with another program, whose memory would be read then. The word is drawn by chance, so that no other
-//! program has it there, and stays for as long as the program. That does not come back, so all that was read before its word is its own.
+//! program has it there, and stays for as long as the program. It is read behind the rest by the same call, for which the system takes the
+//! process's memory once: both are of one program. Where it takes several calls, the word of the last is for all of them, because a program
+//! does not come back.
 
 use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
@@ -78,15 +80,20 @@ impl Neighbourhood {
 
     fn finds(&self, peer: usize) -> bool {
         // If it lives after that, it was this process that was read.
-        self.peers[peer].as_ref().is_some_and(|neighbour| self.has_word(peer, neighbour) && neighbour.lives())
+        let is_found = |neighbour: &Neighbour| self.seek(peer, neighbour) == Ok(true) && neighbour.lives();
+        self.peers[peer].as_ref().is_some_and(is_found)
     }
 
     /// Whether the word of a rank is where the rank has said.
-    fn has_word(&self, peer: usize, neighbour: &Neighbour) -> bool {
+    fn seek(&self, peer: usize, neighbour: &Neighbour) -> Result<bool, Errno> {
+        self.read(peer, neighbour, 0, &mut [])
+    }
+
+    /// Fills `into` from this address of a rank's process, whatever process and program that is by now; whether it has the rank's word.
+    fn read(&self, peer: usize, neighbour: &Neighbour, address: usize, into: &mut [u8]) -> Result<bool, Errno> {
         let [place, word] = [peer, 2 * self.peers.len() + peer].map(|at| self.reach[at].load(Ordering::Acquire));
-        let mut bytes = [0; size_of::<u64>()];
-        let is_read = usize::try_from(place).is_ok_and(|place| neighbour.read(place, &mut bytes).is_ok());
-        is_read && u64::from_ne_bytes(bytes) == word
+        let place = usize::try_from(place).map_err(|_| Errno::EFAULT)?;
+        Ok(neighbour.read(address, into, place)? == word)
     }
 }
 
@@ -109,14 +116,26 @@ impl Neighbours for Neighbourhood {
             return Err(LinkError::Failed(format!("rank {rank} is no process to be read")));
         };
         self.unconfirmed |= 1 << rank;
-        match neighbour.read(address, into) {
-            Ok(()) => Ok(()),
+        let read = match self.read(rank, neighbour, address, into) {
+            // The word alone tells whether nothing was there ever, or in another program.
+            Err(Errno::EFAULT) => match self.seek(rank, neighbour) {
+                Ok(true) => {
+                    let what = format!("an offer at {address:#x}, where nothing is to be read");
+                    return Err(LinkError::corrupt(rank, what));
+                }
+                Err(Errno::EFAULT) => Ok(false),
+                other => other,
+            },
+            read => read,
+        };
+        match read {
+            Ok(true) => Ok(()),
             Err(Errno::ESRCH) => Err(LinkError::Ended { rank }),
-            // There was something where it was offered, in the program that is not there any more.
-            Err(Errno::EFAULT) if !self.finds(rank) => Err(LinkError::Closed { rank: Some(rank) }),
-            Err(Errno::EFAULT) => {
-                Err(LinkError::corrupt(rank, format!("an offer at {address:#x}, where nothing is to be read")))
-            }
+            // Another process has the number by now.
+            Ok(false) | Err(Errno::EPERM) if !neighbour.lives() => Err(LinkError::Ended { rank }),
+            Ok(false) => Err(LinkError::Adrift { rank }),
+            // All could read it when they met, and mostly it is its own doing that they cannot any more.
+            Err(Errno::EPERM) => Err(LinkError::corrupt(rank, NOT_ANY_MORE)),
             Err(errno) => Err(LinkError::Failed(format!("reading its process: {errno}"))),
         }
     }
@@ -125,14 +144,8 @@ impl Neighbours for Neighbourhood {
         while self.unconfirmed != 0 {
             let rank = self.unconfirmed.trailing_zeros() as usize;
             self.unconfirmed &= self.unconfirmed - 1;
-            let Some(neighbour) = &self.peers[rank] else { continue };
-            // In this order: if it lives after that, it was this process that was read.
-            let has_word = self.has_word(rank, neighbour);
-            if !neighbour.lives() {
+            if self.peers[rank].as_ref().is_some_and(|neighbour| !neighbour.lives()) {
                 return Err(LinkError::Ended { rank });
-            }
-            if !has_word {
-                return Err(LinkError::Closed { rank: Some(rank) });
             }
         }
         Ok(())
@@ -146,17 +159,21 @@ impl Neighbour {
         Some(Neighbour { process, pid })
     }
 
-    fn read(&self, address: usize, into: &mut [u8]) -> Result<(), Errno> {
-        let mut done = 0;
-        while done < into.len() {
+    /// Fills `into` from this address; which word is at `place` then.
+    fn read(&self, address: usize, into: &mut [u8], place: usize) -> Result<u64, Errno> {
+        let (mut done, mut word) = (0, [0_u8; size_of::<u64>()]);
+        loop {
+            let rest = into.len() - done;
             let base = address.checked_add(done).ok_or(Errno::EFAULT)?;
-            let from = [RemoteIoVec { base, len: into.len() - done }];
-            match process_vm_readv(self.pid, &mut [IoSliceMut::new(&mut into[done..])], &from)? {
-                0 => return Err(Errno::EFAULT),
-                read => done += read,
+            let from = [RemoteIoVec { base, len: rest }, RemoteIoVec { base: place, len: word.len() }];
+            let mut to = [IoSliceMut::new(&mut into[done..]), IoSliceMut::new(&mut word)];
+            match process_vm_readv(self.pid, &mut to, &from)? {
+                read if read == rest + size_of::<u64>() => return Ok(u64::from_ne_bytes(word)),
+                // It goes on behind what was read, the word again with it.
+                read if read > 0 && rest > 0 => done += read.min(rest),
+                _ => return Err(Errno::EFAULT),
             }
         }
-        Ok(())
     }
 
     /// Whether the process has not ended.
@@ -164,6 +181,10 @@ impl Neighbour {
         !has_ended(&self.process)
     }
 }
+
+/// What is wrong with an offer in a process that does not let this one read any more.
+const NOT_ANY_MORE: &str =
+    "an offer in a process that may not be read any more: it runs another program, or has changed who may";
 
 #[cfg(test)]
 mod tests {
@@ -225,18 +246,41 @@ mod tests {
         assert!(ranks[0].can_fetch() && !ranks[1].can_fetch());
     }
 
-    /// As where a process goes on with another program.
+    /// As where a process goes on with another program, which has another word there or nothing at all.
     #[test]
-    fn what_was_read_where_the_ranks_word_is_not_any_more_is_nothing() {
+    fn what_is_read_where_the_ranks_word_is_not_any_more_is_nothing() {
         let mut ranks = ranks(2);
         ranks.iter_mut().for_each(Neighbourhood::look_around);
         let (given, mut taken) = ([7_u8; 100], [0; 100]);
-        assert_eq!(ranks[0].fetch(1, given.as_ptr().expose_provenance(), &mut taken), Ok(()));
+        let address = given.as_ptr().expose_provenance();
         let other = Box::new(0_u64);
-        ranks[1].reach[1].store(ptr::from_ref(other.as_ref()).expose_provenance() as u64, Ordering::Release);
-        let closed = Err(LinkError::Closed { rank: Some(1) });
-        assert_eq!(ranks[0].confirm(), closed);
-        assert_eq!(ranks[0].fetch(1, 8, &mut taken), closed, "nothing is there in that program");
+        for place in [ptr::from_ref(other.as_ref()).expose_provenance() as u64, 8] {
+            let before = ranks[1].reach[1].load(Ordering::Acquire);
+            assert_eq!(ranks[0].fetch(1, address, &mut taken), Ok(()));
+            ranks[1].reach[1].store(place, Ordering::Release);
+            assert_eq!(ranks[0].confirm(), Ok(()), "read before, of a process that lives");
+            assert_eq!(ranks[0].fetch(1, address, &mut taken), Err(LinkError::Adrift { rank: 1 }));
+            assert_eq!(
+                ranks[0].fetch(1, 8, &mut taken),
+                Err(LinkError::Adrift { rank: 1 }),
+                "nothing is there in that program"
+            );
+            ranks[1].reach[1].store(before, Ordering::Release);
+        }
+    }
+
+    /// The system gives what is there up to where it ends.
+    #[test]
+    fn an_offer_of_which_only_the_beginning_is_there_is_an_error() {
+        let mut ranks = ranks(2);
+        ranks.iter_mut().for_each(Neighbourhood::look_around);
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("of this process");
+        let stack = maps.lines().find(|line| line.ends_with("[stack]")).expect("it has one");
+        let end = stack.split(['-', ' ']).nth(1).expect("from where to where");
+        let end = usize::from_str_radix(end, 16).expect("an address");
+        assert_eq!(ranks[0].fetch(1, end - 8, &mut [0; 8]), Ok(()));
+        let refused = ranks[0].fetch(1, end - 8, &mut [0; 16]);
+        assert!(matches!(refused, Err(LinkError::Corrupt { .. })), "{refused:?}");
     }
 
     #[test]

@@ -160,12 +160,7 @@ impl Watch {
         while !self.peers.is_empty() {
             match self.wait(Some(ROUND)) {
                 Ok(News::None) => self.look(),
-                Ok(News::Ends(ended)) => {
-                    // Who was lost in another way is another failure.
-                    let [ended, adrift] = self.gather(ended);
-                    self.report(&ended, PeerReason::Dead, ENDED);
-                    self.report(&adrift, PeerReason::Dead, LET_GO);
-                }
+                Ok(News::Ends(ended)) => self.lose(ended),
                 Ok(News::Stop) => return,
                 Err(Errno::INTR) => {}
                 Err(errno) => {
@@ -174,6 +169,19 @@ impl Watch {
                 }
             }
         }
+    }
+
+    /// Tells of those among these that had not left, and of whoever was lost at the same time: the group has one failure, which names all.
+    fn lose(&mut self, ended: Peers) {
+        let [ended, adrift] = self.gather(ended);
+        let how = match (ended.is_empty(), adrift.is_empty()) {
+            (_, true) => ENDED,
+            (true, false) => LET_GO,
+            (false, false) => EITHER,
+        };
+        self.report(&[&*ended, &*adrift].concat(), PeerReason::Dead, how);
+        // After that: those who look at it may know of fewer, and would be the first to tell.
+        adrift.iter().for_each(|rank| self.departures.set_adrift(*rank));
     }
 
     /// The ranks of these, without those that had left, and with whoever ends at the same time: until all others have said that
@@ -194,7 +202,6 @@ impl Watch {
             }
         }
         let (ended, adrift): (Peers, Peers) = ended.into_iter().partition(|(_, process)| is_at_its_end(process));
-        adrift.iter().for_each(|(rank, _)| departures.set_adrift(*rank));
         [ended, adrift].map(|lost| lost.into_iter().map(|(rank, _)| rank).collect())
     }
 
@@ -281,6 +288,8 @@ fn seen(number: Option<i32>) -> Condition {
 const ENDED: &str = "its process ended";
 /// The same where its process goes on without it.
 const LET_GO: &str = "its process runs another program";
+/// The same of ranks of both kinds.
+const EITHER: &str = "its process ended or runs another program";
 /// What a rank that has left leaves in its word, and one that lives and knows that another does not.
 const GONE: u64 = 1;
 const WITNESS: u64 = 2;

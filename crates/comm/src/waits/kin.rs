@@ -88,9 +88,13 @@ impl Kin {
         if !self.is_stale.load(Ordering::Relaxed) {
             return;
         }
-        let mut family = self.family();
+        self.forget(&mut self.family(), patience);
+    }
+
+    /// Takes back what was told of a wait that the rank gave up so long ago.
+    fn forget(&self, family: &mut Family, patience: Duration) {
         if family.stale.is_some_and(|since| since.elapsed() >= patience) {
-            self.say(&mut family);
+            self.say(family);
         }
     }
 
@@ -180,8 +184,8 @@ impl Kinship {
         }
     }
 
-    /// Says that this rank has left the group: it hears nothing there any more, and waits for nobody. Who leaves a group waits no more for
-    /// what it gave up, as the others are told too.
+    /// Says that this rank has left the group: it hears nothing there any more, and waits for nobody. What it
+    /// gave up stands in its other groups for as long as where it makes a call: others may be about to give up theirs.
     pub(crate) fn leave(&self, fate: &Arc<Fate>) {
         let is_this =
             |relative: &Relative| ptr::eq(relative.fate.as_ptr(), Arc::as_ptr(fate)) && relative.rank == self.rank;
@@ -189,9 +193,7 @@ impl Kinship {
         if let Some(at) = family.relatives.iter().position(is_this) {
             family.relatives.remove(at);
             fate.say_wait(self.rank, [0; WORDS]);
-            if family.stale.is_some() {
-                self.kin.say(&mut family);
-            }
+            self.kin.forget(&mut family, STANDING);
         }
     }
 
@@ -263,8 +265,8 @@ impl Vigil<'_> {
         }
     }
 
-    /// The wait was given up: what was said of it stands until the rank says something else, or forms or leaves a group, and for a while where
-    /// it makes other calls, because the others may just be about to give up theirs.
+    /// The wait was given up: what was said of it stands until the rank says something else or forms another group, and for a while where
+    /// it makes other calls or leaves a group, because the others may just be about to give up theirs.
     pub(crate) fn give_up(mut self) {
         if let Some(number) = self.told.take() {
             self.kinship.kin.give_up(number);
@@ -355,21 +357,32 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_a_group_waits_there_no_more_as_its_other_groups_know() {
+    fn who_leaves_a_group_waits_there_no_more_after_a_while_as_its_other_groups_know() {
         let pair = Pair(Default::default());
         let (_stays, [again, _]) = pair.group("stays");
-        let (left, [waiting, _]) = pair.group("left");
+        let (left, [waiting, _]) = pair.group("left at once");
+        give_up(&waiting);
+        waiting.leave(&left);
+        assert!(pair.is_known(), "others may be about to give up theirs");
+        pair.0[0].go_on(Duration::ZERO);
+        assert!(!pair.is_known(), "the call of one that has gone on");
+
+        let leave_late = |kinship: &Kinship, fate: &Arc<Fate>| {
+            pair.0[0].family().stale = Instant::now().checked_sub(STANDING);
+            kinship.leave(fate);
+        };
+        let (left, [waiting, _]) = pair.group("left late");
         give_up(&waiting);
         assert!(pair.is_known());
-        waiting.leave(&left);
+        leave_late(&waiting, &left);
         assert!(!pair.is_known());
 
-        let (left, [waiting, _]) = pair.group("left again");
+        let (left, [waiting, _]) = pair.group("left while another thread waits");
         let mut vigil = again.vigil();
         vigil.tell(&[Stuck::unknown(1)]);
         give_up(&waiting);
-        waiting.leave(&left);
-        assert!(pair.is_known(), "another thread waits");
+        leave_late(&waiting, &left);
+        assert!(pair.is_known());
         drop(vigil);
     }
 

@@ -29,7 +29,7 @@ fn come_and_go(ground: Ground, seed: u64) {
     let mut world = World::start_with_a_server(ground, "churn", FIRST);
     let mut living: Vec<usize> = (0..FIRST).collect();
     let (mut changes, mut longest) = (0, Duration::ZERO);
-    all_are_together(&world, &living);
+    let mut reached = all_are_together(&world, &living);
     while began.elapsed() < Duration::from_secs(seconds) {
         let changed = Instant::now();
         // Whoever is killed was known to all.
@@ -46,7 +46,9 @@ fn come_and_go(ground: Ground, seed: u64) {
             }
             changes += 1;
         }
-        all_are_together(&world, &living);
+        let step = all_are_together(&world, &living);
+        assert!(step >= reached, "after {changes} changes all go on from step {step}, and were at {reached} before");
+        reached = step;
         longest = longest.max(changed.elapsed());
         // They work for a while, in which nothing else may change.
         let pause = Duration::from_millis(random.u64(500..2000)).saturating_sub(changed.elapsed());
@@ -55,6 +57,8 @@ fn come_and_go(ground: Ground, seed: u64) {
     world.store().set("stop", "now").expect("the test's store");
     let ends: Vec<String> = living.iter().map(|&rank| world.hear(rank, "ended").1).collect();
     assert!(ends.iter().all(|end| *end == ends[0]), "{ends:?}");
+    let (step, _) = ends[0].trim_start_matches("at ").split_once(' ').expect("a step");
+    assert!(step.parse::<u64>().expect("a number") >= reached, "{} after step {reached}", ends[0]);
     for &rank in &living {
         assert_eq!(world.hear(rank, "more than at first").1, "[]", "rank {rank}");
     }
@@ -62,26 +66,35 @@ fn come_and_go(ground: Ground, seed: u64) {
     let most = grown.into_iter().max().unwrap_or_default();
     assert!(most < GROWTH, "{changes} changes, a rank has {most} KiB more than after a few");
     assert!(longest < TOGETHER, "{changes} changes, the longest took {longest:?}");
-    log_times(ground, changes, longest, most);
+    let late = world.store().add(LATE, 0).expect("the test's store");
+    log_times(ground, (changes, late), longest, most);
+    assert!(10 * late < changes + 10, "{changes} changes, for {late} of which a rank that lived came too late");
     world.end();
 }
 
-fn log_times(ground: Ground, changes: usize, longest: Duration, growth: i64) {
+fn log_times(ground: Ground, (changes, late): (i64, i64), longest: Duration, growth: i64) {
     if let Some(path) = std::env::var_os("PHALANX_TEST_TABLE") {
         let row = format!(
-            "| {changes} ranks killed or added | {ground:?} | longest until all were in one world: {longest:?} | a rank grew by {growth} KiB at most |\n"
+            "| {changes} ranks killed or added, {late} came too late | {ground:?} | longest until all were in one world: {longest:?} | a rank grew by {growth} KiB at most |\n"
         );
         let before = std::fs::read_to_string(&path).unwrap_or_default();
         std::fs::write(path, before + &row).expect("a file for the table");
     }
 }
 
-/// Waits until every rank that lives has said that it is in a world of as many.
-fn all_are_together(world: &World, living: &[usize]) {
+/// Waits until every rank that lives has said that it is in a world of as many; from which step on all of them have gone on at least.
+fn all_are_together(world: &World, living: &[usize]) -> u64 {
     let size = living.len().to_string();
-    for &rank in living {
-        while world.hear(rank, "in a world of").1 != size {}
-    }
+    let heard = |rank: usize| -> u64 {
+        loop {
+            let said = world.hear(rank, "in a world of").1;
+            let (of, step) = said.split_once(" from step ").expect("a step");
+            if of == size {
+                return step.parse().expect("a number");
+            }
+        }
+    };
+    living.iter().map(|&rank| heard(rank)).min().unwrap_or_default()
 }
 
 /// What all ranks share: it follows from all steps before and from who took part in them.
@@ -120,6 +133,7 @@ pub(crate) fn churn(is_newcomer: bool) {
             // On a machine that is busy with other things the others may have waited for it in vain: it comes anew.
             Err(error) => {
                 say(&format!("late: {error}"));
+                store.add(LATE, 1).expect("the test's store");
                 state = None;
                 Members::enlist(&store, &options).expect("room in the world")
             }
@@ -151,7 +165,7 @@ fn work(
     let options = GroupOptions::default().timeout(STEP);
     let group = world.wire(&Wiring::default().transport(transport).options(options).timeout(WIRING))?;
     let state = share(&group, state)?;
-    say(&format!("in a world of {}", group.size()));
+    say(&format!("in a world of {} from step {}", group.size(), state.step));
     loop {
         let news = match (group.rank(), state.step % 8) {
             (0, 0) if store.check(&["stop"]).map_err(Error::from)? => END,
@@ -230,6 +244,8 @@ const WIRING: Duration = Duration::from_secs(8);
 const STEP: Duration = Duration::from_secs(20);
 /// How soon all that live are in one world, also where some had to come anew.
 const TOGETHER: Duration = Duration::from_secs(40);
+/// Where ranks count how often one of them came too late: its state is lost then, so that it must not come often.
+const LATE: &str = "late";
 /// After so many worlds a rank has all that it needs.
 const SETTLED: usize = 5;
 /// In KiB: what the allocator may keep for another time.

@@ -105,6 +105,12 @@ fn who_cannot_lend_yet_waits_for_whoever_holds_its_offer_up() {
     assert_eq!(player.stuck(&mut mesh), [Stuck { peer: 1, on: Waiting::Giving }]);
 }
 
+#[test]
+fn whose_process_runs_another_program_is_told_as_lost() {
+    let told = Error::peer(2, PeerReason::Dead, "its process runs another program");
+    assert_eq!(lost(1, LinkError::Adrift { rank: 2 }), told);
+}
+
 /// Whoever went on without the peer would leave out a rank that is in order.
 #[test]
 fn what_a_rank_lacks_itself_is_not_told_as_its_peers_death() {

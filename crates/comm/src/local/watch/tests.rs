@@ -107,7 +107,8 @@ fn the_end_of_a_program_after_a_disagreement_is_told_to_those_without_a_tie_to_i
 }
 
 #[test]
-fn of_ranks_that_are_lost_at_once_each_has_its_own_reason() {
+fn ranks_that_are_lost_at_once_in_two_ways_are_all_named() {
+    let (_, fate) = fate();
     let departures = Departures::new(Cells::on_heap(LINE).expect("memory"), (0..3).collect());
     let stop = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
     let (mut children, ended) = peers();
@@ -119,10 +120,13 @@ fn of_ranks_that_are_lost_at_once_each_has_its_own_reason() {
         ties: vec![],
         neighbour: None,
         seen_stopped: BTreeMap::new(),
-        fate: fate().1,
+        fate: Arc::clone(&fate),
     };
     end(children.remove(0));
-    assert_eq!(watch.gather(ended), [[1], [2]]);
+    watch.lose(ended);
+    let lost = Peer { rank: 1, others: vec![2], reason: PeerReason::Dead, detail: EITHER.to_owned() };
+    assert_eq!(fate.check(), Err(Error::aborted_by(lost.into())));
+    assert_eq!([1, 2].map(|rank| watch.departures.said(rank)), [0, ADRIFT]);
     children.into_iter().for_each(end);
 }
 
