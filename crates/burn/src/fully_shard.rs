@@ -13,7 +13,7 @@ use phalanx_fsdp::{Groups, Memory, Param, ParamSpec, Part, Policy, Reshard, Shar
 
 use crate::flow::Flow;
 use crate::held::{Held, Typed};
-use crate::tape::{Backward, Passed, Segment, Way};
+use crate::tape::{Backward, Passed, Segment, Way, hand_back};
 use crate::units::{Unit, UnitOptions, Units};
 use crate::values;
 use crate::walk::Parameter;
@@ -431,15 +431,6 @@ impl std::fmt::Debug for FullyShard {
 
 /// The first unit whose backward failed on this rank alone, and of what.
 type Failed = Option<(usize, Error)>;
-
-/// Hands each use of a unit the gradients of what it returned; whether there were any.
-fn hand_back(tape: &mut [Box<dyn Segment>], left: &mut Gradients) -> bool {
-    let mut any = false;
-    for segment in tape {
-        any |= segment.collect(left);
-    }
-    any
-}
 
 /// This rank's rows of a parameter and their gradient, for an optimizer; nothing where there are none of either.
 fn part(engine: &Sharded, held: &dyn Held, param: Param) -> Result<Option<(TensorData, TensorData)>> {

@@ -85,3 +85,12 @@ impl<M: Module + 'static, I: Flow, O: Flow, F: Fn(&M, I) -> O> Segment for Passe
         Ok(Backward { left: Some(left), of_parameters })
     }
 }
+
+/// Hands each use of a unit the gradients of what it returned; whether there were any.
+pub(crate) fn hand_back(tape: &mut [Box<dyn Segment>], left: &mut Gradients) -> bool {
+    let mut any = false;
+    for segment in tape {
+        any |= segment.collect(left);
+    }
+    any
+}
