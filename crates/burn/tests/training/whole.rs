@@ -6,9 +6,19 @@ use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
 use burn_nn::{Linear, LinearConfig};
 use phalanx_burn::{Ddp, FullyShard, Policy, Units};
 use phalanx_comm::Threads;
-use phalanx_core::{ErrorKind, Group};
+use phalanx_core::{Error, ErrorKind, Group};
 
 use crate::model::device;
+
+/// That each rank has ended with the ranks' disagreement, in words that hold all of these.
+fn all_are_told(ends: phalanx_core::Result<Vec<Error>>, expected: &[&str]) {
+    for told in ends.expect("a world") {
+        assert_eq!(told.kind(), ErrorKind::Desync, "{told}");
+        for words in expected {
+            assert!(told.to_string().contains(words), "{told}");
+        }
+    }
+}
 
 /// A layer beside an order and a mask.
 #[derive(Module, Debug)]
@@ -62,10 +72,7 @@ fn integers_of_another_shape_are_told_by_name() {
         units.add("unit", Ordered::new(0, 5 + group.rank()));
         FullyShard::new(group, Policy::default(), units).expect_err("an error")
     });
-    for told in ends.expect("a world") {
-        assert_eq!(told.kind(), ErrorKind::Desync, "{told}");
-        assert!(told.to_string().contains("\"unit.order\" of unit \"unit\", [5]"), "{told}");
-    }
+    all_are_told(ends, &["\"unit.order\" of unit \"unit\", [5]"]);
 }
 
 /// A layer beside a table.
@@ -87,10 +94,7 @@ fn integers_of_another_shape_or_type_are_told_by_name_where_models_are_whole() {
             let model = Tabled { layer, table: Param::initialized(ParamId::new(), table) };
             Ddp::new(group, model).map(drop).expect_err("an error")
         });
-        for told in ends.expect("a world") {
-            assert_eq!(told.kind(), ErrorKind::Desync, "{told}");
-            assert!(told.to_string().contains("\"table\", [2, 3] i64, Ignored"), "{told}");
-        }
+        all_are_told(ends, &["\"table\", [2, 3] i64, Ignored"]);
     }
 }
 
@@ -103,10 +107,7 @@ fn frozen_parameters_of_another_shape_are_told_by_name_where_models_are_whole() 
         let model: (Linear, Linear) = (LinearConfig::new(2, 3).init(&device()), frozen);
         Ddp::new(group, model).map(drop).expect_err("an error")
     });
-    for told in ends.expect("a world") {
-        assert_eq!(told.kind(), ErrorKind::Desync, "{told}");
-        assert!(told.to_string().contains("weight\", [2, 3] f32, Frozen"), "{told}");
-    }
+    all_are_told(ends, &["weight\", [2, 3] f32, Frozen"]);
 }
 
 /// Its gradients are averaged in the same type.
@@ -118,11 +119,8 @@ fn trained_parameters_of_another_type_are_told_by_name_where_models_are_whole() 
         let layer = Linear { weight: layer.weight.map(|weight| weight.cast(dtype).detach().require_grad()), ..layer };
         Ddp::new(group, layer).map(drop).expect_err("an error")
     });
-    for told in ends.expect("a world") {
-        assert_eq!(told.kind(), ErrorKind::Desync, "{told}");
-        let own = |dtype: &str| format!("\"weight as it is computed with\", [2, 3] {dtype}");
-        assert!(told.to_string().contains(&own("f32")) && told.to_string().contains(&own("bf16")), "{told}");
-    }
+    let own = |dtype: &str| format!("\"weight as it is computed with\", [2, 3] {dtype}");
+    all_are_told(ends, &[&own("f32"), &own("bf16")]);
 }
 
 /// A layer beside packed weights, with a scale for each row of them, or for each column: as many bytes.
@@ -146,10 +144,7 @@ fn weights_that_are_packed_in_another_way_are_told_by_name() {
         FullyShard::new(group, Policy::default(), units).map(drop).expect_err("an error")
     };
     for ends in [Threads::new(2).run(whole), Threads::new(2).run(sharded)] {
-        for told in ends.expect("a world") {
-            assert_eq!(told.kind(), ErrorKind::Desync, "{told}");
-            assert!(told.to_string().contains("weight, packed by QuantScheme"), "{told}");
-        }
+        all_are_told(ends, &["weight, packed by QuantScheme"]);
     }
 }
 

@@ -310,8 +310,9 @@ impl Task {
 pub(crate) fn lost(peer: usize, error: LinkError) -> Error {
     match error {
         LinkError::Closed { rank } => Error::peer(rank.unwrap_or(peer), PeerReason::Dead, "connection closed"),
-        LinkError::Ended { rank } => Error::peer(rank, PeerReason::Dead, "its process ended"),
-        LinkError::Adrift { rank } => Error::peer(rank, PeerReason::Dead, "its process runs another program"),
+        LinkError::Ended { rank } | LinkError::Adrift { rank } => {
+            Error::peer(rank, PeerReason::Dead, error.to_string())
+        }
         LinkError::Left { rank } => Error::peer(rank.unwrap_or(peer), PeerReason::Left, "its group was dropped"),
         LinkError::Corrupt { rank, detail } => corrupt(rank.unwrap_or(peer), detail),
         LinkError::Failed(detail) => Error::setup("exchange with a peer", detail),

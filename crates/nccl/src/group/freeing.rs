@@ -237,7 +237,8 @@ pub(super) fn allocate<C: Cuda>(cuda: &Arc<C>, device: Device, byte_len: usize) 
     }
 }
 
-/// What frees memory in this process, by the driver that it asks and the device.
-static ALL: Mutex<Vec<(Place, Weak<dyn Frees>)>> = Mutex::new(Vec::new());
+/// What frees memory in this process, by whom it asks for which device.
+static ALL: Mutex<Vec<(Asked, Weak<dyn Frees>)>> = Mutex::new(Vec::new());
 
-type Place = (usize, Device);
+/// A driver, by its address, and the device.
+type Asked = (usize, Device);

@@ -90,11 +90,8 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
     /// been held up by the same.
     pub(super) fn holder(&self, flight: &Flight) -> Option<Held> {
         let held = if flight.stage() == Stage::Queued { self.held() } else { None };
-        let is_behind = |held: &Held| {
-            let waits = || self.lanes().iter().any(|lane| lane.has_behind(held.from, flight));
-            held.covers(flight) || waits()
-        };
-        if let Some(held) = held.filter(is_behind) {
+        let in_queue = |held: &Held| self.lanes().iter().any(|lane| lane.has_behind(held.from, flight));
+        if let Some(held) = held.filter(|held| held.covers(flight) || in_queue(held)) {
             return Some(held);
         }
         let half = flight.deadline.saturating_sub(flight.after / 2);

@@ -1,6 +1,6 @@
 //! The process as it is: the clock that never goes back, threads of the system, and bells to wait on.
 
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, LazyLock, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -8,28 +8,21 @@ use crate::api::{Bell, Process};
 use crate::register::locked;
 
 /// The process as it is.
-#[derive(Clone, Copy, Debug)]
-pub struct Machine {
-    start: Instant,
-}
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Machine(());
 
 impl Machine {
-    /// Time began when the process first made one: all of them tell one time.
+    /// All of a process tell one time, which begins when it is first asked for.
     pub fn new() -> Machine {
-        static ORIGIN: OnceLock<Instant> = OnceLock::new();
-        Machine { start: *ORIGIN.get_or_init(Instant::now) }
+        Machine::default()
     }
 }
 
-impl Default for Machine {
-    fn default() -> Machine {
-        Machine::new()
-    }
-}
+static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Process for Machine {
     fn now(&self) -> Duration {
-        self.start.elapsed()
+        ORIGIN.elapsed()
     }
 
     fn spawn(&self, name: String, body: Box<dyn FnOnce() + Send>) -> bool {
@@ -41,7 +34,7 @@ impl Process for Machine {
     }
 
     fn bell(&self) -> Arc<dyn Bell> {
-        Arc::new(Rung { count: Mutex::new(0), wake: Condvar::new(), start: self.start })
+        Arc::new(Rung { count: Mutex::new(0), wake: Condvar::new() })
     }
 }
 
@@ -49,7 +42,6 @@ impl Process for Machine {
 struct Rung {
     count: Mutex<u64>,
     wake: Condvar,
-    start: Instant,
 }
 
 impl Bell for Rung {
@@ -68,7 +60,7 @@ impl Bell for Rung {
         match until {
             None => drop(self.wake.wait_while(count, is_quiet)),
             Some(until) => {
-                let left = until.saturating_sub(self.start.elapsed());
+                let left = until.saturating_sub(ORIGIN.elapsed());
                 drop(self.wake.wait_timeout_while(count, left, is_quiet));
             }
         }
