@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::OnceLock;
 
 /// From how many bytes of output on each of so many ranks of a host copies past the caches in an operation that only moves: where what all of
-/// them read and write is more than half of the last cache, the half that a shared machine leaves. By measurement: see docs/performance.md.
+/// them read and write is more than half of the last cache, the half that a shared machine leaves. By measurement: see docs/tuning.md.
 pub(crate) fn past(ranks: usize) -> usize {
     static LAST: OnceLock<Option<usize>> = OnceLock::new();
     LAST.get_or_init(read).map_or(UNKNOWN, |last| share(last, ranks))

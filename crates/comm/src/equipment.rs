@@ -128,6 +128,3 @@ impl Style {
         Host::new(Parts { rank, stage, post, bell, fate, crowd, kinship, presence, heap, numbers, began })
     }
 }
-
-/// Room for what is under way on a link: several of the pieces that it moves, and small enough for the second-level cache.
-pub(crate) const RING_BYTE_LEN: usize = 256 << 10;

@@ -274,7 +274,7 @@ fn board_error(error: BoardError) -> LinkError {
 
 const PIECE_BYTE_LEN: usize = 32 << 10;
 /// Of what is left of longer messages, the lines of the pieces that follow come as they are copied. By measurement: see
-/// docs/performance.md.
+/// docs/tuning.md.
 const SHORT_BYTE_LEN: usize = 4 * PIECE_BYTE_LEN;
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
-//! How long the slots of a host's windows are, and in which pieces what is long goes through them. By measurement: see
-//! docs/performance.md.
+//! How long the slots of a host's windows and the rings of its links are, and in which pieces what is long goes through them. By
+//! measurement: see docs/tuning.md.
 //!
 //! All ranks of a host find the same, because they are on one processor.
 
 use phalanx_core::Fingerprint;
 use phalanx_core::schedule::Pieces;
+use phalanx_mem::board::Seat;
 
 /// The bytes of elements that a slot has room for among so many ranks of one host.
 pub(crate) fn byte_len(ranks: usize) -> usize {
@@ -16,13 +17,29 @@ pub(crate) fn offer_byte_len(ranks: usize) -> usize {
     byte_len(ranks) + Fingerprint::BYTE_LEN
 }
 
+/// The seat of a rank, whose offers lie behind one another where that is faster than in the same few places.
+pub(crate) fn placed(seat: Seat) -> Seat {
+    if leaves_own_caches(seat.members()) { seat.in_turn() } else { seat }
+}
+
+/// The most room for what is under way on a link among so many ranks: several of the pieces that it moves, and either small enough for the
+/// second-level cache or too large for it.
+pub(crate) fn ring_byte_len(ranks: usize) -> usize {
+    if leaves_own_caches(ranks) { 2 << 20 } else { 256 << 10 }
+}
+
 /// In which pieces ranks fold what is longer than one.
 pub(crate) fn pieces() -> Pieces {
     if reads_from_last_cache() { Pieces { most: 2, shortest: 128 << 10 } } else { Pieces::default() }
 }
 
-/// Whether what a core reads comes faster from the last cache, which takes what other cores put out of theirs, than from theirs: slots
-/// in turn shall not lie in the second-level cache then.
+/// Whether what so many ranks hand each other is to leave their cores' own caches before it is written again. Four ranks on two cores gain
+/// by it up to 64 KiB, and lose as much by what is longer.
+fn leaves_own_caches(ranks: usize) -> bool {
+    ranks <= 2 && reads_from_last_cache()
+}
+
+/// Whether a core's lines come faster from the last cache, which takes what other cores put out of theirs, than from theirs.
 fn reads_from_last_cache() -> bool {
     #[cfg(target_arch = "x86_64")]
     {

@@ -10,7 +10,7 @@ use phalanx_core::{Error, Group, GroupOptions, Layout, Result};
 use phalanx_mem::{board, ring};
 
 use crate::bell::Bell;
-use crate::equipment::{Equipment, Links, RING_BYTE_LEN, Sight, Style};
+use crate::equipment::{Equipment, Links, Sight, Style};
 use crate::fate::Fate;
 use crate::lasting::Rejoin;
 use crate::memory::{BoardWindows, MemoryLink};
@@ -148,7 +148,7 @@ impl Threads {
         }
         let seats = board::seats(bells.len(), slots::offer_byte_len(bells.len()))
             .map_err(|error| Error::setup("windows", error))?;
-        Ok(seats.into_iter().map(|seat| BoardWindows::new(seat, bells.to_vec())).collect())
+        Ok(seats.into_iter().map(|seat| BoardWindows::new(slots::placed(seat), bells.to_vec())).collect())
     }
 }
 
@@ -186,7 +186,7 @@ fn links(bells: &[Arc<Bell>]) -> Result<Vec<Links>> {
     let mut links: Vec<Links> = (0..size).map(|_| (0..size).map(|_| None).collect()).collect();
     let pairs = (0..size).flat_map(|a| (0..a).map(move |b| [a, b]));
     for [a, b] in pairs {
-        let [to_a, to_b] = pair([&bells[a], &bells[b]])?;
+        let [to_a, to_b] = pair([&bells[a], &bells[b]], slots::ring_byte_len(size))?;
         links[b][a] = Some(Box::new(to_a));
         links[a][b] = Some(Box::new(to_b));
     }
@@ -194,8 +194,8 @@ fn links(bells: &[Arc<Bell>]) -> Result<Vec<Links>> {
 }
 
 /// The two ends of one link: the one that reaches the first bell's rank, and the one that reaches the second's.
-fn pair([first, second]: [&Arc<Bell>; 2]) -> Result<[MemoryLink; 2]> {
-    let pipe = || ring::pair(RING_BYTE_LEN).map_err(|error| Error::setup("link", error));
+fn pair([first, second]: [&Arc<Bell>; 2], ring_byte_len: usize) -> Result<[MemoryLink; 2]> {
+    let pipe = || ring::pair(ring_byte_len).map_err(|error| Error::setup("link", error));
     let ((out_first, into_second), (out_second, into_first)) = (pipe()?, pipe()?);
     let link = |out, into, peer: &Arc<Bell>| MemoryLink::new(out, into, Arc::clone(peer));
     Ok([link(out_second, into_second, first), link(out_first, into_first, second)])

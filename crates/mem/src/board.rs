@@ -7,6 +7,11 @@
 //! word, its number. The only offer that overwrites it is `k + SLOTS`, which its owner makes at phase `k + SLOTS - 1`. That
 //! a member's phase is at least `k` is seen from the number in that slot: it is `k`, or a later one of the same slot.
 //!
+//! What an offer has besides its head lies in the member's room, in the place of its slot or, [in turn](Seat::in_turn), behind the offer before,
+//! from the start again where that would be past the end. That overwrites nothing later than offer `k` either: a room has space for
+//! `SLOTS + 1` of the longest. `SLOTS` offers in a row take that of `SLOTS` of them at most, and what one leaves at the end for the start is less
+//! than one.
+//!
 //! 1. A reader at phase `r` may view offer `k` only while `r - LOOKBACK < k <= r`, that is, while `r < k + LOOKBACK`.
 //! 2. An owner at phase `q` offers only once every reader's phase `r` has `r + SLOTS >= q + 1 + LOOKBACK`. For the offer
 //!    that overwrites `k`, `q = k + SLOTS - 1`: it waits for `r >= k + LOOKBACK`, when by 1 nobody may view `k` again.
@@ -61,7 +66,7 @@ use std::ops::Range;
 pub use lend::Loan;
 pub use offer::{Lease, Order, WORTH_FETCHING};
 pub use shape::HEAD;
-use shape::Shape;
+use shape::{KIND_SHIFT, Shape, Told, is_near};
 use view::Kind;
 pub use view::{Seen, View};
 
@@ -81,14 +86,14 @@ pub const LOOKBACK: usize = 3;
 ///
 /// # Errors
 ///
-/// When there is no member, or memory is out.
+/// When there is no member, a slot has 4 GiB or more, or memory is out.
 pub fn seats(members: usize, slot_byte_len: usize) -> Result<Vec<Seat>, PlaceError> {
     let shape = Shape::new(members, slot_byte_len)?;
     let regions = Region::shared_on_heap(shape.byte_len, members)?;
     regions.into_iter().enumerate().map(|(member, region)| Seat::new(region, shape, member)).collect()
 }
 
-/// How many bytes of a segment a board takes, or none if no memory is that long or there is no member.
+/// How many bytes of a segment a board takes, or none if no memory is that long, a slot has 4 GiB or more, or there is no member.
 pub fn byte_len(members: usize, slot_byte_len: usize) -> Option<usize> {
     Shape::new(members, slot_byte_len).ok().map(|shape| shape.byte_len)
 }
@@ -109,6 +114,8 @@ pub struct Seat {
     has_borrowed: Cell<bool>,
     /// The phase in which a part of this member's heap was lent that peers may still write, and which.
     lent: Option<(u64, Range<usize>)>,
+    /// Where in this member's room the last offer ended, if they lie there in turn.
+    turn: Option<usize>,
     /// How far the next member is, which stands for all, and whoever asks this one the same.
     gauge: Gauge,
     echo: Echo,
@@ -159,6 +166,15 @@ impl Seat {
         };
         self.heaps = starts.into_iter().enumerate().map(view).collect::<Result<_, _>>()?;
         Ok(self)
+    }
+
+    /// Has offers lie behind one another instead of in the same few places. Where that is more than a core's own cache holds, whoever offers
+    /// finds the lines in a cache that it shares with the peers, instead of in those of the peers that have read them.
+    #[must_use]
+    pub fn in_turn(mut self) -> Seat {
+        self.turn = Some(0);
+        self.gauge = Gauge::in_turn(self.shape.gauge(self.member));
+        self
     }
 
     /// The number of offers made from this seat.
@@ -272,26 +288,26 @@ impl Seat {
         if !self.awaits(member, phase)? {
             return Ok(None);
         }
-        let length = self.region.word(self.shape.length(member, phase)).load(Ordering::Relaxed);
-        Ok(Some(Made { member, phase, length }))
+        let told = Told::unpack(self.region.word(self.shape.told(member, phase)).load(Ordering::Relaxed));
+        Ok(Some(Made { member, phase, told }))
     }
 
     /// The view of an offer, while it may be viewed.
     #[inline]
     fn view_of(&self, made: Made) -> Result<View<'_>, BoardError> {
-        let Made { member, phase, length } = made;
+        let Made { member, phase, told: Told { byte_len, place, kind } } = made;
         self.check_turn(phase)?;
-        let kind = self.kind(member, length & KINDS).ok_or(BoardError::Corrupt { member })?;
-        let byte_len = usize::try_from(length & !KINDS).unwrap_or(usize::MAX);
-        if byte_len > self.shape.slot_byte_len {
+        let kind = self.kind(member, kind).ok_or(BoardError::Corrupt { member })?;
+        let rest_len = byte_len.saturating_sub(HEAD);
+        if byte_len > self.shape.slot_byte_len || !(is_near(rest_len) || place + rest_len <= self.shape.room_byte_len) {
             return Err(BoardError::Corrupt { member });
         }
         if !matches!(kind, Kind::Here) {
             self.has_borrowed.set(true);
         }
-        let (head_len, rest_len) = (byte_len.min(HEAD), byte_len.saturating_sub(HEAD));
+        let head_len = byte_len.min(HEAD);
         let head = self.shape.offer(member, phase);
-        let rest = self.shape.rest(member, phase, rest_len);
+        let rest = self.shape.rest(member, phase, place, rest_len);
         // SAFETY: this offer was made, and is not overwritten while this seat is borrowed: *Why a view stays*.
         let head = unsafe { self.region.lend(head..head + head_len) };
         // SAFETY: as above.
@@ -341,6 +357,7 @@ impl Seat {
             referred: None,
             has_borrowed: Cell::new(false),
             lent: None,
+            turn: None,
             gauge: Gauge::new(shape.gauge(member)),
             echo: Echo::new(shape.gauge((member + shape.members - 1) % shape.members)),
         })
@@ -370,12 +387,12 @@ impl Seat {
     }
 }
 
-/// An offer that was seen to be made. What its member says of its length and kind is read once, whatever it writes there later.
+/// An offer that was seen to be made. What its member tells of it is read once, whatever it writes there later.
 #[derive(Clone, Copy, Debug)]
 struct Made {
     member: usize,
     phase: u64,
-    length: u64,
+    told: Told,
 }
 
 /// Whether a member counts as one that may still read what is referred to, or write what is lent. One that left does neither, but if it was not
@@ -446,9 +463,8 @@ pub enum BoardError {
 }
 
 /// Said with the length of an offer that holds where its parts are, not the parts.
-const REFERS: u64 = 1 << 63;
+const REFERS: u64 = 2 << KIND_SHIFT;
 /// The same, with addresses of the member's process.
-const AWAY: u64 = 1 << 62;
-const KINDS: u64 = REFERS | AWAY;
+const AWAY: u64 = 1 << KIND_SHIFT;
 const RUN_AHEAD: u64 = (SLOTS - LOOKBACK) as u64;
 const _: () = assert!(LOOKBACK >= 1 && SLOTS > LOOKBACK, "the slowest member can always offer");

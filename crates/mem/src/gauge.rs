@@ -5,6 +5,10 @@
 //! run, and under a virtual machine on what its host just does. So it is measured between the two, over and over: the writer fills two
 //! rooms, one line by line and one in another way, each of these in turn, and the reader reads both; each says how long it took.
 //!
+//! That is done twice, and the second time counts, because only then the rooms are where memory is in steady use: in the reader's own
+//! cache, where the same few places are written over and over. What is written in turn has left that for one that both share, as the rooms have once
+//! enough has passed between the two times.
+//!
 //! # Why a room stays
 //!
 //! The writer fills the rooms only when its last question is answered, and stores the next one with release when they are full. The reader reads them
@@ -38,13 +42,15 @@ pub(crate) struct Gauge {
     whole: Found<bool>,
     /// How many times as long as each of them it last took line by line.
     gains: Gains,
-    /// How many questions were asked. The first of two brings the lines to where they are in steady use; the second counts.
+    /// How many questions were asked. The second of two counts.
     asked: u64,
     /// What filling the rooms took, while a question is open.
     open: Option<Times>,
-    /// How many bytes are copied before the next measurement, and before the one after.
+    /// How many bytes are copied before the next question, and before the next measurement.
     until_next: usize,
     pause: usize,
+    /// Whether memory is written in turn, more of it than a core's own cache holds.
+    in_turn: bool,
 }
 
 /// What was found of a way, which changes when two measurements in a row speak against it: one may have been interrupted.
@@ -90,7 +96,12 @@ impl Gauge {
     pub(crate) fn new(start: usize) -> Gauge {
         let (past, whole) = (Found::of(Reach::Near), Found::of(false));
         let gains = Gains::default();
-        Gauge { start, past, whole, gains, asked: 0, open: None, until_next: 0, pause: FIRST_PAUSE }
+        Gauge { start, past, whole, gains, asked: 0, open: None, until_next: 0, pause: FIRST_PAUSE, in_turn: false }
+    }
+
+    /// One for memory that is written in turn, more of it than a core's own cache holds.
+    pub(crate) fn in_turn(start: usize) -> Gauge {
+        Gauge { in_turn: true, ..Gauge::new(start) }
     }
 
     /// In which way so many bytes are written.
@@ -98,6 +109,8 @@ impl Gauge {
     pub(crate) fn way(&self, byte_len: usize) -> Way {
         let is_past = match self.past.now {
             Reach::Far => byte_len >= WORTH,
+            // Lines in turn pass through a shared cache whatever the length, which leaves nothing between near and far.
+            Reach::Middle if self.in_turn => byte_len >= WORTH,
             Reach::Middle => MIDDLE.contains(&byte_len),
             Reach::Near => false,
         };
@@ -142,6 +155,10 @@ impl Gauge {
             if self.asked.is_multiple_of(2) {
                 self.judge(Times { lines: filling.lines + reading.lines, other: filling.other + reading.other });
                 self.until_next = self.pause;
+                return;
+            }
+            if self.in_turn {
+                self.until_next = TURN;
                 return;
             }
         }
@@ -262,11 +279,11 @@ fn timed(work: impl FnOnce()) -> u64 {
     began.elapsed().as_nanos().min(u128::from(MOST_TIME)) as u64
 }
 
-/// The fewest bytes that are worth to be copied otherwise than from cache to cache. By measurement: see docs/performance.md.
+/// The fewest bytes that are worth to be copied otherwise than from cache to cache. By measurement: see docs/tuning.md.
 pub(crate) const WORTH: usize = 2 << 10;
 /// The fewest that are worth the start of the processor's instruction.
 pub(crate) const WORTH_WHOLE: usize = 8 << 10;
-/// What gains where the distance is neither short nor long. By measurement: see docs/performance.md.
+/// What gains where the distance is neither short nor long. By measurement: see docs/tuning.md.
 const MIDDLE: RangeInclusive<usize> = 16 << 10..=64 << 10;
 /// How many times as long as the way past the caches the other must take for the middle and the long distance to be found, and to
 /// be left.
@@ -278,6 +295,8 @@ const ENTER_WHOLE: f64 = 1.1;
 /// copies take so long that what is measured costs a hundredth of them at most.
 const FIRST_PAUSE: usize = 64 << 10;
 const LONGEST_PAUSE: usize = 64 << 20;
+/// More than a core's own cache holds.
+const TURN: usize = 2 << 20;
 
 // The question, the answer, and the two rooms.
 const ASKED: usize = 0;
@@ -317,6 +336,25 @@ mod tests {
         assert_eq!(word(ASKED), 2, "not yet");
         gauge.passed(WORTH, &region);
         assert_eq!(word(ASKED), 3);
+    }
+
+    #[test]
+    fn in_turn_as_much_passes_between_the_two_questions_of_a_measurement_as_the_cores_hold() {
+        let (_, mut echo, region) = both();
+        let mut gauge = Gauge::in_turn(0);
+        let asked = || region.word(ASKED).load(Ordering::Relaxed);
+        gauge.passed(WORTH, &region);
+        echo.answer(&region);
+        gauge.passed(WORTH, &region);
+        gauge.passed(TURN - 1, &region);
+        assert_eq!(asked(), 1);
+        gauge.passed(WORTH, &region);
+        echo.answer(&region);
+        gauge.passed(WORTH, &region);
+        assert!(asked() == 2 && gauge.until_next >= FIRST_PAUSE, "judged");
+        gauge.find(Reach::Middle);
+        let lengths = [WORTH - 1, WORTH, 1 << 20];
+        assert_eq!(lengths.map(|byte_len| gauge.way(byte_len) == Way::Past), [false, true, true]);
     }
 
     #[test]

@@ -21,6 +21,10 @@ impl Gauge {
         Gauge
     }
 
+    pub(crate) fn in_turn(_: usize) -> Gauge {
+        Gauge
+    }
+
     pub(crate) fn way(&self, _: usize) -> Way {
         Way::Lines
     }

@@ -2,11 +2,11 @@
 
 use smallvec::SmallVec;
 
-use super::shape::HEAD;
+use super::shape::{HEAD, Told, is_near};
 use super::view::{Place, View, place};
 use super::{AWAY, BoardError, LOOKBACK, REFERS, SLOTS, Seat};
 use crate::gauge::Way;
-use crate::region::Region;
+use crate::region::{LINE, Region};
 use crate::sync::Ordering;
 
 /// What may become of the parts of an offer besides being copied.
@@ -79,16 +79,17 @@ impl Seat {
                 && self.publish(head, &[part], 0) == Ok(true)
                 && self.view_of(made).map(|view| fill(&mut [], view)).is_ok();
         }
-        let start = self.shape.rest(self.member, next, byte_len);
-        // SAFETY: no seat may view the offer in this slot any more, and none has a view of the next one before it is made; only this
-        // seat writes it, which is borrowed: *Why a view stays*.
+        let place = self.place(byte_len);
+        let start = self.shape.rest(self.member, next, place, byte_len);
+        // SAFETY: no seat may view what was offered in this place any more, and none has a view of the next offer before it is made; only
+        // this seat writes it, which is borrowed: *Why a view stays*.
         let room = unsafe { self.region.lend_mut(start..start + byte_len) };
         if !fill(room, view) {
             return false;
         }
         // SAFETY: as above, and the head is not in the room.
         unsafe { self.region.write(self.shape.offer(self.member, next), head, Way::Lines) };
-        self.show(head.len() + byte_len, 0);
+        self.show(Told { byte_len: head.len() + byte_len, place, kind: 0 });
         true
     }
 
@@ -108,23 +109,39 @@ impl Seat {
         let next = self.phase + 1;
         // SAFETY: no seat may view the offer in this slot any more, and only this seat writes it: *Why a view stays*.
         unsafe { self.region.write(self.shape.offer(self.member, next), head, Way::Lines) };
-        let mut at = self.shape.rest(self.member, next, rest);
+        let place = self.place(rest);
+        let mut at = self.shape.rest(self.member, next, place, rest);
         for part in parts {
             // SAFETY: as above.
             unsafe { self.region.write(at, part, self.gauge.way(part.len())) };
             at += part.len();
         }
-        self.show(byte_len, kind);
+        self.show(Told { byte_len, place, kind });
         Ok(true)
     }
 
-    /// Lets the peers see the next offer, which is written and has this length.
-    fn show(&mut self, byte_len: usize, kind: u64) {
-        let next = self.phase + 1;
-        self.region.word(self.shape.length(self.member, next)).store(byte_len as u64 | kind, Ordering::Relaxed);
+    /// Where in this member's room what follows the next head goes.
+    fn place(&self, byte_len: usize) -> usize {
+        match self.turn {
+            _ if is_near(byte_len) => 0,
+            Some(last) => self.shape.place_behind(last, byte_len),
+            None => self.shape.own_place(self.phase + 1),
+        }
+    }
+
+    /// Lets the peers see the next offer, which is written as is told.
+    fn show(&mut self, told: Told) {
+        let (next, byte_len) = (self.phase + 1, told.byte_len);
+        self.region.word(self.shape.told(self.member, next)).store(told.pack(), Ordering::Relaxed);
         self.region.word(self.shape.number(self.member, next)).store(next, Ordering::Release);
         self.phase = next;
-        if kind != 0 {
+        let rest = byte_len.saturating_sub(HEAD);
+        if let Some(last) = &mut self.turn
+            && !is_near(rest)
+        {
+            *last = (told.place + rest).next_multiple_of(LINE);
+        }
+        if told.kind != 0 {
             self.referred = Some((self.referred.map_or(next, |(first, _)| first), next));
         }
         self.expect_another(byte_len);
@@ -138,9 +155,14 @@ impl Seat {
     fn expect_another(&self, byte_len: usize) {
         let next = self.phase + 1;
         let is_short = byte_len <= SHORT_OFFER && self.gauge.way(byte_len) == Way::Lines;
-        let byte_len = if is_short { byte_len } else { HEAD };
-        let (start, offer) = (self.shape.rest(self.member, next, 0), self.shape.offer(self.member, next));
-        self.region.expect_writes(start..offer + byte_len);
+        let rest = if is_short { byte_len.saturating_sub(HEAD) } else { 0 };
+        let (start, offer) = (self.shape.rest(self.member, next, 0, 0), self.shape.offer(self.member, next));
+        let is_near = is_near(rest);
+        self.region.expect_writes(start..offer + HEAD + if is_near { rest } else { 0 });
+        if !is_near {
+            let start = self.shape.rest(self.member, next, self.place(rest), rest);
+            self.region.expect_writes(start..start + rest);
+        }
     }
 
     /// Where the parts are that stay where they are, and of which kind such an offer is; none if they are to be copied.
@@ -222,10 +244,10 @@ fn length_of(parts: &[&[u8]]) -> usize {
     parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.len()))
 }
 
-/// The longest offer after which room for another is fetched whole. By measurement: see docs/performance.md.
+/// The longest offer after which room for another is fetched whole. By measurement: see docs/tuning.md.
 const SHORT_OFFER: usize = 16 << 10;
 /// Shorter ones are copied: to have said that they were read costs the peers more.
 const WORTH_REFERRING: usize = 4 << 10;
 /// Shorter offers than this are copied rather than fetched, which takes a call of the system for each part. By measurement: see
-/// docs/performance.md.
+/// docs/tuning.md.
 pub const WORTH_FETCHING: usize = 16 << 10;

@@ -58,7 +58,8 @@ fn bad_calls_are_refused() {
     assert!(matches!(super::seats(0, 1), Err(PlaceError::NoSuchMember { .. })));
     assert!(matches!(super::seats(2, usize::MAX), Err(PlaceError::TooLong)));
     assert!(matches!(super::seats(1 << 40, 1 << 40), Err(PlaceError::TooLong)));
-    assert!(matches!(super::seats(1, isize::MAX as usize / 4), Err(PlaceError::OutOfMemory(_))));
+    assert!(matches!(super::seats(1, 1 << 32), Err(PlaceError::TooLong)), "a word says the length");
+    assert!(matches!(super::seats(1 << 17, 1 << 31), Err(PlaceError::OutOfMemory(_))));
     assert_eq!(byte_len(0, 1), None);
     assert_eq!(byte_len(2, 0), Some(2 * ((2 + SLOTS) * LINE + Gauge::BYTE_LEN)));
 }
@@ -175,8 +176,46 @@ fn a_seat_that_was_left_is_not_waited_for() {
 
 #[test]
 fn threads_see_exactly_what_was_offered() {
-    for (members, slot_byte_len, phases) in [(1, 10, 100), (2, 100, 3000), (4, 1000, 500)] {
+    for (members, slot_byte_len, phases) in [(1, 10, 100), (2, 100, 3000), (4, 1000, 500), (3, 20_000, 300)] {
         play(seats(members, slot_byte_len).expect("memory"), phases);
+        let in_turn = seats(members, slot_byte_len).expect("memory").into_iter().map(Seat::in_turn);
+        play(in_turn.collect(), phases);
+    }
+}
+
+#[test]
+fn no_offer_in_turn_lies_where_one_does_that_may_still_be_viewed() {
+    let longest = 40 * LINE;
+    let shape = Shape::new(1, longest + HEAD).expect("small");
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut wrapped = 0;
+    for most in [longest, longest / 2, longest - LINE + 1] {
+        let (mut last, mut held) = (0, std::collections::VecDeque::new());
+        for _ in 0..20_000 {
+            // Of the longest ones in a row as well, which leave the least room.
+            let byte_len = if random.bool() { most } else { random.usize(1..=most) };
+            let place = shape.place_behind(last, byte_len);
+            wrapped += usize::from(place < last);
+            last = (place + byte_len).next_multiple_of(LINE);
+            let here = place..place + byte_len;
+            assert!(here.end <= shape.room_byte_len);
+            let mut held_by =
+                held.iter().filter(|other: &&Range<usize>| other.start < here.end && here.start < other.end);
+            assert_eq!(held_by.next(), None, "{here:?} of {held:?}");
+            held.push_back(here);
+            if held.len() == SLOTS {
+                held.pop_front();
+            }
+        }
+    }
+    assert!(wrapped > 1000, "{wrapped}");
+}
+
+#[test]
+fn what_is_told_of_an_offer_fits_a_word() {
+    let most = Told { byte_len: (1 << 32) - 1, place: ((1 << 30) - 1) * LINE, kind: REFERS };
+    for told in [most, Told { byte_len: 0, place: LINE, kind: AWAY }, Told { byte_len: 7, place: 0, kind: 0 }] {
+        assert_eq!(Told::unpack(told.pack()), told);
     }
 }
 
@@ -284,7 +323,7 @@ mod in_segment {
         let (mut seat, raw, shape) = seat_and_raw();
         assert_eq!(seat.offer(&[1]), Ok(true));
         raw[shape.number(1, 1) / WORD].store(1, Ordering::Release);
-        let length = &raw[shape.length(1, 1) / WORD];
+        let length = &raw[shape.told(1, 1) / WORD];
         for nonsense in [9, u64::MAX, 1 << 63] {
             length.store(nonsense, Ordering::Release);
             assert_eq!(seat.whole(1, 1), Err(BoardError::Corrupt { member: 1 }));
@@ -292,14 +331,32 @@ mod in_segment {
         length.store(8, Ordering::Release);
         assert_eq!(seat.whole(1, 1), Ok(Some(vec![0; 8])));
         // Our own words are checked like anybody's.
-        raw[shape.length(0, 1) / WORD].store(99, Ordering::Release);
+        raw[shape.told(0, 1) / WORD].store(99, Ordering::Release);
         assert_eq!(seat.whole(0, 1), Err(BoardError::Corrupt { member: 0 }));
+    }
+
+    #[test]
+    fn hostile_places_are_errors() {
+        const LONG: usize = 10_000;
+        let (ours, theirs) = two_mappings(2, LONG);
+        let mut seat = Seat::in_segment(ours, OFFSET, 0, 2, LONG).expect("free");
+        let (count, shape) = (byte_len(2, LONG).expect("small") / WORD, Shape::new(2, LONG).expect("small"));
+        let raw = Cells::<AtomicU64>::in_segment(theirs, OFFSET, count).expect("free");
+        assert_eq!(seat.offer(&[1]), Ok(true));
+        raw[shape.number(1, 1) / WORD].store(1, Ordering::Release);
+        let last = (shape.room_byte_len - LONG).next_multiple_of(LINE);
+        let seen = |place| {
+            raw[shape.told(1, 1) / WORD].store(Told { byte_len: LONG, place, kind: 0 }.pack(), Ordering::Release);
+            seat.whole(1, 1).map(|view| view.map(|bytes| bytes.len()))
+        };
+        assert_eq!([seen(0), seen(last)], [Ok(Some(LONG)); 2]);
+        assert_eq!([seen(last + LINE), seen(((1 << 30) - 1) * LINE)], [Err(BoardError::Corrupt { member: 1 }); 2]);
     }
 
     #[test]
     fn an_offer_is_viewed_as_it_was_seen_to_be_made_whatever_is_written_then() {
         let (mut seat, raw, shape) = seat_and_raw();
-        let (number, length) = (&raw[shape.number(1, 1) / WORD], &raw[shape.length(1, 1) / WORD]);
+        let (number, length) = (&raw[shape.number(1, 1) / WORD], &raw[shape.told(1, 1) / WORD]);
         assert_eq!(seat.offer(&[1]), Ok(true));
         length.store(8, Ordering::Relaxed);
         number.store(1, Ordering::Release);

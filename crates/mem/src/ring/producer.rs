@@ -1,7 +1,7 @@
 //! The writing side of a ring.
 
 use super::{
-    CONSUMER_CLOSED, HEAD, PAYLOAD, PRODUCER_CLOSED, RingError, TAIL, between, gauge, is_set, position, set, unused,
+    CONSUMER_CLOSED, HEAD, PAYLOAD, PRODUCER_CLOSED, RingError, TAIL, between, gauge_of, is_set, position, set, unused,
 };
 use crate::gauge::{Gauge, Way};
 use crate::region::{LINE, PlaceError, Region};
@@ -95,7 +95,7 @@ impl Producer {
 
     pub(super) fn new(region: Region, capacity: usize) -> Result<Producer, PlaceError> {
         unused(&region, TAIL, PRODUCER_CLOSED)?;
-        Ok(Producer { region, capacity, tail: 0, seen_head: 0, closed: false, gauge: gauge(capacity).map(Gauge::new) })
+        Ok(Producer { region, capacity, tail: 0, seen_head: 0, closed: false, gauge: gauge_of(capacity) })
     }
 
     /// How many bytes fit. Looks at the consumer's index only when fewer than `wanted` are known to.
