@@ -65,6 +65,12 @@ def collect(flavour, repeat, sizes, transport):
         }))
 
 
+def read(path):
+    """Everything that was measured."""
+    with open(path, encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
 def medians(raw):
     """The median over repeats by operation, size and flavour, in the order of the first repeat."""
     times = {}
@@ -122,10 +128,10 @@ def main(arguments):
         case ["collect", flavour, repeat, sizes, transport]:
             collect(flavour, int(repeat), [size(text) for text in sizes.split(",")], transport)
         case ["table", path]:
-            with open(path, encoding="utf-8") as lines:
-                table([json.loads(line) for line in lines])
+            table(read(path))
         case _:
             sys.exit(__doc__)
 
 
-main(sys.argv[1:])
+if __name__ == "__main__":
+    main(sys.argv[1:])

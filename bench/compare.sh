@@ -3,15 +3,16 @@
 #
 #   bench/compare.sh --prepare DIR [--python PATH]    builds and installs into DIR what there is to be had of the peers
 #   bench/compare.sh DIR [--repeats 5] [--np 2] [--sizes 8,64K,1M,16M] [--ops LIST] [--out FILE]
-#                        [--python PATH] [--phalanx PATH] [--gate SECONDS] [--flavours LIST] [--transport tcp]
-#                        [--patience 1800]
+#                        [--plot FILE] [--python PATH] [--phalanx PATH] [--gate SECONDS] [--flavours LIST]
+#                        [--transport tcp] [--patience 1800]
 #
 # Flavours: ours; buffers, which is ours in buffers that the group has made; gloo (PyTorch); the MPIs ompi4 and mpich4 (of the
 # system), ompi5, mpich5 and impi (from PyPI); proto, a C
 # prototype of the ways to reach a peer's memory. --transport tcp has all of them use TCP through the loopback; there ours
 # comes a second and third time, authenticated and encrypted, and proto does not. Those that DIR does not have are left out, with a word. All take turns,
 # repeat by repeat, in an order that turns round, since other work on the machine comes and goes. The table holds medians over
-# repeats, and is written to --out too, with every measurement beside it as JSON lines (FILE.jsonl; without --out, in DIR).
+# repeats, and is written to --out too, with every measurement beside it as JSON lines (FILE.jsonl; without --out, in DIR). --plot
+# draws the ratios as SVG; `bench/plot.py FILE.jsonl OUT.svg` does so later.
 #
 # The peers' programs are those of ../shared/bench (SHARED=path to look elsewhere). They time batches of 30 ms after a barrier
 # and take the slowest rank; `phalanx bench --burst 30000` does the same. --gate is how long each case may wait for the
@@ -22,7 +23,7 @@ set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 shared=$(realpath -- "${SHARED:-$here/../../shared/bench}")
 ops=all_reduce,reduce_scatter,all_gather,broadcast,all_to_all,ping_pong sizes=8,64K,1M,16M np=2 repeats=5 gate=2 patience=1800
-out='' python='' phalanx='' flavours='' transport=shm prepare=false work=''
+out='' plot='' python='' phalanx='' flavours='' transport=shm prepare=false work=''
 
 say() {
   printf 'compare: %s\n' "$*" >&2
@@ -40,7 +41,7 @@ usage() {
 while (($#)); do
   case $1 in
     --prepare) prepare=true; shift ;;
-    --repeats | --np | --sizes | --ops | --out | --python | --phalanx | --gate | --flavours | --transport | --patience)
+    --repeats | --np | --sizes | --ops | --out | --plot | --python | --phalanx | --gate | --flavours | --transport | --patience)
       (($# > 1)) || fail "$1 needs a value"
       declare "${1#--}=$2"; shift 2 ;;
     -h | --help) usage; exit 0 ;;
@@ -192,6 +193,7 @@ compare() {
     order=("${next[@]}")
   done
   python3 "$here/compare.py" table "$raw" | tee -- "${out:-$work/compare.md}"
+  [[ -z $plot ]] || python3 "$here/plot.py" "$raw" "$plot"
 }
 
 mkdir -p -- "$work/logs"
