@@ -6,11 +6,22 @@ use super::*;
 
 #[test]
 fn a_view_never_sees_a_later_offer() {
-    bounded(|| {
-        let (mut writer, mut reader) = two_seats();
+    never_sees_a_later_offer(|seat| seat, 1);
+}
+
+#[test]
+fn a_view_never_sees_a_later_offer_in_turn() {
+    // A room holds one offer more than there are slots.
+    never_sees_a_later_offer(Seat::in_turn, 2);
+}
+
+fn never_sees_a_later_offer(placed: fn(Seat) -> Seat, over: u8) {
+    bounded(move || {
+        let (writer, mut reader) = two_seats();
+        let mut writer = placed(writer);
         // The last offer overwrites the first, once the reader is past viewing it.
-        let offers = thread::spawn(move || (1..=SLOTS as u8 + 1).for_each(|value| offer(&mut writer, &[value])));
-        for phase in 1..=LOOKBACK as u8 + 1 {
+        let offers = thread::spawn(move || (1..=SLOTS as u8 + over).for_each(|value| offer(&mut writer, &[value])));
+        for phase in 1..=LOOKBACK as u8 + over {
             offer(&mut reader, &[]);
             let oldest = phase.saturating_sub(LOOKBACK as u8 - 1).max(1);
             wait_for(&reader, phase);
