@@ -5,21 +5,16 @@
 
 use phalanx_core::Fingerprint;
 use phalanx_core::schedule::Pieces;
-use phalanx_mem::board::Seat;
+use phalanx_mem::board::Slots;
 
 /// The bytes of elements that a slot has room for among so many ranks of one host.
 pub(crate) fn byte_len(ranks: usize) -> usize {
     if ranks <= FEW && reads_from_last_cache() { LONG } else { SHORT }
 }
 
-/// The longest offer: what is published, behind its fingerprint.
-pub(crate) fn offer_byte_len(ranks: usize) -> usize {
-    byte_len(ranks) + Fingerprint::BYTE_LEN
-}
-
-/// The seat of a rank, whose offers lie behind one another where that is faster than in the same few places.
-pub(crate) fn placed(seat: Seat) -> Seat {
-    if leaves_own_caches(seat.members()) { seat.in_turn() } else { seat }
+/// The slots of offers: what is published, behind its fingerprint.
+pub(crate) fn of_offers(ranks: usize) -> Slots {
+    Slots { byte_len: byte_len(ranks) + Fingerprint::BYTE_LEN, are_in_turn: leaves_own_caches(ranks) }
 }
 
 /// The most room for what is under way on a link among so many ranks: several of the pieces that it moves, and either small enough for the

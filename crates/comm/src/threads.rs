@@ -146,9 +146,9 @@ impl Threads {
         if !self.style.has_windows(&self.hosts) {
             return Ok(vec![]);
         }
-        let seats = board::seats(bells.len(), slots::offer_byte_len(bells.len()))
-            .map_err(|error| Error::setup("windows", error))?;
-        Ok(seats.into_iter().map(|seat| BoardWindows::new(slots::placed(seat), bells.to_vec())).collect())
+        let seats =
+            board::seats(bells.len(), slots::of_offers(bells.len())).map_err(|error| Error::setup("windows", error))?;
+        Ok(seats.into_iter().map(|seat| BoardWindows::new(seat, bells.to_vec())).collect())
     }
 }
 

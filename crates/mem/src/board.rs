@@ -7,8 +7,8 @@
 //! word, its number. The only offer that overwrites it is `k + SLOTS`, which its owner makes at phase `k + SLOTS - 1`. That
 //! a member's phase is at least `k` is seen from the number in that slot: it is `k`, or a later one of the same slot.
 //!
-//! What an offer has besides its head lies in the member's room, in the place of its slot or, [in turn](Seat::in_turn), behind the offer before,
-//! from the start again where that would be past the end. That overwrites nothing later than offer `k` either: a room has space for
+//! What an offer has besides its head lies in the member's room, in the place of its slot or, [in turn](Slots::are_in_turn), behind the offer before,
+//! from the start again where that would be past the end. That overwrites nothing later than offer `k` either: such a room has space for
 //! `SLOTS + 1` of the longest. `SLOTS` offers in a row take that of `SLOTS` of them at most, and what one leaves at the end for the start is less
 //! than one.
 //!
@@ -82,20 +82,36 @@ pub const SLOTS: usize = 6;
 /// How many of the latest phases a member may view.
 pub const LOOKBACK: usize = 3;
 
-/// The seats of a board on the heap, one for each of `members`, with slots of `slot_byte_len` bytes.
+/// How long the offers of a board may be, and where they lie. A number of bytes stands for offers in the same few places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// The bytes of the longest offer.
+    pub byte_len: usize,
+    /// Whether offers lie behind one another. Where that is more than a core's own cache holds, whoever offers finds the lines in a cache that
+    /// it shares with the peers, instead of in those of the peers that have read them.
+    pub are_in_turn: bool,
+}
+
+impl From<usize> for Slots {
+    fn from(byte_len: usize) -> Slots {
+        Slots { byte_len, are_in_turn: false }
+    }
+}
+
+/// The seats of a board on the heap, one for each of `members`.
 ///
 /// # Errors
 ///
 /// When there is no member, a slot has 4 GiB or more, or memory is out.
-pub fn seats(members: usize, slot_byte_len: usize) -> Result<Vec<Seat>, PlaceError> {
-    let shape = Shape::new(members, slot_byte_len)?;
+pub fn seats(members: usize, slots: impl Into<Slots>) -> Result<Vec<Seat>, PlaceError> {
+    let shape = Shape::new(members, slots.into())?;
     let regions = Region::shared_on_heap(shape.byte_len, members)?;
     regions.into_iter().enumerate().map(|(member, region)| Seat::new(region, shape, member)).collect()
 }
 
 /// How many bytes of a segment a board takes, or none if no memory is that long, a slot has 4 GiB or more, or there is no member.
-pub fn byte_len(members: usize, slot_byte_len: usize) -> Option<usize> {
-    Shape::new(members, slot_byte_len).ok().map(|shape| shape.byte_len)
+pub fn byte_len(members: usize, slots: impl Into<Slots>) -> Option<usize> {
+    Shape::new(members, slots.into()).ok().map(|shape| shape.byte_len)
 }
 
 /// One member's place at a board. Dropping it leaves.
@@ -134,14 +150,15 @@ impl Seat {
         offset: usize,
         member: usize,
         members: usize,
-        slot_byte_len: usize,
+        slots: impl Into<Slots>,
     ) -> Result<Seat, PlaceError> {
-        let shape = Shape::new(members, slot_byte_len)?;
+        let slots = slots.into();
+        let shape = Shape::new(members, slots)?;
         if member >= members {
             return Err(PlaceError::NoSuchMember { member, members });
         }
         let end = offset.checked_add(shape.byte_len).ok_or(PlaceError::TooLong)?;
-        let purpose = Purpose::Board { members, slot_byte_len };
+        let purpose = Purpose::Board { members, slots };
         Seat::new(Region::in_segment(segment, offset..end, purpose, member)?, shape, member)
     }
 
@@ -166,15 +183,6 @@ impl Seat {
         };
         self.heaps = starts.into_iter().enumerate().map(view).collect::<Result<_, _>>()?;
         Ok(self)
-    }
-
-    /// Has offers lie behind one another instead of in the same few places. Where that is more than a core's own cache holds, whoever offers
-    /// finds the lines in a cache that it shares with the peers, instead of in those of the peers that have read them.
-    #[must_use]
-    pub fn in_turn(mut self) -> Seat {
-        self.turn = Some(0);
-        self.gauge = Gauge::in_turn(self.shape.gauge(self.member));
-        self
     }
 
     /// The number of offers made from this seat.
@@ -357,8 +365,8 @@ impl Seat {
             referred: None,
             has_borrowed: Cell::new(false),
             lent: None,
-            turn: None,
-            gauge: Gauge::new(shape.gauge(member)),
+            turn: shape.is_in_turn.then_some(0),
+            gauge: if shape.is_in_turn { Gauge::in_turn } else { Gauge::new }(shape.gauge(member)),
             echo: Echo::new(shape.gauge((member + shape.members - 1) % shape.members)),
         })
     }

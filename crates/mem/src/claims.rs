@@ -8,6 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use crate::board::Slots;
+
 /// What a part of a segment is used for. Two users of one part must agree on all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -20,7 +22,7 @@ pub(crate) enum Purpose {
     /// The heap of a member of another process, read and written by one member of this process.
     PeersHeap,
     /// A board of these dimensions.
-    Board { members: usize, slot_byte_len: usize },
+    Board { members: usize, slots: Slots },
 }
 
 /// The claimed parts of one segment: disjoint, each with its purpose and the roles taken.

@@ -92,6 +92,8 @@ struct Times {
 impl Gauge {
     /// How many bytes of a region it takes.
     pub(crate) const BYTE_LEN: usize = ROOMS + 2 * ROOM;
+    /// More bytes than a core's own cache holds.
+    pub(crate) const TURN: usize = 2 << 20;
 
     pub(crate) fn new(start: usize) -> Gauge {
         let (past, whole) = (Found::of(Reach::Near), Found::of(false));
@@ -158,7 +160,7 @@ impl Gauge {
                 return;
             }
             if self.in_turn {
-                self.until_next = TURN;
+                self.until_next = Gauge::TURN;
                 return;
             }
         }
@@ -295,8 +297,6 @@ const ENTER_WHOLE: f64 = 1.1;
 /// copies take so long that what is measured costs a hundredth of them at most.
 const FIRST_PAUSE: usize = 64 << 10;
 const LONGEST_PAUSE: usize = 64 << 20;
-/// More than a core's own cache holds.
-const TURN: usize = 2 << 20;
 
 // The question, the answer, and the two rooms.
 const ASKED: usize = 0;
@@ -346,7 +346,7 @@ mod tests {
         gauge.passed(WORTH, &region);
         echo.answer(&region);
         gauge.passed(WORTH, &region);
-        gauge.passed(TURN - 1, &region);
+        gauge.passed(Gauge::TURN - 1, &region);
         assert_eq!(asked(), 1);
         gauge.passed(WORTH, &region);
         echo.answer(&region);

@@ -16,6 +16,7 @@ pub(crate) struct Echo;
 
 impl Gauge {
     pub(crate) const BYTE_LEN: usize = 0;
+    pub(crate) const TURN: usize = usize::MAX;
 
     pub(crate) fn new(_: usize) -> Gauge {
         Gauge

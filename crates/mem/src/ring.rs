@@ -120,7 +120,7 @@ fn gauge(capacity: usize) -> Option<usize> {
 
 /// How far the consumer of a ring of this capacity is, if that is measured.
 fn gauge_of(capacity: usize) -> Option<Gauge> {
-    let of = if capacity >= TURNS { Gauge::in_turn } else { Gauge::new };
+    let of = if capacity >= Gauge::TURN { Gauge::in_turn } else { Gauge::new };
     gauge(capacity).map(of)
 }
 
@@ -156,8 +156,6 @@ const CONSUMER_CLOSED: usize = 2 * LINE + 8;
 const PAYLOAD: usize = 3 * LINE;
 /// Rings of less are those of many ranks, of which each has many: to measure with all of them would take more memory than they do.
 const MEASURED: usize = 128 << 10;
-/// Of more than this a core's own cache does not hold all lines until they are written again.
-const TURNS: usize = 1 << 20;
 
 #[cfg(not(loom))]
 const PRODUCER: usize = 0;

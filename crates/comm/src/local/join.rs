@@ -74,8 +74,8 @@ fn place(
     let reach = cells(map.reach, reach::words(map.size))?;
     let links = |traffic| links(segment, map, rank, traffic, &bells);
     let (links, post) = (links(Traffic::Collectives)?, links(Traffic::Messages)?);
-    let seat = || Seat::in_segment(Arc::clone(segment), map.board, rank, map.size, slots::offer_byte_len(map.size));
-    let seat = if windows { Some(slots::placed(seat()?)) } else { None };
+    let seat = || Seat::in_segment(Arc::clone(segment), map.board, rank, map.size, slots::of_offers(map.size));
+    let seat = if windows { Some(seat()?) } else { None };
     let heaps = || (0..map.size).map(|rank| map.heap(rank));
     let (windows, heap) = match seat {
         Some(seat) if map.heap_byte_len > 0 => {

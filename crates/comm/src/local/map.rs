@@ -50,7 +50,7 @@ impl SegmentMap {
 
     /// The first words of the segment, from which a rank sees that it has the right one.
     pub(crate) fn header(&self) -> [u64; HEADER] {
-        let numbers = [self.size, slots::offer_byte_len(self.size), self.ring_byte_len, self.byte_len];
+        let numbers = [self.size, slots::of_offers(self.size).byte_len, self.ring_byte_len, self.byte_len];
         let [size, offer, ring, byte_len] = numbers.map(|number| number as u64);
         [MAGIC, VERSION, self.group, self.epoch.into(), size, offer, ring, byte_len]
     }
@@ -94,7 +94,7 @@ impl SegmentMap {
         let bells = part(size.checked_mul(BELL_STRIDE)?)?;
         let roll = part(roll::words(size).checked_mul(WORD)?)?;
         let fate = part(fate::words(size).checked_mul(WORD)?)?;
-        let board = part(board::byte_len(size, slots::offer_byte_len(size))?)?;
+        let board = part(board::byte_len(size, slots::of_offers(size))?)?;
         let rings = part(ring::byte_len(ring_byte_len)?.checked_mul(rings)?)?;
         let reserved = part(0)?;
         let heap_byte_len = heap_byte_len.checked_next_multiple_of(PAGE)?;
@@ -166,7 +166,7 @@ mod tests {
             part(map.departures, map.size * WORD),
             part(map.roll, roll::words(map.size) * WORD),
             part(map.fate, fate::words(map.size) * WORD),
-            part(map.board, board::byte_len(map.size, slots::offer_byte_len(map.size)).expect("members")),
+            part(map.board, board::byte_len(map.size, slots::of_offers(map.size)).expect("members")),
         ];
         parts.extend((0..map.size).map(|rank| part(map.bell(rank), 4)));
         for traffic in [Traffic::Collectives, Traffic::Messages] {
@@ -188,7 +188,7 @@ mod tests {
             assert!(parts.iter().all(|part| part.start % LINE == 0 && !part.is_empty()), "{size} ranks");
             assert!(parts.windows(2).all(|pair| pair[0].end <= pair[1].start), "{size} ranks overlap");
             assert!(parts.last().is_some_and(|last| last.end <= map.byte_len), "{size} ranks");
-            assert!(map.reserved < 100 << 20, "{size} ranks take {} bytes", map.reserved);
+            assert!(map.reserved < 96 << 20, "{size} ranks take {} bytes", map.reserved);
             assert!((4 << 10..=slots::ring_byte_len(size)).contains(&map.ring_byte_len), "{size} ranks");
         }
     }

@@ -6,19 +6,18 @@ use super::*;
 
 #[test]
 fn a_view_never_sees_a_later_offer() {
-    never_sees_a_later_offer(|seat| seat, 1);
+    never_sees_a_later_offer(false, 1);
 }
 
 #[test]
 fn a_view_never_sees_a_later_offer_in_turn() {
     // A room holds one offer more than there are slots.
-    never_sees_a_later_offer(Seat::in_turn, 2);
+    never_sees_a_later_offer(true, 2);
 }
 
-fn never_sees_a_later_offer(placed: fn(Seat) -> Seat, over: u8) {
+fn never_sees_a_later_offer(are_in_turn: bool, over: u8) {
     bounded(move || {
-        let (writer, mut reader) = two_seats();
-        let mut writer = placed(writer);
+        let (mut writer, mut reader) = two_seats_of(Slots { byte_len: 1, are_in_turn });
         // The last offer overwrites the first, once the reader is past viewing it.
         let offers = thread::spawn(move || (1..=SLOTS as u8 + over).for_each(|value| offer(&mut writer, &[value])));
         for phase in 1..=LOOKBACK as u8 + over {
@@ -71,7 +70,11 @@ fn an_offer_does_not_wait_for_a_seat_that_was_left() {
 }
 
 fn two_seats() -> (Seat, Seat) {
-    let mut seats = seats(2, 1).expect("memory").into_iter();
+    two_seats_of(1.into())
+}
+
+fn two_seats_of(slots: Slots) -> (Seat, Seat) {
+    let mut seats = seats(2, slots).expect("memory").into_iter();
     (seats.next().expect("two"), seats.next().expect("two"))
 }
 

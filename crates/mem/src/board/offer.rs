@@ -89,7 +89,7 @@ impl Seat {
         }
         // SAFETY: as above, and the head is not in the room.
         unsafe { self.region.write(self.shape.offer(self.member, next), head, Way::Lines) };
-        self.show(Told { byte_len: head.len() + byte_len, place, kind: 0 });
+        self.show(Told { byte_len: head.len() + byte_len, place, kind: 0 }, byte_len);
         true
     }
 
@@ -116,7 +116,7 @@ impl Seat {
             unsafe { self.region.write(at, part, self.gauge.way(part.len())) };
             at += part.len();
         }
-        self.show(Told { byte_len, place, kind });
+        self.show(Told { byte_len, place, kind }, rest);
         Ok(true)
     }
 
@@ -129,13 +129,12 @@ impl Seat {
         }
     }
 
-    /// Lets the peers see the next offer, which is written as is told.
-    fn show(&mut self, told: Told) {
+    /// Lets the peers see the next offer, which is written as is told, with so many bytes behind its head.
+    fn show(&mut self, told: Told, rest: usize) {
         let (next, byte_len) = (self.phase + 1, told.byte_len);
         self.region.word(self.shape.told(self.member, next)).store(told.pack(), Ordering::Relaxed);
         self.region.word(self.shape.number(self.member, next)).store(next, Ordering::Release);
         self.phase = next;
-        let rest = byte_len.saturating_sub(HEAD);
         if let Some(last) = &mut self.turn
             && !is_near(rest)
         {

@@ -1,6 +1,6 @@
 //! Where the words and slots of a board are. Offsets only: it touches no memory.
 
-use super::SLOTS;
+use super::{SLOTS, Slots};
 use crate::gauge::Gauge;
 use crate::region::{LINE, PlaceError, whole_lines};
 
@@ -15,6 +15,7 @@ use crate::region::{LINE, PlaceError, whole_lines};
 pub(super) struct Shape {
     pub(super) members: usize,
     pub(super) slot_byte_len: usize,
+    pub(super) is_in_turn: bool,
     /// The bytes of a slot.
     slot_stride: usize,
     /// The bytes of a member's room that the longest offer takes.
@@ -25,22 +26,25 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    pub(super) fn new(members: usize, slot_byte_len: usize) -> Result<Shape, PlaceError> {
+    pub(super) fn new(members: usize, slots: Slots) -> Result<Shape, PlaceError> {
         if members == 0 {
             return Err(PlaceError::NoSuchMember { member: 0, members });
         }
-        Shape::measured(members, slot_byte_len).ok_or(PlaceError::TooLong)
+        Shape::measured(members, slots).ok_or(PlaceError::TooLong)
     }
 
-    fn measured(members: usize, slot_byte_len: usize) -> Option<Shape> {
+    fn measured(members: usize, slots: Slots) -> Option<Shape> {
+        let Slots { byte_len: slot_byte_len, are_in_turn: is_in_turn } = slots;
         let rest = whole_lines(slot_byte_len.saturating_sub(HEAD))?;
         let (slot_stride, stride) = (LINE + rest.min(NEAR), if rest > NEAR { rest } else { 0 });
-        let room_byte_len = stride.checked_mul(SLOTS + 1)?;
+        let room_byte_len = stride.checked_mul(SLOTS + usize::from(is_in_turn))?;
         let member_stride = room_byte_len.checked_add(WORDS + Gauge::BYTE_LEN + SLOTS * slot_stride)?;
         let byte_len = member_stride.checked_mul(members)?;
         // What does not fit the word that says it.
         let is_told = slot_byte_len <= Told::MOST_BYTES && room_byte_len / LINE <= Told::MOST_LINES;
-        is_told.then_some(Shape { members, slot_byte_len, slot_stride, stride, room_byte_len, member_stride, byte_len })
+        let shape =
+            Shape { members, slot_byte_len, is_in_turn, slot_stride, stride, room_byte_len, member_stride, byte_len };
+        is_told.then_some(shape)
     }
 
     pub(super) fn left(&self, member: usize) -> usize {

@@ -178,15 +178,14 @@ fn a_seat_that_was_left_is_not_waited_for() {
 fn threads_see_exactly_what_was_offered() {
     for (members, slot_byte_len, phases) in [(1, 10, 100), (2, 100, 3000), (4, 1000, 500), (3, 20_000, 300)] {
         play(seats(members, slot_byte_len).expect("memory"), phases);
-        let in_turn = seats(members, slot_byte_len).expect("memory").into_iter().map(Seat::in_turn);
-        play(in_turn.collect(), phases);
+        play(seats(members, Slots { byte_len: slot_byte_len, are_in_turn: true }).expect("memory"), phases);
     }
 }
 
 #[test]
 fn no_offer_in_turn_lies_where_one_does_that_may_still_be_viewed() {
     let longest = 40 * LINE;
-    let shape = Shape::new(1, longest + HEAD).expect("small");
+    let shape = Shape::new(1, Slots { byte_len: longest + HEAD, are_in_turn: true }).expect("small");
     let mut random = fastrand::Rng::with_seed(7);
     let mut wrapped = 0;
     for most in [longest, longest / 2, longest - LINE + 1] {
@@ -340,7 +339,7 @@ mod in_segment {
         const LONG: usize = 10_000;
         let (ours, theirs) = two_mappings(2, LONG);
         let mut seat = Seat::in_segment(ours, OFFSET, 0, 2, LONG).expect("free");
-        let (count, shape) = (byte_len(2, LONG).expect("small") / WORD, Shape::new(2, LONG).expect("small"));
+        let (count, shape) = (byte_len(2, LONG).expect("small") / WORD, Shape::new(2, LONG.into()).expect("small"));
         let raw = Cells::<AtomicU64>::in_segment(theirs, OFFSET, count).expect("free");
         assert_eq!(seat.offer(&[1]), Ok(true));
         raw[shape.number(1, 1) / WORD].store(1, Ordering::Release);
@@ -631,7 +630,7 @@ mod in_segment {
         let (ours, theirs) = two_mappings(2, 8);
         let seat = Seat::in_segment(ours, OFFSET, 0, 2, 8).expect("free");
         let count = byte_len(2, 8).expect("small") / WORD;
-        (seat, Cells::in_segment(theirs, OFFSET, count).expect("free"), Shape::new(2, 8).expect("small"))
+        (seat, Cells::in_segment(theirs, OFFSET, count).expect("free"), Shape::new(2, 8.into()).expect("small"))
     }
 
     fn two_mappings(members: usize, slot_byte_len: usize) -> (Arc<Segment>, Arc<Segment>) {
