@@ -79,10 +79,15 @@ def medians(raw):
     return {case: {name: statistics.median(all) for name, all in by.items()} for case, by in times.items()}
 
 
+def best_mpi(found):
+    """The name of the MPI that is fastest here, if any was measured."""
+    return min((name for name in MPIS if name in found), key=found.get, default=None)
+
+
 def row(case, found, transport):
     """One line of the table."""
     ours, gloo = found.get("ours"), found.get("gloo")
-    best = min((name for name in MPIS if name in found), key=found.get, default=None)
+    best = best_mpi(found)
     buffers = found.get("buffers")
     ratio = lambda other, ours=ours: f"{ours / other:.3g}" if ours and other else ""
     share = lambda name, ours=ours: f"{100 * found[name] / ours:.0f} %" if ours and found.get(name) else ""

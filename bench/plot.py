@@ -7,7 +7,7 @@ import math
 import sys
 from html import escape
 
-from compare import MPIS, medians, read, show
+from compare import best_mpi, medians, read, show
 
 WIDTH, COLUMNS = 968, 3
 PANEL, GAP = (258, 228), (56, 56)
@@ -35,7 +35,7 @@ LINES = {
 def ratios(times, peer, own):
     """Points of one line: bytes, and how many times as long the peer takes."""
     for bytes, by in sorted(times.items()):
-        theirs = min((by[name] for name in (MPIS if peer == "mpi" else (peer,)) if name in by), default=None)
+        theirs = by.get(best_mpi(by) if peer == "mpi" else peer)
         if theirs and by.get(own):
             yield bytes, theirs / by[own]
 
