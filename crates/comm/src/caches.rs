@@ -1,18 +1,31 @@
-//! How much this processor's caches hold, and from where on it is better to copy past them.
+//! How much this processor's caches hold, and from where on it is better to write past them. By measurement: see docs/tuning.md.
 
 use std::fs;
 use std::sync::OnceLock;
 
-/// From how many bytes of output on each of so many ranks of a host copies past the caches in an operation that only moves: where what all of
-/// them read and write is more than half of the last cache, the half that a shared machine leaves. By measurement: see docs/tuning.md.
-pub(crate) fn past(ranks: usize) -> usize {
-    static LAST: OnceLock<Option<usize>> = OnceLock::new();
-    LAST.get_or_init(read).map_or(UNKNOWN, |last| share(last, ranks))
+use phalanx_core::player::PastCaches;
+
+/// From where on each of so many ranks of a host writes an operation's result past the caches.
+pub(crate) fn past_caches(ranks: usize) -> PastCaches {
+    last().map_or(PastCaches { beside: UNKNOWN, in_place: UNKNOWN }, |last| share(last, ranks))
 }
 
-/// All outputs, and all inputs, which together are as long as one of them.
-fn share(last: usize, ranks: usize) -> usize {
-    (last / 2 / (ranks + 1)).clamp(LEAST, MOST)
+/// From how many bytes on a message is received past the caches: where it and what it was sent from are as long as the last one.
+pub(crate) fn past_by_message() -> usize {
+    last().map_or(UNKNOWN, |last| (last / 2).clamp(LEAST, MOST))
+}
+
+/// Where a result is beside what is given, all ranks together read and write one long buffer each and what would fill one more: they are to
+/// be more than half of the last cache, the half that a shared machine leaves. Where it is in the same memory, the next operation reads it
+/// there, and that memory is to be twice as long as the cache.
+fn share(last: usize, ranks: usize) -> PastCaches {
+    let beside = (last / 2 / (ranks + 1)).clamp(LEAST, MOST);
+    PastCaches { beside, in_place: (last / ranks).saturating_mul(2).clamp(beside, MOST) }
+}
+
+fn last() -> Option<usize> {
+    static LAST: OnceLock<Option<usize>> = OnceLock::new();
+    *LAST.get_or_init(read)
 }
 
 /// The bytes of the last cache of the first processor, where the system tells.
@@ -44,9 +57,11 @@ mod tests {
 
     #[test]
     fn what_is_left_to_a_rank_is_neither_nothing_nor_everything() {
-        let shares = [(96 << 20, 2), (32 << 20, 2), (32 << 20, 8), (0, 2), (usize::MAX, 1)];
-        let expected = [16 << 20, (16 << 20) / 3, LEAST, LEAST, MOST];
-        assert_eq!(shares.map(|(last, ranks)| share(last, ranks)), expected);
-        assert!((LEAST..=MOST).contains(&past(2)));
+        let shares = [(96 << 20, 2), (32 << 20, 2), (32 << 20, 8), (0, 2), (usize::MAX, 1)]
+            .map(|(last, ranks)| share(last, ranks));
+        let beside = [16 << 20, (16 << 20) / 3, LEAST, LEAST, MOST];
+        assert_eq!(shares.map(|past| past.beside), beside);
+        assert_eq!(shares.map(|past| past.in_place), [MOST, 32 << 20, 8 << 20, LEAST, MOST]);
+        assert!((LEAST..=MOST).contains(&past_caches(2).beside) && (LEAST..=MOST).contains(&past_by_message()));
     }
 }

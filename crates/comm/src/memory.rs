@@ -11,6 +11,7 @@ use phalanx_mem::board::{self, BoardError, Seat};
 use phalanx_mem::ring::{Consumer, Producer, RingError};
 
 use crate::bell::Bell;
+use crate::caches;
 use crate::scales::{Move, OrderScale, Scales, Way};
 
 /// A link of two rings to a peer that shares memory.
@@ -20,6 +21,10 @@ pub(crate) struct MemoryLink {
     pub(crate) peer: Arc<Bell>,
     /// Whether anything moved that the peer's bell was not rung for yet.
     has_news: bool,
+    /// From how many bytes on a message is received past the caches.
+    past_caches: usize,
+    /// Whether the one that comes in is.
+    is_past_caches: bool,
 }
 
 /// Windows on a board that all ranks share.
@@ -56,7 +61,8 @@ pub(crate) trait Neighbours: Send {
 impl MemoryLink {
     /// The link of these two rings to whoever has this bell.
     pub(crate) fn new(out: Producer, into: Consumer, peer: Arc<Bell>) -> MemoryLink {
-        MemoryLink { out, into, peer, has_news: false }
+        let past_caches = caches::past_by_message();
+        MemoryLink { out, into, peer, has_news: false, past_caches, is_past_caches: false }
     }
 }
 
@@ -100,8 +106,12 @@ impl Link for MemoryLink {
     }
 
     fn try_recv(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
-        let piece = piece(self.into.capacity()).min(into.len());
-        let came = self.into.try_read(&mut into[..piece]).map_err(ring_error)?;
+        let (rest, piece) = (into.len(), piece(self.into.capacity()).min(into.len()));
+        // What of a message is still to come tells how long it is where it begins.
+        self.is_past_caches = rest > piece && (self.is_past_caches || rest >= self.past_caches);
+        let into = &mut into[..piece];
+        let read = if self.is_past_caches { self.into.try_read_past_caches(into) } else { self.into.try_read(into) };
+        let came = read.map_err(ring_error)?;
         self.has_news |= came > 0;
         Ok(came)
     }
@@ -311,6 +321,26 @@ mod tests {
         let armed = bell.arm();
         mesh.announce();
         assert_eq!(bell.arm(), armed, "rung for nothing");
+    }
+
+    #[test]
+    fn a_message_is_received_past_the_caches_from_its_first_piece_to_its_last_but_one() {
+        let bell = Arc::new(Bell::new().expect("memory"));
+        let (mut theirs, into) = ring::pair(64).expect("memory");
+        let (out, _back) = ring::pair(64).expect("memory");
+        let mut link = MemoryLink::new(out, into, bell);
+        link.past_caches = 100;
+        let sent: Vec<u8> = (0..200).collect();
+        for message in [&sent[..100], &sent[100..199]] {
+            let (mut came, mut at, mut past) = (vec![0; message.len()], 0, vec![]);
+            while at < came.len() {
+                theirs.try_write(&message[at..][..32.min(message.len() - at)]).expect("open");
+                at += link.try_recv(&mut came[at..]).expect("open");
+                past.push(link.is_past_caches);
+            }
+            assert_eq!(came, message);
+            assert_eq!(past, if came.len() == 100 { [true, true, true, false] } else { [false; 4] });
+        }
     }
 
     const LONG: Duration = Duration::from_secs(60);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use phalanx_core::link::Mesh;
-use phalanx_core::player::{Player, Task};
+use phalanx_core::player::{PastCaches, Player, Task};
 use phalanx_core::schedule::{Algorithm, Ground, Plan, Schedule, build, choose};
 use phalanx_core::{Call, DType, Error, Layout, Op, Result};
 use rustc_hash::FxHashMap;
@@ -18,14 +18,14 @@ pub(crate) struct Stage {
     ground: Ground,
     /// The algorithm to use wherever it can play the operation.
     wish: Option<Algorithm>,
-    past_caches: usize,
+    past_caches: PastCaches,
     schedules: FxHashMap<(Op, DType, bool), Arc<Schedule>>,
     scratch: Vec<u8>,
 }
 
 impl Stage {
     pub(crate) fn new(mesh: Mesh, layout: Layout, ground: Ground, wish: Option<Algorithm>) -> Stage {
-        let past_caches = caches::past(layout.host_mates(layout.rank()).len());
+        let past_caches = caches::past_caches(layout.host_mates(layout.rank()).len());
         Stage { mesh, layout, ground, wish, past_caches, schedules: FxHashMap::default(), scratch: vec![] }
     }
 

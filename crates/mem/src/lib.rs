@@ -55,4 +55,4 @@ pub use region::{LINE, PlaceError};
 pub use secret::Secret;
 #[cfg(not(loom))]
 pub use segment::{Segment, SegmentError};
-pub use stream::copy_past_caches;
+pub use stream::{copy_past_caches, fill_past_caches};

@@ -1,5 +1,7 @@
 //! Copies by the instruction that processors have for them.
 
+use crate::expect::copy_expecting;
+
 /// Copies bytes as the processor itself does it. Where it writes whole lines it need not fetch what was there before, which another core may
 /// have: on some processors that takes a third of the time, on others more than a loop.
 ///
@@ -8,6 +10,9 @@
 /// Unless both are equally long.
 pub(crate) fn copy_whole(into: &mut [u8], from: &[u8]) {
     assert_eq!(into.len(), from.len());
+    if is_slow(into.as_ptr().addr(), from.as_ptr().addr()) {
+        return copy_expecting(into, from);
+    }
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: as many bytes as both have, which do not overlap, because one is borrowed mutably. The direction is upwards, as it is wherever
     // a function begins.
@@ -24,9 +29,25 @@ pub(crate) fn copy_whole(into: &mut [u8], from: &[u8]) {
     into.copy_from_slice(from);
 }
 
+/// Whether the instruction would take up to five times as long: by their places in a page, which is all that is compared at first, what is
+/// written lies less than a line behind what is read, and might be what is read next.
+fn is_slow(into: usize, from: usize) -> bool {
+    (1..PROCESSOR_LINE).contains(&(into.wrapping_sub(from) % PAGE))
+}
+
+const PAGE: usize = 4096;
+const PROCESSOR_LINE: usize = 64;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn it_is_slow_where_the_place_in_its_page_is_just_behind_that_of_what_is_read() {
+        let slow = |into| is_slow(into, 7 * PAGE);
+        assert_eq!([1, PAGE + 16, 3 * PAGE + 63].map(slow), [true; 3]);
+        assert_eq!([0, PAGE, 64, PAGE - 1, 7 * PAGE - 16, 9 * PAGE + 64].map(slow), [false; 6]);
+    }
 
     #[test]
     fn any_length_from_any_address_to_any_address_is_copied() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use phalanx_core::link::{Link, Mesh};
-use phalanx_core::player::{Data, Player, Progress, Task};
+use phalanx_core::player::{Data, PastCaches, Player, Progress, Task};
 use phalanx_core::schedule::Schedule;
 use phalanx_core::{Fingerprint, Result, Stuck};
 
@@ -63,7 +63,11 @@ impl Actor {
             fingerprint: Fingerprint::of(&call.op, call.dtype, size, EPOCH, self.done as u32),
             rank: self.rank,
             // Each rank decides for itself.
-            past_caches: if self.rank.is_multiple_of(2) { usize::MAX } else { 64 },
+            past_caches: if self.rank.is_multiple_of(2) {
+                PastCaches::NEVER
+            } else {
+                PastCaches { beside: 64, in_place: 64 }
+            },
         };
         let (input, output) = call.buffers(self.rank, size, given);
         // What an operation before this one left in scratch must not matter.

@@ -4,7 +4,7 @@ use super::memory::Memory;
 use super::viewing::{Join, Number, bytes_of, checked, shown};
 use super::{Task, lost};
 use crate::link::{Lease, Mesh, Wanted};
-use crate::reduce::{Beside, combine_beside};
+use crate::reduce::{Beside, combine_beside, combine_past_caches};
 use crate::schedule::Span;
 use crate::{Error, Result};
 
@@ -25,6 +25,7 @@ pub(super) fn offer_and_pull_all(
     let head = task.head(next.in_heads());
     let part = bytes_of(task, from.start, join.into.len);
     let wanted = Wanted { rank: from.rank, offer: offer.among_all(), part: part.clone() };
+    let is_past_caches = memory.is_past_caches(join.into.place);
     memory.with_parts(join.into, &[join.own.0, *span], |target, in_place, others| {
         let (mine, given) = match in_place {
             Some(_) => (None, others[0]),
@@ -37,8 +38,12 @@ pub(super) fn offer_and_pull_all(
             joined = theirs.and_then(|theirs| {
                 // Without room it was copied before.
                 let beside = Beside { from: &given[..room.len()], room };
-                combine_beside(task.join(join.whole), task.dtype, target, (mine, theirs), beside)
-                    .map_err(|error| Error::setup("reduction", error))
+                let (reduce, dtype) = (task.join(join.whole), task.dtype);
+                match mine {
+                    Some(mine) if is_past_caches => combine_past_caches(reduce, dtype, target, [mine, theirs], beside),
+                    _ => combine_beside(reduce, dtype, target, (mine, theirs), beside),
+                }
+                .map_err(|error| Error::setup("reduction", error))
             });
             joined.is_ok()
         });

@@ -147,13 +147,13 @@ fn finish_block(
             combine_in_place(task.join(true), task.dtype, memory.write(block), task.rank, &parts)
                 .map_err(|error| Error::setup("reduction", error))?;
         }
-        Source::Rank(root) if root != task.rank => memory.write(block).copy_from_slice(theirs(root)?),
+        Source::Rank(root) if root != task.rank => memory.copies(block.place)(memory.write(block), theirs(root)?),
         Source::Rank(_) => {}
     }
     let has_it = |&peer: &usize| peer == task.rank || source == Source::Rank(peer);
     for peer in (0..size).filter(|peer| !has_it(peer)) {
         let theirs = windows.lent(peer, offer, part.clone()).map_err(|error| lost(peer, error))?;
-        theirs.copy_from_slice(memory.read(block));
+        memory.copies(block.place)(theirs, memory.read(block));
     }
     Ok(())
 }

@@ -27,15 +27,15 @@ pub(super) struct Memory<'a, 'b> {
     pub(super) scratch: &'a mut [u8],
     /// Bytes of one element.
     pub(super) byte_len: usize,
-    /// How to copy to where the caller has it.
-    pub(super) copies: Copies,
+    /// Whether to write past the caches to where the caller has it.
+    is_past_caches: bool,
 }
 
 impl<'a, 'b> Memory<'a, 'b> {
     /// What this task works in.
     pub(super) fn of(task: &Task, data: &'a mut Data<'b>, scratch: &'a mut [u8]) -> Memory<'a, 'b> {
-        let copies = copies(task, data.output.len());
-        Memory { data, scratch, byte_len: task.dtype.byte_len(), copies }
+        let is_past_caches = is_past_caches(task, data.input.len().max(data.output.len()));
+        Memory { data, scratch, byte_len: task.dtype.byte_len(), is_past_caches }
     }
 
     pub(super) fn read(&self, span: Span) -> &[u8] {
@@ -58,8 +58,18 @@ impl<'a, 'b> Memory<'a, 'b> {
         if from.place == into.place {
             return self.place_mut(into.place).copy_within(start..end, at);
         }
-        let copy = self.copies;
+        let copy = self.copies(into.place);
         self.with_parts(into, &[from], |target, _, parts| copy(target, parts[0]));
+    }
+
+    /// Whether to write past the caches there.
+    pub(super) fn is_past_caches(&self, place: Place) -> bool {
+        self.is_past_caches && place == Place::Output
+    }
+
+    /// How to copy there.
+    pub(super) fn copies(&self, place: Place) -> Copies {
+        if self.is_past_caches(place) { copy_past_caches } else { <[u8]>::copy_from_slice }
     }
 
     /// Calls `join(target, position of the target among the parts, the other parts in order)`.
@@ -110,8 +120,12 @@ impl<'a, 'b> Memory<'a, 'b> {
     }
 }
 
-/// How an operation that only moves copies to where the caller has so much: past the caches what they could not hold.
-fn copies(task: &Task, output_byte_len: usize) -> Copies {
-    let only_moves = matches!(task.op, Op::AllGather { .. } | Op::AllToAll { .. });
-    if only_moves && output_byte_len >= task.past_caches { copy_past_caches } else { <[u8]>::copy_from_slice }
+/// Whether an operation writes its result past the caches, where its longer buffer is of so many bytes. What is joined in its place has been
+/// read there and is in the caches.
+fn is_past_caches(task: &Task, byte_len: usize) -> bool {
+    match task.op {
+        Op::AllGather { .. } | Op::AllToAll { .. } | Op::ReduceScatter { .. } => byte_len >= task.past_caches.beside,
+        Op::Broadcast { .. } => byte_len >= task.past_caches.in_place,
+        _ => false,
+    }
 }

@@ -39,8 +39,22 @@ pub struct Task {
     pub fingerprint: Fingerprint,
     /// This rank.
     pub rank: usize,
-    /// From how many bytes of output on an operation that only moves is copied past the processor's caches.
-    pub past_caches: usize,
+    /// Which operations write past the processor's caches.
+    pub past_caches: PastCaches,
+}
+
+/// From how many bytes of its longer buffer on an operation writes its result past the processor's caches.
+#[derive(Clone, Copy, Debug)]
+pub struct PastCaches {
+    /// Where the result is beside what the rank gives.
+    pub beside: usize,
+    /// Where it is in the same memory, as that of a broadcast.
+    pub in_place: usize,
+}
+
+impl PastCaches {
+    /// No operation.
+    pub const NEVER: PastCaches = PastCaches { beside: usize::MAX, in_place: usize::MAX };
 }
 
 /// One operation being played.

@@ -10,7 +10,7 @@ use crate::{Counts, ErrorKind};
 fn task() -> Task {
     let op = Op::AllReduce { count: 8, reduce: ReduceOp::Sum };
     let fingerprint = Fingerprint::of(&op, DType::F32, 2, 0, 0);
-    Task { op, dtype: DType::F32, factor: None, fingerprint, rank: 0, past_caches: usize::MAX }
+    Task { op, dtype: DType::F32, factor: None, fingerprint, rank: 0, past_caches: PastCaches::NEVER }
 }
 
 #[test]

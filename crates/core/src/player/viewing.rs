@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::memory::{Memory, Parts};
 use super::{Progress, Task, corrupt, lost};
 use crate::link::{Lease, Mesh, Seen, View, Windows};
-use crate::reduce::{combine, combine_in_place};
+use crate::reduce::{Beside, combine, combine_in_place, combine_past_caches};
 use crate::schedule::{Part, Span, Step};
 use crate::{Error, Result};
 
@@ -56,7 +56,7 @@ pub(super) fn pull(
         return Ok(Progress::Idle);
     };
     match part {
-        Seen::Here(part) => windows.copy(memory.copies, memory.write(into), part),
+        Seen::Here(part) => windows.copy(memory.copies(into.place), memory.write(into), part),
         Seen::Away(address) => {
             windows.fetch(peer, address, memory.write(into)).map_err(|error| lost(peer, error))?;
         }
@@ -95,13 +95,19 @@ pub(super) fn pull_all(task: &Task, join: &Join<'_>, memory: &mut Memory<'_, '_>
             None => return Ok(Progress::Idle),
         }
     }
-    let ((own, place), reduce) = (join.own, task.join(join.whole));
+    let ((own, place), reduce, is_past_caches) =
+        (join.own, task.join(join.whole), memory.is_past_caches(join.into.place));
     let joined = memory.with_parts(join.into, &[own], |target, in_place, mine| match in_place {
         Some(_) => combine_in_place(reduce, task.dtype, target, place, &parts),
         None => {
             let mut all = Parts::new();
             all.extend(parts[..place].iter().chain(mine).chain(&parts[place..]).copied());
-            combine(reduce, task.dtype, target, &all)
+            match all[..] {
+                [first, second] if is_past_caches => {
+                    combine_past_caches(reduce, task.dtype, target, [first, second], Beside::nothing())
+                }
+                _ => combine(reduce, task.dtype, target, &all),
+            }
         }
     });
     joined.map_err(|error| Error::setup("reduction", error))?;

@@ -24,6 +24,12 @@ pub(crate) struct Beside<'a> {
     pub(crate) room: &'a mut [u8],
 }
 
+impl Beside<'_> {
+    pub(crate) fn nothing() -> Beside<'static> {
+        Beside { from: &[], room: &mut [] }
+    }
+}
+
 /// Combines two operands as [`combine`](super::combine) does, the first of which is in `into` already if it is none, and copies
 /// something else meanwhile.
 pub(crate) fn combine_beside(

@@ -26,6 +26,7 @@ mod lane;
 mod loops;
 mod number;
 mod op;
+mod past;
 mod resolve;
 #[cfg(test)]
 mod scalar;
@@ -39,4 +40,5 @@ pub use combine::{combine, combine_in_place};
 pub use fault::{ReduceError, Unsupported};
 pub use fold::fold;
 pub use op::ReduceOp;
+pub(crate) use past::combine_past_caches;
 pub use scale::{Factor, finish_avg, scale};

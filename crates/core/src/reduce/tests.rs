@@ -233,6 +233,29 @@ fn what_is_copied_beside_changes_nothing() {
 }
 
 #[test]
+fn past_the_caches_the_result_is_the_same_and_so_is_what_is_copied_beside() {
+    let mut rng = fastrand::Rng::with_seed(9);
+    let places = [0, 3, 16];
+    for ((reduce, dtype), len) in supported().flat_map(|pair| [0, 1, 33, 1500].map(|len| (pair, len))) {
+        let parts = [0, 1].map(|at| Shifted::new(&sample(&mut rng, dtype, len), at));
+        let operands = [parts[0].bytes(), parts[1].bytes()];
+        let expected = reference(reduce, dtype, &operands);
+        for (given, place) in
+            [0, 100, len * dtype.byte_len() + 3000].into_iter().flat_map(|given| places.map(|place| (given, place)))
+        {
+            let from: Vec<u8> = std::iter::repeat_with(|| rng.u8(..)).take(given).collect();
+            let (mut into, mut room) = (Shifted::new(&vec![0xa5; expected.len()], place), vec![0; given]);
+            let beside = Beside { from: &from, room: &mut room };
+            combine_past_caches(reduce, dtype, into.bytes_mut(), operands, beside).unwrap();
+            assert_eq!(into.bytes(), expected, "{reduce} {dtype} {len} at {place} beside {given}");
+            assert!(room == from, "{reduce} {dtype} {given} bytes beside {len}");
+        }
+    }
+    let refused = combine_past_caches(ReduceOp::Sum, DType::F32, &mut [0; 8], [&[0; 8], &[0; 4]], Beside::nothing());
+    assert!(refused.is_err(), "of two lengths");
+}
+
+#[test]
 fn what_is_joined_in_both_places_is_the_same_there() {
     let mut rng = fastrand::Rng::with_seed(8);
     for ((reduce, dtype), len) in supported().flat_map(|pair| [0, 1, 33, 1500].map(|len| (pair, len))) {

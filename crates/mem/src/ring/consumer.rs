@@ -5,6 +5,7 @@ use super::{
 };
 use crate::gauge::Echo;
 use crate::region::{PlaceError, Region};
+use crate::stream::copy_past_caches;
 use crate::sync::Ordering;
 
 /// The reading side. Dropping it closes the ring.
@@ -25,12 +26,27 @@ impl Consumer {
     /// [`Closed`](RingError::Closed) when the producer closed the ring and everything is read,
     /// [`Corrupt`](RingError::Corrupt) when the producer's index is nonsense.
     pub fn try_read(&mut self, bytes: &mut [u8]) -> Result<usize, RingError> {
+        self.try_read_by(bytes, |into, from| into.copy_from_slice(from))
+    }
+
+    /// The same, copied past the caches.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_read`](Consumer::try_read).
+    pub fn try_read_past_caches(&mut self, bytes: &mut [u8]) -> Result<usize, RingError> {
+        self.try_read_by(bytes, copy_past_caches)
+    }
+
+    #[inline]
+    fn try_read_by(&mut self, bytes: &mut [u8], copy: impl Fn(&mut [u8], &[u8])) -> Result<usize, RingError> {
         let read = bytes.len().min(self.readable(bytes.len())?);
         let (first, second) = bytes[..read].split_at_mut(read.min(self.capacity - self.position()));
+        let start = PAYLOAD + self.position();
         // SAFETY: these bytes lie from the head up to the tail, where the producer does not write.
-        unsafe { self.region.read(PAYLOAD + self.position(), first) };
+        copy(first, unsafe { self.region.lend(start..start + first.len()) });
         // SAFETY: as above; the rest wraps around to the start.
-        unsafe { self.region.read(PAYLOAD, second) };
+        copy(second, unsafe { self.region.lend(PAYLOAD..PAYLOAD + second.len()) });
         self.release(read);
         if let Some(echo) = &mut self.echo
             && read > 0

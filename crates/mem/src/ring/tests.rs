@@ -149,8 +149,9 @@ fn receive(consumer: &mut Consumer, total: usize, seed: u64) {
     // Until the producer is gone, which may be between any two looks.
     loop {
         if random.bool() {
-            let wanted = random.usize(1..=chunk.len());
-            let Ok(read) = consumer.try_read(&mut chunk[..wanted]) else { break };
+            let wanted = &mut chunk[..random.usize(1..=2 * consumer.capacity())];
+            let read = if random.bool() { consumer.try_read(wanted) } else { consumer.try_read_past_caches(wanted) };
+            let Ok(read) = read else { break };
             check(&chunk[..read]);
         } else {
             let Ok(lent) = consumer.peek() else { break };
