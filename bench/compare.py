@@ -13,11 +13,11 @@ import sys
 
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 MPIS = ("ompi4", "mpich4", "ompi5", "mpich5", "impi")
-HEAD = ("operation", "size", "ours us", "Gloo us", "best MPI us", "which", "ours/Gloo", "ours/MPI")
+HEAD = ("operation", "size", "ours us", "Gloo us", "best MPI us", "which", "Gloo/ours", "MPI/ours")
 # What stands in the last columns, and what they mean.
 LAST = {
-    "shm": (("of stage", "buffers us", "buffers/Gloo", "buffers/MPI", "of zero"), "buffers are ours in buffers that the group has made. The shares are of\n\
-the prototype's speed that is reached: with ordinary memory staged through shared slots, and with such buffers read and written in place."),
+    "shm": (("buffers us", "Gloo/buffers", "MPI/buffers", "of the prototype"), "buffers are ours in buffers that the group has made, and the last\n\
+column is the share that they reach of the speed of the prototype, which reads and writes such buffers in place."),
     "tcp": (("authenticated us", "encrypted us"), "The last columns are ours with a job key, which all peers do\nwithout."),
 }
 
@@ -37,6 +37,17 @@ def show(number):
         if number >= unit and number % unit == 0:
             return f"{number // unit}{name}"
     return str(number)
+
+
+def long(number):
+    """The same in words."""
+    shown = show(number)
+    return f"{shown[:-1]} {shown[-1]}iB" if shown[-1] in UNITS else f"{shown} B"
+
+
+def digits(number, count):
+    """A number with so many digits, or as many as it has before the point."""
+    return f"{number:,.0f}" if number >= 10 ** (count - 1) else f"{number:.{count}g}"
 
 
 def measurements(lines):
@@ -89,13 +100,13 @@ def row(case, found, transport):
     ours, gloo = found.get("ours"), found.get("gloo")
     best = best_mpi(found)
     buffers = found.get("buffers")
-    ratio = lambda other, ours=ours: f"{ours / other:.3g}" if ours and other else ""
-    share = lambda name, ours=ours: f"{100 * found[name] / ours:.0f} %" if ours and found.get(name) else ""
+    prototype = found.get("proto_zero")
+    ratio = lambda other, ours=ours: digits(other / ours, 3) if ours and other else ""
     time = lambda micros: f"{micros:,.2f}" if micros and micros < 100 else f"{micros:,.0f}" if micros else ""
     mpi = found.get(best)
-    last = ((time(found.get("authenticated")), time(found.get("encrypted"))) if transport == "tcp"
-            else (share("proto_stage"), time(buffers), ratio(gloo, buffers), ratio(mpi, buffers), share("proto_zero", buffers)))
-    return (case[0], show(case[1]), time(ours), time(gloo), time(mpi), best or "", ratio(gloo), ratio(mpi), *last)
+    last = ((time(found.get("authenticated")), time(found.get("encrypted"))) if transport == "tcp" else
+            (time(buffers), ratio(gloo, buffers), ratio(mpi, buffers), f"{100 * prototype / buffers:.0f} %" if buffers and prototype else ""))
+    return (case[0], long(case[1]), time(ours), time(gloo), time(mpi), best or "", ratio(gloo), ratio(mpi), *last)
 
 
 def processor():
@@ -123,7 +134,7 @@ in the median." if foreign else ""
     print("|---|" + "--:|" * 4 + "---|" + "--:|" * (2 + len(columns)))
     for case, found in medians(raw).items():
         print("| " + " | ".join(row(case, found, transport)) + " |")
-    print(f"\nRatios of times: below 1 ours is faster. {meaning} ping_pong is the time of one way.")
+    print(f"\nRatios of times: above 1 ours is faster. {meaning} ping_pong is the time of one way.")
 
 
 def main(arguments):

@@ -140,7 +140,7 @@ run() {
     buffers) ours "$transport" --shared-buffers ;;
     authenticated | encrypted) ours "$transport-$1" ;;
     gloo) exec "$python" "$shared/torch_bench.py" --ws "$np" --ops "${ops//ping_pong/sendrecv}" --sizes "$bytes" --gate "$gate" --port "$(free_port)" ;;
-    proto) GATE=$gate exec "$work/proto" "$np" "$ops" "$bytes" zero,stage ;;
+    proto) GATE=$gate exec "$work/proto" "$np" "$ops" "$bytes" zero ;;
     mpich4) [[ $transport == shm ]] || export MPIR_CVAR_NOLOCAL=1 UCX_TLS=tcp,self UCX_NET_DEVICES=lo; mpi mpich4 ;;
     # Its collectives would use shared memory all the same.
     impi) [[ $transport == shm ]] || export I_MPI_COLL_INTRANODE=pt2pt I_MPI_COLL_DIRECT=off; mpi "$1$suffix" ;;

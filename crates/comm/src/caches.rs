@@ -7,20 +7,20 @@ use phalanx_core::player::PastCaches;
 
 /// From where on each of so many ranks of a host writes an operation's result past the caches.
 pub(crate) fn past_caches(ranks: usize) -> PastCaches {
-    last().map_or(PastCaches { beside: UNKNOWN, in_place: UNKNOWN }, |last| share(last, ranks))
+    last().map_or(PastCaches { beside: UNKNOWN, broadcast: UNKNOWN }, |last| share(last, ranks))
 }
 
 /// From how many bytes on a message is received past the caches: where it and what it was sent from are as long as the last one.
 pub(crate) fn past_by_message() -> usize {
-    last().map_or(UNKNOWN, |last| (last / 2).clamp(LEAST, MOST))
+    last().map_or(UNKNOWN, |last| (last / 2).max(LEAST))
 }
 
 /// Where a result is beside what is given, all ranks together read and write one long buffer each and what would fill one more: they are to
-/// be more than half of the last cache, the half that a shared machine leaves. Where it is in the same memory, the next operation reads it
-/// there, and that memory is to be twice as long as the cache.
+/// be more than half of the last cache, the half that a shared machine leaves. What a broadcast brings the next one may read there: it is
+/// to be longer than the cache, which may be one rank's alone, and that of all ranks twice as long.
 fn share(last: usize, ranks: usize) -> PastCaches {
     let beside = (last / 2 / (ranks + 1)).clamp(LEAST, MOST);
-    PastCaches { beside, in_place: (last / ranks).saturating_mul(2).clamp(beside, MOST) }
+    PastCaches { beside, broadcast: (last / ranks).saturating_mul(2).max(last).max(beside) }
 }
 
 fn last() -> Option<usize> {
@@ -61,7 +61,7 @@ mod tests {
             .map(|(last, ranks)| share(last, ranks));
         let beside = [16 << 20, (16 << 20) / 3, LEAST, LEAST, MOST];
         assert_eq!(shares.map(|past| past.beside), beside);
-        assert_eq!(shares.map(|past| past.in_place), [MOST, 32 << 20, 8 << 20, LEAST, MOST]);
-        assert!((LEAST..=MOST).contains(&past_caches(2).beside) && (LEAST..=MOST).contains(&past_by_message()));
+        assert_eq!(shares.map(|past| past.broadcast), [96 << 20, 32 << 20, 32 << 20, LEAST, usize::MAX]);
+        assert!((LEAST..=MOST).contains(&past_caches(2).beside) && past_by_message() >= LEAST);
     }
 }

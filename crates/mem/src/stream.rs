@@ -16,16 +16,18 @@ pub fn copy_past_caches(into: &mut [u8], from: &[u8]) {
     let (from_head, from) = from.split_at(head.len());
     let (sources, from_tail) = from.as_chunks();
     head.copy_from_slice(from_head);
-    let _finished = Fence;
+    let _finished = (!lines.is_empty()).then_some(Fence);
     lines.iter_mut().zip(sources).for_each(|(line, from)| line.stream(from));
     tail.copy_from_slice(from_tail);
 }
 
-/// Has `make` fill all of it, a range at a time, and writes what is long past the caches. A range is of whole units of `unit` bytes, if all
-/// is. It is inlined into who calls it, with its instruction set, and so is `make` if it says so.
+/// Has `make` fill all of it, a short range at a time, and writes whole lines past the caches; all at once and not past them where units of
+/// `unit` bytes do not begin where lines do. Ranges are of whole units, if all is. It is inlined into who calls it, with its instruction
+/// set, and so is `make` if it says so.
 #[inline(always)]
 pub fn fill_past_caches(into: &mut [u8], unit: usize, mut make: impl FnMut(Range<usize>, &mut [u8])) {
-    let (whole, (head, lines, tail)) = (into.len(), Line::split(into));
+    let whole = into.len();
+    let (head, lines, tail) = Line::split(into);
     if !head.len().is_multiple_of(unit) || !size_of::<Line>().is_multiple_of(unit) {
         return make(0..whole, into);
     }
@@ -122,6 +124,10 @@ mod tests {
             let mut at = 0;
             fill_past_caches(&mut into[start..start + len], unit, |range, bytes| {
                 assert!(range.start == at && range.len() == bytes.len() && range.len().is_multiple_of(unit));
+                assert!(
+                    range.len() <= size_of::<[Line; BLOCK]>() || !bytes.as_ptr().addr().is_multiple_of(unit),
+                    "in pieces"
+                );
                 bytes.iter_mut().zip(range.clone()).for_each(|(byte, at)| *byte = (at % 251) as u8);
                 at = range.end;
             });

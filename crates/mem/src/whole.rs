@@ -1,6 +1,6 @@
 //! Copies by the instruction that processors have for them.
 
-use crate::expect::copy_expecting;
+use crate::expect::{PROCESSOR_LINE, copy_expecting};
 
 /// Copies bytes as the processor itself does it. Where it writes whole lines it need not fetch what was there before, which another core may
 /// have: on some processors that takes a third of the time, on others more than a loop.
@@ -36,7 +36,6 @@ fn is_slow(into: usize, from: usize) -> bool {
 }
 
 const PAGE: usize = 4096;
-const PROCESSOR_LINE: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -66,7 +66,7 @@ impl Actor {
             past_caches: if self.rank.is_multiple_of(2) {
                 PastCaches::NEVER
             } else {
-                PastCaches { beside: 64, in_place: 64 }
+                PastCaches { beside: 64, broadcast: 64 }
             },
         };
         let (input, output) = call.buffers(self.rank, size, given);

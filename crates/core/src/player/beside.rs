@@ -25,7 +25,7 @@ pub(super) fn offer_and_pull_all(
     let head = task.head(next.in_heads());
     let part = bytes_of(task, from.start, join.into.len);
     let wanted = Wanted { rank: from.rank, offer: offer.among_all(), part: part.clone() };
-    let is_past_caches = memory.is_past_caches(join.into.place);
+    let is_past_caches = memory.joins_past_caches(join.into.place);
     memory.with_parts(join.into, &[join.own.0, *span], |target, in_place, others| {
         let (mine, given) = match in_place {
             Some(_) => (None, others[0]),

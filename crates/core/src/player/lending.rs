@@ -122,9 +122,9 @@ fn finish(
         return combine_both(task.join(true), task.dtype, memory.write(slice), theirs)
             .map_err(|error| Error::setup("reduction", error));
     }
-    slice
-        .blocks(BLOCK / task.dtype.byte_len())
-        .try_for_each(|block| finish_block(task, size, (source, offer), block, memory, windows))
+    let is_copied_once = size == 2 && source != Source::All;
+    let block_len = if is_copied_once { slice.len.max(1) } else { BLOCK / task.dtype.byte_len() };
+    slice.blocks(block_len).try_for_each(|block| finish_block(task, size, (source, offer), block, memory, windows))
 }
 
 /// Makes a block final: in this rank's memory first, then from there in that of the others.
@@ -147,13 +147,17 @@ fn finish_block(
             combine_in_place(task.join(true), task.dtype, memory.write(block), task.rank, &parts)
                 .map_err(|error| Error::setup("reduction", error))?;
         }
-        Source::Rank(root) if root != task.rank => memory.copies(block.place)(memory.write(block), theirs(root)?),
+        Source::Rank(root) if root != task.rank => {
+            // What is copied on from there is to stay in the caches.
+            let copy = if size > 2 { <[u8]>::copy_from_slice } else { memory.pulls(block.place) };
+            copy(memory.write(block), theirs(root)?);
+        }
         Source::Rank(_) => {}
     }
     let has_it = |&peer: &usize| peer == task.rank || source == Source::Rank(peer);
     for peer in (0..size).filter(|peer| !has_it(peer)) {
         let theirs = windows.lent(peer, offer, part.clone()).map_err(|error| lost(peer, error))?;
-        memory.copies(block.place)(theirs, memory.read(block));
+        memory.pulls(block.place)(theirs, memory.read(block));
     }
     Ok(())
 }

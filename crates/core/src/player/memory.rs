@@ -27,15 +27,14 @@ pub(super) struct Memory<'a, 'b> {
     pub(super) scratch: &'a mut [u8],
     /// Bytes of one element.
     pub(super) byte_len: usize,
-    /// Whether to write past the caches to where the caller has it.
-    is_past_caches: bool,
+    past_caches: Past,
 }
 
 impl<'a, 'b> Memory<'a, 'b> {
     /// What this task works in.
     pub(super) fn of(task: &Task, data: &'a mut Data<'b>, scratch: &'a mut [u8]) -> Memory<'a, 'b> {
-        let is_past_caches = is_past_caches(task, data.input.len().max(data.output.len()));
-        Memory { data, scratch, byte_len: task.dtype.byte_len(), is_past_caches }
+        let past_caches = Past::of(task, data.input.len().max(data.output.len()));
+        Memory { data, scratch, byte_len: task.dtype.byte_len(), past_caches }
     }
 
     pub(super) fn read(&self, span: Span) -> &[u8] {
@@ -58,18 +57,18 @@ impl<'a, 'b> Memory<'a, 'b> {
         if from.place == into.place {
             return self.place_mut(into.place).copy_within(start..end, at);
         }
-        let copy = self.copies(into.place);
+        let copy = copies(self.past_caches.copied && into.place == Place::Output);
         self.with_parts(into, &[from], |target, _, parts| copy(target, parts[0]));
     }
 
-    /// Whether to write past the caches there.
-    pub(super) fn is_past_caches(&self, place: Place) -> bool {
-        self.is_past_caches && place == Place::Output
+    /// How what is pulled is copied there.
+    pub(super) fn pulls(&self, into: Place) -> Copies {
+        copies(self.past_caches.pulled && into == Place::Output)
     }
 
-    /// How to copy there.
-    pub(super) fn copies(&self, place: Place) -> Copies {
-        if self.is_past_caches(place) { copy_past_caches } else { <[u8]>::copy_from_slice }
+    /// Whether what is joined is written past the caches there.
+    pub(super) fn joins_past_caches(&self, into: Place) -> bool {
+        self.past_caches.joined && into == Place::Output
     }
 
     /// Calls `join(target, position of the target among the parts, the other parts in order)`.
@@ -120,12 +119,65 @@ impl<'a, 'b> Memory<'a, 'b> {
     }
 }
 
-/// Whether an operation writes its result past the caches, where its longer buffer is of so many bytes. What is joined in its place has been
-/// read there and is in the caches.
-fn is_past_caches(task: &Task, byte_len: usize) -> bool {
-    match task.op {
-        Op::AllGather { .. } | Op::AllToAll { .. } | Op::ReduceScatter { .. } => byte_len >= task.past_caches.beside,
-        Op::Broadcast { .. } => byte_len >= task.past_caches.in_place,
-        _ => false,
+/// What an operation writes past the caches to where the caller has it: that of which it reads nothing any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Past {
+    /// What it copies in the rank's own memory.
+    copied: bool,
+    /// What it pulls from a peer, or writes for one that has lent its memory.
+    pulled: bool,
+    /// What it joins from several ranks' memory, elsewhere than in the place of one: that has been read, and is in the caches.
+    joined: bool,
+}
+
+impl Past {
+    /// Of an operation whose longer buffer is of so many bytes.
+    fn of(task: &Task, byte_len: usize) -> Past {
+        let (beside, broadcast) = (task.past_caches.beside, task.past_caches.broadcast);
+        match task.op {
+            Op::AllGather { .. } | Op::AllToAll { .. } if byte_len >= beside => {
+                Past { copied: true, pulled: true, joined: false }
+            }
+            Op::ReduceScatter { .. } if byte_len >= beside => Past { joined: true, ..Past::default() },
+            // What its root copies is what it then offers.
+            Op::Broadcast { .. } if byte_len >= broadcast => Past { pulled: true, ..Past::default() },
+            _ => Past::default(),
+        }
+    }
+}
+
+fn copies(is_past_caches: bool) -> Copies {
+    if is_past_caches { copy_past_caches } else { <[u8]>::copy_from_slice }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::player::PastCaches;
+    use crate::{Counts, DType, Fingerprint, ReduceOp};
+
+    #[test]
+    fn what_an_operation_reads_again_is_written_into_the_caches() {
+        let (counts, reduce) = (Counts::Even(5), ReduceOp::Sum);
+        let nothing = Past::default();
+        let moved = Past { copied: true, pulled: true, joined: false };
+        for (op, from, expected) in [
+            (Op::AllGather { counts: counts.clone() }, 100, moved),
+            (Op::AllToAll { give: counts.clone(), take: counts.clone() }, 100, moved),
+            (Op::ReduceScatter { counts: counts.clone(), reduce }, 100, Past { joined: true, ..nothing }),
+            (Op::Broadcast { count: 5, root: 0 }, 200, Past { pulled: true, ..nothing }),
+            (Op::AllReduce { count: 5, reduce }, usize::MAX, nothing),
+            (Op::Gather { counts, root: 0 }, usize::MAX, nothing),
+        ] {
+            let fingerprint = Fingerprint::of(&op, DType::F32, 2, 0, 0);
+            let past_caches = PastCaches { beside: 100, broadcast: 200 };
+            let task = Task { op, dtype: DType::F32, factor: None, fingerprint, rank: 0, past_caches };
+            assert_eq!(
+                [from - 1, from].map(|byte_len| Past::of(&task, byte_len)),
+                [nothing, expected],
+                "{:?}",
+                task.op
+            );
+        }
     }
 }

@@ -48,13 +48,13 @@ pub struct Task {
 pub struct PastCaches {
     /// Where the result is beside what the rank gives.
     pub beside: usize,
-    /// Where it is in the same memory, as that of a broadcast.
-    pub in_place: usize,
+    /// A broadcast, whose result the next one may give on from there.
+    pub broadcast: usize,
 }
 
 impl PastCaches {
     /// No operation.
-    pub const NEVER: PastCaches = PastCaches { beside: usize::MAX, in_place: usize::MAX };
+    pub const NEVER: PastCaches = PastCaches { beside: usize::MAX, broadcast: usize::MAX };
 }
 
 /// One operation being played.

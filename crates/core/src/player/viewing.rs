@@ -56,7 +56,7 @@ pub(super) fn pull(
         return Ok(Progress::Idle);
     };
     match part {
-        Seen::Here(part) => windows.copy(memory.copies(into.place), memory.write(into), part),
+        Seen::Here(part) => windows.copy(memory.pulls(into.place), memory.write(into), part),
         Seen::Away(address) => {
             windows.fetch(peer, address, memory.write(into)).map_err(|error| lost(peer, error))?;
         }
@@ -96,7 +96,7 @@ pub(super) fn pull_all(task: &Task, join: &Join<'_>, memory: &mut Memory<'_, '_>
         }
     }
     let ((own, place), reduce, is_past_caches) =
-        (join.own, task.join(join.whole), memory.is_past_caches(join.into.place));
+        (join.own, task.join(join.whole), memory.joins_past_caches(join.into.place));
     let joined = memory.with_parts(join.into, &[own], |target, in_place, mine| match in_place {
         Some(_) => combine_in_place(reduce, task.dtype, target, place, &parts),
         None => {

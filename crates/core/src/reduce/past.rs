@@ -23,7 +23,6 @@ pub(crate) fn combine_past_caches(
     operands: [&[u8]; 2],
     beside: Beside<'_>,
 ) -> Result<(), ReduceError> {
-    reduce.supports(dtype)?;
     check_whole(dtype, into)?;
     operands.iter().try_for_each(|operand| check_length(into.len(), operand))?;
     let common = into.len().min(beside.from.len());
