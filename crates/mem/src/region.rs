@@ -2,7 +2,7 @@
 //! It checks ranges and knows no protocol: rings and boards decide who may touch what.
 
 use std::ops::Range;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::slice;
 
 use crate::allocation::{Allocation, OutOfMemory};
@@ -137,21 +137,6 @@ impl Region {
     pub(crate) fn expect_writes(&self, range: Range<usize>) {
         let byte_len = range.len();
         expect_lines(self.at(range).as_ptr(), byte_len);
-    }
-
-    /// Reads payload.
-    ///
-    /// # Safety
-    ///
-    /// No thread of this process writes the range meanwhile, and no word is in it.
-    #[inline]
-    pub(crate) unsafe fn read(&self, offset: usize, bytes: &mut [u8]) {
-        let range = offset..offset + bytes.len();
-        let source = self.at(range.clone());
-        self.shadow().reads(range);
-        // SAFETY: the range is inside the region, initialised and not written; `bytes` is borrowed mutably, so it is
-        // elsewhere.
-        unsafe { ptr::copy_nonoverlapping(source.as_ptr(), bytes.as_mut_ptr(), bytes.len()) }
     }
 
     /// Lends payload.

@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable};
 
+use crate::expect::PROCESSOR_LINE;
+
 /// Copies what is too long to stay in the caches.
 ///
 /// # Panics
@@ -48,7 +50,7 @@ pub fn fill_past_caches(into: &mut [u8], unit: usize, mut make: impl FnMut(Range
 /// What a processor writes at a time, where it begins.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
-struct Line([u8; 64]);
+struct Line([u8; PROCESSOR_LINE]);
 
 /// Orders what was written past the caches before whatever is written after.
 struct Fence;
@@ -63,7 +65,7 @@ impl Line {
     /// Becomes these bytes. A [`Fence`] comes before anybody else may look.
     #[inline(always)]
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    fn stream(&mut self, bytes: &[u8; 64]) {
+    fn stream(&mut self, bytes: &[u8; PROCESSOR_LINE]) {
         use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
         let (into, _) = self.0.as_chunks_mut::<{ size_of::<__m128i>() }>();
         let (from, _) = bytes.as_chunks::<{ size_of::<__m128i>() }>();
@@ -77,7 +79,7 @@ impl Line {
 
     #[inline(always)]
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    fn stream(&mut self, bytes: &[u8; 64]) {
+    fn stream(&mut self, bytes: &[u8; PROCESSOR_LINE]) {
         self.0 = *bytes;
     }
 }
