@@ -154,11 +154,7 @@ impl Host {
     }
 
     pub(crate) fn run(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
-        let inner = &self.inner;
-        let end = inner.stands(call).and_then(|()| match call.op.is_message() {
-            true => inner.run_message(call, data),
-            false => inner.run_collective(call, data).map(|()| None),
-        });
+        let end = self.inner.run(call, data);
         call.end(|| self.now(), end.as_ref().err());
         end
     }
@@ -254,6 +250,16 @@ impl Inner {
         Err(end)
     }
 
+    /// Carries a call out on this thread. Returns the sender of a message that was received.
+    fn run(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
+        self.stands(call)?;
+        if call.op.is_message() {
+            return self.run_message(call, data);
+        }
+        self.run_collective(call, data)?;
+        Ok(None)
+    }
+
     fn run_collective(&self, call: &Call, data: &mut Data<'_>) -> Result<()> {
         if !self.lane.is_turn_of(call.sequence) {
             self.open(call);
@@ -310,8 +316,9 @@ impl Inner {
             // A rank that only gives is done before it could see that nobody takes.
             self.fate.roll.compare(self.rank, &call.fingerprint)?;
         }
-        let mut patience = Patience::until(&self.bell, self.crowd, self.deadline(call));
-        let (mut vigil, mut pulse) = (self.kinship.vigil(), Pulse::default());
+        let mut patience = Patience::until(&self.bell, self.crowd, None);
+        let mut vigil = self.kinship.vigil();
+        let mut pulse = Pulse::default();
         let mut is_first = true;
         loop {
             let polled = player.poll(data, &mut stage.mesh);

@@ -72,7 +72,8 @@ impl<'a> Patience<'a> {
         Patience::until(bell, Crowd::Spread, Instant::now().checked_add(timeout))
     }
 
-    /// It ends then; never without an end.
+    /// It ends then; never without an end. A call that finds all there at its first look has no use for one, and is over before it would
+    /// have reckoned it.
     pub(crate) fn bound(&mut self, deadline: Option<Instant>) {
         self.deadline = deadline;
     }

@@ -101,6 +101,12 @@ impl DType {
         }
     }
 
+    /// How many whole elements are in so many bytes. By a shift, as the length of each is a power of two: a division takes many times as long,
+    /// and a call would have several.
+    pub(crate) const fn elements(self, byte_len: usize) -> usize {
+        byte_len >> self.byte_len().trailing_zeros()
+    }
+
     /// What kind of number this is.
     pub const fn class(self) -> Class {
         match self {

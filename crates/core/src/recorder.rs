@@ -97,6 +97,7 @@ impl Recorder {
                 records: Vec::with_capacity(capacity.min(AT_FIRST)),
                 capacity,
                 created: 0,
+                next: 0,
                 totals: Totals::default(),
             }),
         }
@@ -195,8 +196,7 @@ impl Flight {
     /// The operation as it stands, if it is written down and still remembered.
     pub fn record(&self) -> Option<Record> {
         let number = self.number()?;
-        let ring = self.ring()?;
-        ring.records.get(ring.place(number)).filter(|record| record.number == number).copied()
+        self.ring()?.entry(number).copied()
     }
 
     /// Where this rank called the collective with this number, if it is remembered.
@@ -260,15 +260,17 @@ struct Ring {
     records: Vec<Record>,
     capacity: usize,
     created: u64,
+    /// Where the next is written.
+    next: usize,
     totals: Totals,
 }
 
 impl Ring {
     /// Writes an operation down under the next number.
     fn write(&mut self, record: impl FnOnce(u64) -> Record) -> Entry {
-        let (number, is_full) = (self.created, self.records.len() == self.capacity);
-        let at = self.place(number);
+        let (number, at, is_full) = (self.created, self.next, self.records.len() == self.capacity);
         self.created += 1;
+        self.next = if at + 1 < self.capacity { at + 1 } else { 0 };
         let without_room;
         let record = match self.records.get_mut(at) {
             // Made where it belongs: a small operation would notice a copy.
@@ -289,13 +291,12 @@ impl Ring {
         Entry { number, op: record.op, created: record.created }
     }
 
+    /// What is written under a number, if it is remembered. Its place is counted back from the newest: a small operation would notice a
+    /// division.
     fn entry(&mut self, number: u64) -> Option<&mut Record> {
-        let at = self.place(number);
+        let back = (self.created - number) as usize;
+        let at = if back <= self.next { self.next - back } else { (self.next + self.capacity).checked_sub(back)? };
         self.records.get_mut(at).filter(|record| record.number == number)
-    }
-
-    fn place(&self, number: u64) -> usize {
-        (number % self.capacity.max(1) as u64) as usize
     }
 }
 
@@ -330,6 +331,19 @@ mod tests {
         assert_eq!(records.iter().map(|record| record.number).collect::<Vec<_>>(), [2, 3, 4]);
         let states = records.iter().map(|record| record.state).collect::<Vec<_>>();
         assert_eq!(states, [State::Queued, State::Started, State::Failed(ErrorKind::Peer)]);
+    }
+
+    #[test]
+    fn each_is_found_under_its_number_while_it_is_remembered() {
+        for capacity in 0..4 {
+            let recorder = Arc::new(Recorder::new(capacity));
+            for made in 1..10 {
+                opened(&recorder);
+                let found = |number| recorder.ring().entry(number).map(|record| record.number);
+                let remembered = |number| (made - number <= capacity as u64).then_some(number);
+                assert!((0..made).all(|number| found(number) == remembered(number)), "{made} of {capacity}");
+            }
+        }
     }
 
     #[test]

@@ -17,8 +17,9 @@ impl Inner {
     pub(super) fn run_message(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
         let mut post = self.post();
         let ticket = post.post(call, data);
-        let mut patience = Patience::until(&self.bell, self.crowd, self.deadline(call));
-        let (mut vigil, mut pulse) = (self.kinship.vigil(), Pulse::default());
+        let mut patience = Patience::until(&self.bell, self.crowd, None);
+        let mut vigil = self.kinship.vigil();
+        let mut pulse = Pulse::default();
         let (mut disagreed, mut is_first) = (None, true);
         loop {
             let moved = post.poll(|| self.now(), Some(Shown { ticket, data }));
@@ -121,16 +122,17 @@ impl Inner {
         let Ok(mut post) = self.post.try_lock() else {
             return;
         };
-        if has_waited || post.is_busy() {
-            let moved = post.poll(|| self.now(), None);
-            if has_waited {
-                self.take_in(&mut post);
-            }
-            if has_waited && moved {
-                self.bell.ring();
-            }
-            self.wake_others(&mut post);
+        if !has_waited && !post.is_busy() {
+            return;
         }
+        let moved = post.poll(|| self.now(), None);
+        if has_waited {
+            self.take_in(&mut post);
+        }
+        if has_waited && moved {
+            self.bell.ring();
+        }
+        self.wake_others(&mut post);
         let (failed, overdue) = (post.take_failed(), post.take_overdue());
         drop(post);
         self.fail_of(failed.into_iter().chain(overdue));

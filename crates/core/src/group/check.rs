@@ -38,8 +38,9 @@ pub(super) fn check(op: &Op, dtype: DType, factor: Option<Factor>, layout: &Layo
 
 /// That bytes are whole elements.
 pub(super) fn whole_elements(kind: OpKind, argument: &'static str, byte_len: usize, dtype: DType) -> Result<usize> {
-    if byte_len.is_multiple_of(dtype.byte_len()) {
-        return Ok(byte_len / dtype.byte_len());
+    let len = dtype.elements(byte_len);
+    if len * dtype.byte_len() == byte_len {
+        return Ok(len);
     }
     let expected = format!("must be a multiple of the {} bytes of {dtype}", dtype.byte_len());
     Err(Error::usage(kind, argument, format!("{byte_len} bytes long"), expected))
@@ -128,7 +129,7 @@ fn check_table(kind: OpKind, argument: &'static str, counts: &Counts, size: usiz
 /// That all parts together fit the address space: offsets are summed on ranks that only have a part, too.
 fn check_total(kind: OpKind, argument: &'static str, counts: &Counts, size: usize, dtype: DType) -> Result<()> {
     let total: u128 = (0..size).map(|rank| counts.of(rank) as u128).sum();
-    let most = isize::MAX as usize / dtype.byte_len();
+    let most = dtype.elements(isize::MAX as usize);
     if total <= most as u128 {
         return Ok(());
     }

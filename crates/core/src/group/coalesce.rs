@@ -201,7 +201,7 @@ impl Alike {
 
     /// The one operation, whose output is this long.
     fn op(self, size: usize, byte_len: usize) -> Op {
-        let (count, root) = (byte_len / self.dtype.byte_len(), self.root);
+        let (count, root) = (self.dtype.elements(byte_len), self.root);
         let reduce = self.reduction.map_or(crate::ReduceOp::Sum, |reduction| reduction.op);
         match self.kind {
             OpKind::AllReduce => Op::AllReduce { count, reduce },

@@ -306,7 +306,8 @@ impl Group {
         input: Option<&[u8]>,
         output: &mut [u8],
     ) -> Result<Option<usize>> {
-        let call = self.call(op, dtype, factor, input, output, Site::caller())?;
+        let number = self.admit(&op, dtype, factor, input, output)?;
+        let call = self.numbered(op, dtype, (factor, input.is_none()), number, Site::caller());
         self.play(&call, input, output)
     }
 
@@ -378,24 +379,40 @@ impl Group {
         output: &[u8],
         site: Site,
     ) -> Result<Call> {
-        self.fits(&op, dtype, factor, input, output)?;
+        let number = self.admit(&op, dtype, factor, input, output)?;
+        Ok(self.numbered(op, dtype, (factor, input.is_none()), number, site))
+    }
+
+    /// Checks an operation, and gives it its number.
+    fn admit(
+        &self,
+        op: &Op,
+        dtype: DType,
+        factor: Option<Factor>,
+        input: Option<&[u8]>,
+        output: &[u8],
+    ) -> Result<Number> {
+        self.fits(op, dtype, factor, input, output)?;
         if self.shared.options.check_nan {
-            nan::check(&op, dtype, (&self.shared.layout, self.own_world_rank()), input, output)?;
+            nan::check(op, dtype, (&self.shared.layout, self.own_world_rank()), input, output)?;
         }
-        self.number(op, dtype, factor, input.is_none(), site)
+        self.next_number(op, dtype, factor)
+    }
+
+    /// The number of an operation that may be called like this.
+    fn next_number(&self, op: &Op, dtype: DType, factor: Option<Factor>) -> Result<Number> {
+        self.shared.backend.accepts(op, dtype, factor)?;
+        self.told(self.shared.backend.number(op.kind(), self.timeout))
     }
 
     /// Numbers an operation that may be called like this, and writes it down unless that can wait.
-    #[inline]
     fn number(&self, op: Op, dtype: DType, factor: Option<Factor>, in_place: bool, site: Site) -> Result<Call> {
-        let (shared, timeout) = (&self.shared, self.timeout);
-        shared.backend.accepts(&op, dtype, factor)?;
-        let number = self.told(shared.backend.number(op.kind(), timeout))?;
+        let number = self.next_number(&op, dtype, factor)?;
         Ok(self.numbered(op, dtype, (factor, in_place), number, site))
     }
 
-    /// The operation that has this number.
-    #[inline]
+    /// The operation that has this number. It is made where it stays: what a small operation costs is to a good part that its pieces, just
+    /// written, are read again to be moved.
     fn numbered(
         &self,
         op: Op,
@@ -404,49 +421,35 @@ impl Group {
         number: Number,
         site: Site,
     ) -> Call {
-        let (shared, timeout, site) = (&self.shared, self.timeout, self.site.unwrap_or(site));
-        if shared.options.is_bare {
-            return self.bare_call(op, dtype, (factor, in_place), number, site);
-        }
-        let Number { round, sequence, waited } = number;
-        let fingerprint = Fingerprint::of(&op, dtype, self.size(), shared.options.epoch, sequence);
-        let fingerprint = if shared.options.compare_sites { fingerprint.at(site) } else { fingerprint };
-        let (need, flight) = (op.need(self.rank(), self.size()), Flight::new(&shared.recorder));
+        let (shared, size) = (&*self.shared, self.size());
+        let (options, is_bare) = (&shared.options, shared.options.is_bare);
+        // Of an operation of which nothing is told, nothing is compared either.
+        let told = if is_bare { (&Op::Barrier, DType::U8) } else { (&op, dtype) };
         let mut call = Call {
+            fingerprint: Fingerprint::of(told.0, told.1, size, options.epoch, number.sequence),
+            need: op.need(self.rank(), size),
+            flight: if is_bare { Flight::unrecorded() } else { Flight::new(&shared.recorder) },
+            timeout: if is_bare { Duration::MAX } else { self.timeout.saturating_sub(number.waited) },
+            site: self.site.unwrap_or(site),
+            sequence: number.sequence,
+            round: number.round,
             op,
             dtype,
             factor,
             in_place,
-            sequence,
-            round,
-            fingerprint,
-            need,
-            timeout: timeout.saturating_sub(waited),
-            site,
-            flight,
             watch: None,
         };
-        if need.input.max(need.output) * dtype.byte_len() > WRITTEN_LATER || !shared.options.hooks.is_empty() {
+        if options.compare_sites && !is_bare {
+            call.fingerprint = call.fingerprint.at(call.site);
+        }
+        let is_long = call.need.input.max(call.need.output) * dtype.byte_len() > WRITTEN_LATER;
+        if (is_long || !options.hooks.is_empty()) && !is_bare {
             let now = shared.backend.now();
             call.open(now);
             let record = || call.record(call.flight.number().unwrap_or_default(), now);
-            call.watch = Watch::begin(&shared.options.hooks, &shared.members, record);
+            call.watch = Watch::begin(&options.hooks, &shared.members, record);
         }
         call
-    }
-
-    /// An operation of which nothing is told.
-    fn bare_call(
-        &self,
-        op: Op,
-        dtype: DType,
-        (factor, in_place): (Option<Factor>, bool),
-        Number { round, sequence, .. }: Number,
-        site: Site,
-    ) -> Call {
-        let fingerprint = Fingerprint::of(&Op::Barrier, DType::U8, self.size(), self.shared.options.epoch, sequence);
-        let (timeout, flight, need) = (Duration::MAX, Flight::unrecorded(), op.need(self.rank(), self.size()));
-        Call { op, dtype, factor, in_place, sequence, round, fingerprint, need, timeout, site, flight, watch: None }
     }
 }
 

@@ -317,14 +317,14 @@ impl Mail {
 
 /// The error of a receive whose message is of another type or length. The message is dropped; the link stays in order.
 fn mismatch(rank: usize, peer: usize, posted: &Posted, print: &Fingerprint) -> Option<Error> {
-    let count = posted.room.byte_len() / posted.dtype.byte_len();
+    let count = posted.dtype.elements(posted.room.byte_len());
     let wanted = Fingerprint { dtype: posted.dtype, count: count as u64, ..*print };
     wanted.disagreement(print, rank, peer, false)
 }
 
 /// The fingerprint of a message.
 fn fingerprint(epoch: u16, sequence: u32, tag: u32, dtype: DType, byte_len: usize) -> Fingerprint {
-    let count = (byte_len / dtype.byte_len()) as u64;
+    let count = dtype.elements(byte_len) as u64;
     Fingerprint {
         epoch,
         sequence,

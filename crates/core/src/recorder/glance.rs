@@ -56,8 +56,8 @@ impl Recorder {
 
 impl Ring {
     fn newest_first(&self) -> impl Iterator<Item = &Record> {
-        let oldest = self.created - self.records.len() as u64;
-        (oldest..self.created).rev().filter_map(|number| self.records.get(self.place(number)))
+        let (newer, older) = self.records.split_at(self.next);
+        newer.iter().rev().chain(older.iter().rev())
     }
 }
 
