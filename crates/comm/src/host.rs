@@ -336,7 +336,11 @@ impl Inner {
                 Progress::Done => return self.check_end(call, stage.mesh.take_borrowed()),
                 Progress::Moved => {
                     vigil.end();
-                    patience.renew()
+                    let is_in_time = patience.renew();
+                    if patience.is_look_due() {
+                        self.fail_overdue(call, player, stage);
+                    }
+                    is_in_time
                 }
                 Progress::Idle => {
                     self.check(call)?;
@@ -346,14 +350,12 @@ impl Inner {
                     if patience.is_tried() {
                         self.fate.call();
                         self.fate.roll.compare(self.rank, &call.fingerprint)?;
+                        self.fail_overdue(call, player, stage);
                     }
                     if patience.is_long() {
                         self.check_keeper(&mut pulse)?;
                         if !vigil.is_told() {
                             vigil.tell(&self.stuck(call, player, stage));
-                        }
-                        if let Some(job) = self.lane.take_overdue() {
-                            self.fail_queued(job, self.stuck(call, player, stage));
                         }
                     }
                     patience.wait()

@@ -83,7 +83,12 @@ impl<'a> Patience<'a> {
     pub(crate) fn renew(&mut self) -> bool {
         (self.idle, self.armed, self.since, self.looks_until, self.is_long) = (0, None, None, None, false);
         self.renewed = self.renewed.wrapping_add(1);
-        !self.renewed.is_multiple_of(RENEWALS) || self.deadline.is_none_or(|deadline| Instant::now() < deadline)
+        !self.is_look_due() || self.deadline.is_none_or(|deadline| Instant::now() < deadline)
+    }
+
+    /// Whether so much has moved that it is time to look at the clock.
+    pub(crate) fn is_look_due(&self) -> bool {
+        self.renewed.is_multiple_of(RENEWALS)
     }
 
     /// Whether the wait has just begun. What is waited for mostly comes at once, and whoever looks often sees it sooner.

@@ -99,9 +99,10 @@ impl Roll {
         self.latest.load(Ordering::Acquire)
     }
 
-    /// The last collectives that this process's `rank` began, without the first `told` of all, and at most this many.
+    /// The last collectives that this process's `rank` began, without the first `told` of all, and at most this many; and how many it has
+    /// begun, of which these are the last.
     #[cfg(target_os = "linux")]
-    pub(crate) fn begun(&self, rank: usize, told: u64, most: usize) -> Vec<Fingerprint> {
+    pub(crate) fn begun(&self, rank: usize, told: u64, most: usize) -> (Vec<Fingerprint>, u64) {
         let (page, latest) = (self.page(rank), self.latest());
         // Numbers wrap, and then all that is kept counts as new.
         let first = if told > latest { 0 } else { told };
@@ -110,7 +111,7 @@ impl Roll {
             let print = print_of(record::read(page.entry(number as usize % KEPT))?).ok()?;
             (u64::from(print.sequence) == number).then_some(print)
         };
-        numbers.filter_map(print).collect()
+        (numbers.filter_map(print).collect(), latest)
     }
 
     /// Writes down what a rank says of a wait.
@@ -230,11 +231,10 @@ mod tests {
     fn a_disagreement_of_the_past_is_found_by_what_the_peer_says_of_it() {
         let roll = roll();
         (4..6).for_each(|sequence| roll.begin(0, &print(sequence, 100)));
-        assert_eq!(
-            (roll.latest(), roll.begun(0, 5, 64), roll.begun(0, 0, 1)),
-            (6, vec![print(5, 100)], vec![print(5, 100)])
-        );
-        assert_eq!(roll.begun(0, 0, 64), [print(4, 100), print(5, 100)]);
+        let last = (vec![print(5, 100)], 6);
+        assert_eq!((roll.begun(0, 5, 64), roll.begun(0, 0, 1)), (last.clone(), last));
+        assert_eq!(roll.begun(0, 0, 64), (vec![print(4, 100), print(5, 100)], 6));
+        assert_eq!(roll.begun(0, 6, 64), (vec![], 6), "all is told");
         assert_eq!(roll.compare_past(0, 2, &print(4, 100)), Ok(()));
         assert_eq!(roll.compare_past(0, 2, &print(4 + KEPT as u32, 7)), Ok(()), "not begun yet");
         let error = roll.compare_past(0, 2, &print(4, 7)).expect_err("another count");

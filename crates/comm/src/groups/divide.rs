@@ -85,7 +85,8 @@ impl World {
     ///
     /// # Errors
     ///
-    /// As [`subgroup`](World::subgroup), and where this rank of the world is not in the parent.
+    /// As [`subgroup`](World::subgroup), and where this rank of the world is not in the parent, or the parent is of before the world
+    /// [changed](World::reconfigure).
     pub fn split_group(
         &self,
         parent: &Group,
@@ -93,7 +94,8 @@ impl World {
         key: i64,
         wiring: &Wiring,
     ) -> Result<Option<Group>> {
-        if parent.world_rank(parent.rank()) != Some(self.rank()) {
+        // One from before a change of the world may have given this rank the same number, and another one not.
+        if parent.epoch() != self.epoch() || parent.world_rank(parent.rank()) != Some(self.rank()) {
             let (value, expected) = (format!("{:?}", parent.name()), "must be a group of this world");
             return Err(Error::usage("split_group", "parent", value, expected));
         }

@@ -531,5 +531,30 @@ fn a_backend_of_the_programs_own_takes_part_by_its_name() {
     });
 }
 
+/// The first rank keeps its number, and would wait for the others.
+#[test]
+fn a_group_from_before_its_world_changed_is_refused_by_all_ranks_alike() {
+    let store = Store::new(LocalStore::new(Limits::default()));
+    let act = |rank| {
+        let world = World::join(store.clone(), &WorldOptions::new(rank, 4)).expect("all come");
+        let whole = world.host_group(&Wiring::default()).expect("all ask");
+        world.barrier("formed", Duration::from_secs(60)).expect("all");
+        if rank == 1 {
+            return;
+        }
+        let world = world.reconfigure(&[1], Duration::from_secs(60)).expect("three go on");
+        let error = world.split_group(&whole, 0, 0, &Wiring::default()).expect_err("it is of four");
+        assert!(error.to_string().ends_with("must be a group of this world"), "{error}");
+        let whole = world.host_group(&Wiring::default()).expect("all ask");
+        let again = world.split_group(&whole, 0, 0, &Wiring::default()).expect("all ask").expect("all in it");
+        check(&again, &world, &[0, 1, 2]);
+    };
+    thread::scope(|scope| {
+        for rank in 0..4 {
+            scope.spawn(move || act(rank));
+        }
+    });
+}
+
 /// So that ranks of a busy machine say in time whom they wait for.
 const LONG_ENOUGH: Duration = Duration::from_millis(1500);

@@ -8,13 +8,14 @@ use std::thread;
 use std::time::Duration;
 
 use phalanx_core::backend::Finished;
-use phalanx_core::player::Data;
+use phalanx_core::player::{Data, Player};
 use phalanx_core::{Call, Error, PeerReason, Result, Stuck};
 use phalanx_mem::Buffer;
 
 use super::{Host, Inner};
 use crate::lane::Job;
 use crate::patience::{Patience, Wariness};
+use crate::stage::Stage;
 
 impl Host {
     /// Starts the driver on such a thread for this call, unless it runs. Where there is none the group fails: those behind the call would
@@ -122,6 +123,16 @@ impl Inner {
         });
         call.end(|| self.now(), played.as_ref().err());
         job.slot.fill(played.map(|()| Finished { buffers, source: None }));
+    }
+
+    /// Ends the group because a collective has waited too long for its turn, which this one has: however well it moves, that one keeps its
+    /// own deadline.
+    pub(super) fn fail_overdue(&self, call: &Call, player: &Player, stage: &mut Stage) {
+        if self.lane.has_queued()
+            && let Some(job) = self.lane.take_overdue()
+        {
+            self.fail_queued(job, self.stuck(call, player, stage));
+        }
     }
 
     /// Ends the group because a collective has waited too long for its turn, which reports that itself.

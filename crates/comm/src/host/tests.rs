@@ -180,6 +180,22 @@ fn a_collective_ends_in_time_though_bytes_keep_coming() {
 }
 
 #[test]
+fn what_is_queued_ends_in_time_though_what_has_its_turn_moves() {
+    let [giver, taker] = pair();
+    thread::scope(|scope| {
+        scope.spawn(|| giver.broadcast(&mut vec![1_u8; BYTE_LEN], 0).expect_err("rank 1 gives up"));
+        let first = taker.broadcast_async(vec![0_u8; BYTE_LEN], 0).expect("it begins");
+        let began = Instant::now();
+        let queued = taker.within(Duration::from_millis(200)).barrier_async().expect("it is queued");
+        let error = queued.wait().expect_err("its turn takes too long to come");
+        let elapsed = began.elapsed();
+        assert!(matches!(error, Error::Timeout(_)) && error.culprits() == [0], "{error}");
+        assert!(elapsed < Duration::from_secs(1), "{elapsed:?}");
+        first.wait().expect_err("its group has failed");
+    });
+}
+
+#[test]
 fn a_message_ends_in_time_though_bytes_keep_coming() {
     ends_in_time(|group, data| group.send(data, 1, 0), |group, data| group.recv(data, 0, 0).map(drop));
 }

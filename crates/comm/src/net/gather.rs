@@ -170,9 +170,9 @@ fn connect_all(terms: &Terms, door: &Door, cards: &[Card], accord: &Accord, unti
     }
 }
 
-/// Waits until all higher ranks have called, or it is known that not all will.
+/// Waits until all higher ranks have called, or it is known that not all will, and why.
 fn await_higher(places: &Places, accord: &Accord, until: Instant) -> Result<()> {
-    if places.is_settled() {
+    if places.absent().is_empty() {
         return Ok(());
     }
     match accord.wait(until) {

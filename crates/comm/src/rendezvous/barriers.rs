@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use phalanx_core::store::{Store, StoreError};
+use phalanx_core::store::{Doubt, Store, StoreError};
 
 use super::{MeetError, Meeting};
 
@@ -59,7 +59,7 @@ impl Barriers {
         let (visit, start) = (begun.visits, Instant::now());
         // Counted whatever happens: the others count it too.
         begun.visits += 1;
-        let place = self.store.scope(self.find(begun, name, timeout)?);
+        let place = self.store.scope(self.find(begun, name, (start, timeout))?);
         let meeting = Meeting::new(place, name, self.rank, self.size).after(visit);
         meeting.meet_since(start, &[], timeout)?;
         meeting.end(timeout.saturating_sub(start.elapsed()).clamp(LEAST, MOST));
@@ -67,23 +67,30 @@ impl Barriers {
     }
 
     /// The place of this use of the name.
-    fn find<'a>(&self, begun: &'a mut Begun, name: &str, timeout: Duration) -> Result<&'a str, StoreError> {
-        let store = self.store.with_timeout(timeout);
+    fn find<'a>(
+        &self,
+        begun: &'a mut Begun,
+        name: &str,
+        (start, timeout): (Instant, Duration),
+    ) -> Result<&'a str, StoreError> {
+        // For what is left of the time.
+        let store = || self.store.with_timeout(timeout.saturating_sub(start.elapsed()));
         let sign = format!("{SIGN}/{name}");
         let place = match begun.place.take() {
             Some(place) => place,
-            None => String::from_utf8_lossy(&store.compare_set(&sign, "", self.new_place())?).into_owned(),
+            None => String::from_utf8_lossy(&store().compare_set(&sign, "", self.new_place())?).into_owned(),
         };
         let place = begun.place.insert(place);
         let count = format!("{place}/{name}/{FOUND}");
         if !begun.has_counted {
-            // Before it is known whether it went well: to count twice would take the name down too early.
-            begun.has_counted = true;
-            begun.is_last = store.add(&count, 1)? == self.size as i64;
+            let counted = store().add(&count, 1);
+            // Also where that is not known: to count twice would take the name down too early.
+            begun.has_counted = !matches!(&counted, Err(error) if error.doubt() == Doubt::None);
+            begun.is_last = counted? == self.size as i64;
         }
         if begun.is_last {
-            store.delete(&sign)?;
-            store.delete(&count)?;
+            store().delete(&sign)?;
+            store().delete(&count)?;
             begun.is_last = false;
         }
         Ok(place.as_str())
@@ -107,9 +114,10 @@ const MOST: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
     use std::thread;
 
-    use phalanx_core::store::Limits;
+    use phalanx_core::store::{Home, Limits, Reply, Request};
 
     use super::*;
     use crate::store::LocalStore;
@@ -156,6 +164,44 @@ mod tests {
             });
         });
         assert_eq!(left, Vec::<String>::new());
+    }
+
+    /// A store to which the way is cut while somebody counts.
+    struct Cut {
+        home: LocalStore,
+        is_cut: AtomicBool,
+    }
+
+    impl Home for Cut {
+        fn ask(&self, request: Request, timeout: Duration) -> Result<Reply, StoreError> {
+            let counts = matches!(&request, Request::Add { key, .. } if key.as_bytes().ends_with(FOUND.as_bytes()));
+            if counts && self.is_cut.swap(false, Ordering::Relaxed) {
+                return Err(StoreError::Lost {
+                    verb: request.verb(),
+                    detail: "it broke".to_owned(),
+                    doubt: Doubt::None,
+                });
+            }
+            self.home.ask(request, timeout)
+        }
+
+        fn describe(&self) -> String {
+            "a store".to_owned()
+        }
+    }
+
+    #[test]
+    fn a_rank_that_could_not_count_itself_counts_when_it_comes_again() {
+        let store = Store::new(Cut { home: LocalStore::new(Limits::default()), is_cut: AtomicBool::new(true) });
+        let [first, second] = [0, 1].map(|rank| Barriers::new(store.clone(), rank, 2));
+        assert!(matches!(first.pass("b", LONG), Err(MeetError::Store(_))));
+        assert!(matches!(second.pass("b", Duration::from_millis(50)), Err(MeetError::Missing { by: 1, .. })));
+        thread::scope(|scope| {
+            for barriers in [&first, &second] {
+                scope.spawn(|| (0..2).for_each(|_| barriers.pass("b", LONG).expect("both come")));
+            }
+        });
+        assert_eq!(store.list_keys().expect("a store"), Vec::<String>::new());
     }
 
     #[test]

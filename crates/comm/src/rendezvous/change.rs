@@ -31,8 +31,14 @@ impl Changes {
 
     /// The number of the last change.
     pub(super) fn current(&self) -> Result<u32, StoreError> {
-        let text = self.in_time(&self.base).find(CURRENT)?.unwrap_or_default();
-        Ok(std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()).unwrap_or(0))
+        Ok(self.found()?.0)
+    }
+
+    /// The same, and the word that says so. One that is no number says that there was none.
+    fn found(&self) -> Result<(u32, Vec<u8>), StoreError> {
+        let word = self.in_time(&self.base).find(CURRENT)?.unwrap_or_default();
+        let number = std::str::from_utf8(&word).ok().and_then(|text| text.parse().ok());
+        Ok((number.unwrap_or(0), word))
     }
 
     /// The keys of the world that this change makes.
@@ -212,12 +218,9 @@ impl Changes {
     /// Makes it known that this change has taken place, unless a later one has.
     fn raise(&self, number: u32) -> Result<(), StoreError> {
         loop {
-            let current = self.current()?;
-            let before = if current == 0 { String::new() } else { current.to_string() };
-            if current >= number
-                || self.in_time(&self.base).compare_set(CURRENT, before, number.to_string())?
-                    == number.to_string().as_bytes()
-            {
+            let (current, word) = self.found()?;
+            let ours = number.to_string();
+            if current >= number || self.in_time(&self.base).compare_set(CURRENT, word, &*ours)? == ours.as_bytes() {
                 return Ok(());
             }
         }
@@ -279,6 +282,18 @@ mod tests {
         assert_eq!((changes.current(), changes.decide(3, &other)), (Ok(1), Ok(other.to_vec())));
         assert_eq!((changes.raise(2), changes.current()), (Ok(()), Ok(3)));
         assert_eq!(changes.scope(1).list_keys(), Ok(vec![]), "what the change before the last left is gone");
+    }
+
+    #[test]
+    fn a_word_that_is_no_number_of_ours_gives_way() {
+        for word in ["x", "0", "00", "\u{fffd}"] {
+            let changes = changes();
+            changes.base.set(CURRENT, word).expect("a store");
+            assert_eq!((changes.raise(1), changes.current()), (Ok(()), Ok(1)), "{word}");
+        }
+        let changes = changes();
+        changes.base.set(CURRENT, "07").expect("a store");
+        assert_eq!((changes.raise(6), changes.raise(8), changes.current()), (Ok(()), Ok(()), Ok(8)));
     }
 
     #[test]

@@ -78,7 +78,13 @@ impl World {
         let entry = Entry { token: token()?, seat: None, card };
         let mut last = None;
         loop {
-            let number = last.map_or(changes.current()?, |last: u32| changes.current().unwrap_or(last).max(last)) + 1;
+            let before = last.map_or(changes.current()?, |last: u32| changes.current().unwrap_or(last).max(last));
+            let number = before.checked_add(1).ok_or_else(|| {
+                Error::setup(
+                    "joining a world that works",
+                    format!("its last change has number {before}, after which there is none"),
+                )
+            })?;
             last = Some(number);
             changes.enter(number, &entry)?;
             let mut elected = changes.hear(number, &entry, deadline)?;

@@ -29,10 +29,6 @@ pub(super) struct Keeper {
     /// When the next one is due, unless there are news.
     next_beat: Instant,
     last_look: Instant,
-    /// The number of the last collective that was told, and one more.
-    told: u64,
-    /// What was told last of a wait.
-    told_wait: [u64; waits::WORDS],
     has_told_verdict: bool,
     told_return: Option<Return>,
     /// Who was asked about this rank's failure, and since when it is asked.
@@ -50,7 +46,7 @@ impl Keeper {
             peers.into_iter().map(|(rank, line, data, standing)| Peer::new(rank, line, data, standing)).collect();
         let now = Instant::now();
         let (last_beat, next_beat, last_look) = (now, now + until_all_beat(), now);
-        let (told, has_told_verdict, told_return, asked, leaving) = (0, false, None, None, None);
+        let (has_told_verdict, told_return, asked, leaving) = (false, None, None, None);
         let mut keeper = Keeper {
             rank,
             peers,
@@ -61,8 +57,6 @@ impl Keeper {
             last_beat,
             next_beat,
             last_look,
-            told,
-            told_wait: [0; waits::WORDS],
             has_told_verdict,
             told_return,
             asked,
@@ -185,16 +179,18 @@ impl Keeper {
     /// Tells the peers that the rank lives and what it has begun: every now and then, and soon when somebody waits for long.
     fn beat_if_due(&mut self, now: Instant) {
         if now >= self.when_to_beat() {
-            let prints = self.fate.roll.begun(self.rank, self.told, Message::PRINTS);
-            self.told = self.fate.roll.latest();
             (self.last_beat, self.next_beat) = (now, now + until_all_beat());
-            let beat = Message::Beat(prints);
-            let wait = self.fate.roll.wait(self.rank).filter(|wait| *wait != self.told_wait);
-            self.told_wait = wait.unwrap_or(self.told_wait);
-            // A peer that takes nothing is not given more.
+            let (rank, roll) = (self.rank, &self.fate.roll);
+            let wait = roll.wait(rank);
+            // A peer that takes nothing is not given more, but what it has not been told once it takes.
             for peer in self.peers.iter_mut().filter(|peer| peer.is_flushed()) {
-                peer.say(&beat);
-                wait.iter().for_each(|wait| peer.say(&Message::Wait(*wait)));
+                let (prints, told) = roll.begun(rank, peer.told, Message::PRINTS);
+                peer.say(&Message::Beat(prints));
+                peer.told = told;
+                if let Some(wait) = wait.filter(|wait| *wait != peer.told_wait) {
+                    peer.say(&Message::Wait(wait));
+                    peer.told_wait = wait;
+                }
             }
         }
     }
@@ -204,9 +200,11 @@ impl Keeper {
         if self.has_news() { self.next_beat.min(self.last_beat + SOON) } else { self.next_beat }
     }
 
-    /// Whether the rank waits for long, and has begun something that the others do not know of, or for whom it waits.
+    /// Whether the rank waits for long, and has begun something that others do not know of who would take it, or for whom it waits.
     fn has_news(&self) -> bool {
-        self.fate.called() > self.told || self.fate.roll.wait(self.rank).is_some_and(|wait| wait != self.told_wait)
+        let (called, wait) = (self.fate.called(), self.fate.roll.wait(self.rank));
+        let is_new = |peer: &Peer| called > peer.told || wait.is_some_and(|wait| wait != peer.told_wait);
+        self.peers.iter().any(|peer| peer.is_flushed() && is_new(peer))
     }
 
     /// Loses the peers that have been silent for too long, and with the first of them those that are as good as.

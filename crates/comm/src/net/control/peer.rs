@@ -11,6 +11,7 @@ use super::message::Message;
 use crate::net::greeting::Line;
 use crate::net::socket::{Found, Socket};
 use crate::net::standing::Standing;
+use crate::waits;
 
 /// One peer, as the keeper sees it.
 #[derive(Debug)]
@@ -25,6 +26,9 @@ pub(super) struct Peer {
     inbox: Vec<u8>,
     heard_of_inbox: usize,
     outbox: Vec<u8>,
+    /// How many of the rank's collectives it was told of, and what of a wait.
+    pub(super) told: u64,
+    pub(super) told_wait: [u64; waits::WORDS],
     pub(super) beacon: Beacon,
     /// When it last said anything that only it can have said, and when it did on the connection.
     pub(super) heard: Instant,
@@ -57,6 +61,8 @@ impl Peer {
             inbox,
             heard_of_inbox: 0,
             outbox,
+            told: 0,
+            told_wait: [0; waits::WORDS],
             beacon,
             heard,
             spoke: heard,

@@ -229,5 +229,42 @@ fn a_peer_that_dies_while_ranks_connect_is_no_long_wait() {
     assert!(error.starts_with("rank 0 at 127.0.0.1:") && error.contains("cannot be reached: "), "{error}");
 }
 
+/// A lower rank opens only once a higher one is dead, while another one is still to come.
+#[test]
+fn a_peer_that_dies_while_lower_ranks_are_called_is_the_one_that_is_told() {
+    let store = Store::new(LocalStore::new(Limits::default()));
+    let (manner, guard) = (manner(), guard(None));
+    let terms =
+        Terms { rank: 1, members: (0..4).collect(), address: None, insecure: false, manner, guard: guard.clone() };
+    let door = Door::open(None, false).expect("a free port");
+    let places = Places::new(hello(0, 0), 4).expect("an eventfd");
+    let card = |port| {
+        let addresses = vec![[127, 0, 0, 1].into()];
+        Card { token: TOKEN, manner, cipher: Cipher::Aes, host: home_identity(), port, addresses }
+    };
+    let meet = |rank, port| {
+        let meeting = Meeting::new(store.clone(), "ranks", rank, 4);
+        Card::decode(&meeting.meet(&card(port).encode(), LONG).expect("all come")[1]).expect("a card")
+    };
+    thread::scope(|scope| {
+        let (meet, store, door, places, guard) = (&meet, &store, &door, &places, &guard);
+        scope.spawn(move || {
+            meet(0, door.port);
+            store.get("accord/1").expect("rank 1 sees that rank 2 is dead");
+            welcome(scope, door, places, guard, soon())
+        });
+        scope.spawn(move || {
+            let theirs = meet(2, 1);
+            let mut stream = TcpStream::connect((theirs.addresses[0], theirs.port)).expect("it listens");
+            stream.write_all(&hello(2, 1).encode()).expect("it reads");
+            stream.read_exact(&mut [0; Hello::BYTE_LEN]).expect("it answers");
+        });
+        scope.spawn(move || meet(3, 1));
+        let error = gather(store, &terms, Instant::now() + LONG).expect_err("rank 2 is dead");
+        assert_eq!(error.to_string(), "ranks over TCP: rank 2 ended its connection before all were connected");
+        places.fail();
+    });
+}
+
 const SHORT: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(60);
