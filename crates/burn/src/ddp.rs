@@ -48,7 +48,7 @@ impl Ddp {
     ///
     /// # Errors
     ///
-    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a model without trained parameters; [`Desync`](phalanx_core::ErrorKind::Desync) on all
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a model without trained parameters or with one that stands there twice; [`Desync`](phalanx_core::ErrorKind::Desync) on all
     /// ranks where they do not say the same; those of the broadcasts.
     pub fn new<M: Module>(group: Group, model: M) -> Result<(Ddp, M)> {
         Ddp::with_options(group, model, DdpOptions::default())
@@ -124,6 +124,12 @@ fn surveyed<M: Module>(model: &M) -> Result<Survey> {
     if let Some(name) = survey.plain.as_ref().filter(|_| is_trained) {
         let value = format!("{name:?} on a device without it");
         let expected = "must be on devices with autodiff (Device::autodiff), what is frozen too";
+        return Err(Error::usage("Ddp::new", "model", value, expected));
+    }
+    // Each place has a gradient of its own, of which burn keeps one under the parameter's id, and steps in one place.
+    if let Some((first, second)) = &survey.twice {
+        let value = format!("{second:?}, which is {first:?} once more");
+        let expected = "must have each trained parameter once: use one module twice, or FullyShard, which adds the gradients of both";
         return Err(Error::usage("Ddp::new", "model", value, expected));
     }
     if !is_trained {

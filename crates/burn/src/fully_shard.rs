@@ -191,13 +191,18 @@ impl FullyShard {
     /// [`Usage`](phalanx_core::ErrorKind::Usage) for a loss that was computed from nothing that units returned since, and, on all ranks, for a unit
     /// that returns something else when it is run again, be it on one of them; those of the gathers and reductions. After an error what was run is
     /// forgotten, and gradients are dropped.
+    ///
+    /// # Panics
+    ///
+    /// For a loss of an earlier backward, once units were run anew: burn cannot tell that its graph is gone.
     pub fn backward<const D: usize>(&mut self, loss: &Tensor<D>) -> Result<()> {
         self.run_all_back(loss).inspect_err(|_| self.zero_gradients())
     }
 
     fn run_all_back<const D: usize>(&mut self, loss: &Tensor<D>) -> Result<()> {
         let mut tape = std::mem::take(&mut self.tape);
-        if !loss.is_tracked() || !hand_back(&mut tape, &mut loss.backward()) {
+        // A graph that was run back already is of no loss to burn, and a panic.
+        if tape.is_empty() || !loss.is_tracked() || !hand_back(&mut tape, &mut loss.backward()) {
             let expected = "must be computed from what units returned since the last backward";
             return Err(Error::usage("backward", "loss", "another one", expected));
         }

@@ -30,6 +30,8 @@ pub(crate) struct Survey {
     pub(crate) others: Vec<Parameter>,
     /// One that is on a device without autodiff.
     pub(crate) plain: Option<String>,
+    /// One that stands there twice, by both its paths, and is trained.
+    pub(crate) twice: Option<(String, String)>,
 }
 
 impl Survey {
@@ -112,9 +114,15 @@ impl ModuleVisitor for Survey {
         if !param.lazy_device().is_autodiff() {
             self.plain.get_or_insert_with(|| name.clone());
         }
-        if place(&self.parameters, param.id).is_none() {
-            let (id, shape, dtype) = (param.id, param.dims().to_vec(), param.dtype());
-            self.parameters.push(Parameter { name, id, shape, dtype, is_trained: param.is_require_grad() });
+        match place(&self.parameters, param.id) {
+            None => {
+                let (id, shape, dtype) = (param.id, param.dims().to_vec(), param.dtype());
+                self.parameters.push(Parameter { name, id, shape, dtype, is_trained: param.is_require_grad() });
+            }
+            Some(first) if param.is_require_grad() => {
+                self.twice.get_or_insert_with(|| (self.parameters[first].name.clone(), name));
+            }
+            Some(_) => {}
         }
     }
 

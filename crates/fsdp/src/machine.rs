@@ -99,7 +99,8 @@ impl Machine {
         &mut self.settings
     }
 
-    /// Has these units gathered when `unit` begins its forward, in place of those that followed it last time.
+    /// Has these units gathered when `unit` begins its forward, in place of those that followed it last time. One that is not used next stays
+    /// as long as it is among those of each unit that is used before it.
     ///
     /// # Errors
     ///
@@ -303,10 +304,13 @@ impl Machine {
         }
     }
 
-    /// Fetches what comes after this unit, if that has not been done.
+    /// Fetches what comes after this unit, if that has not been done. A unit that somebody is in was copied if it is not there.
     fn look_ahead(&mut self, unit: usize, actions: &mut Vec<Action>) {
-        if let Some((_, targets)) = self.ahead.take_if(|(waits, _)| *waits == unit) {
-            targets.iter().for_each(|target| self.gather(*target, actions));
+        let Some((_, targets)) = self.ahead.take_if(|(waits, _)| *waits == unit) else { return };
+        for target in targets {
+            if !self.units[target].is_open {
+                self.gather(target, actions);
+            }
         }
     }
 

@@ -237,7 +237,8 @@ impl Sharded {
         Ok(())
     }
 
-    /// Has these units gathered when `unit` begins its forward, in place of those that followed it last time.
+    /// Has these units gathered when `unit` begins its forward, in place of those that followed it last time. One that is not used next stays
+    /// as long as it is among those of each unit that is used before it.
     ///
     /// # Errors
     ///

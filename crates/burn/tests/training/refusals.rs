@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use burn::module::Module;
 use burn::tensor::{Bool, Device, Distribution, Tensor};
 use burn_nn::{BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Linear, LinearConfig};
 use burn_optim::{AdamWConfig, grad_clipping::GradientClippingConfig};
@@ -116,6 +117,19 @@ fn calls_that_make_no_sense() {
         model.backward(&loss).expect("backward");
         assert_eq!(model.unused(), Vec::<String>::new());
         model.step(&mut AdamWConfig::new().init(), 1e-3).expect("a step");
+        assert!(words(model.backward(&loss)).contains("must be computed from what units returned since"), "once more");
+    });
+}
+
+/// Burn keeps one gradient under an id, and its optimizers step in one place.
+#[test]
+fn a_model_in_which_a_trained_parameter_stands_twice_is_none_for_ddp() {
+    alone(|group| {
+        let layer = linear(2, 2);
+        let told = words(Ddp::new(group.clone(), vec![layer.clone(), layer.clone()]));
+        assert!(told.contains(r#"model is "1.weight", which is "0.weight" once more, must have each"#), "{told}");
+        let frozen = layer.freeze();
+        Ddp::new(group, (vec![frozen.clone(), frozen], linear(2, 1))).expect("what is frozen has no gradient");
     });
 }
 

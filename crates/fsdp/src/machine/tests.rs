@@ -325,6 +325,24 @@ fn what_follows_a_copied_unit_is_gathered_in_its_place() {
     }
 }
 
+/// Its owner lends it to others on the way, and has a copy of it.
+#[test]
+fn a_copied_unit_that_somebody_is_in_is_not_gathered_ahead_for_the_next_time() {
+    let mut machine = flat(3, ONE);
+    (machine.settings_mut().copies, machine.settings_mut().trains) = (true, false);
+    let inner = [1, 2]
+        .into_iter()
+        .flat_map(|unit| [Event::BeforeForward(unit), Event::Copied(unit), Event::AfterForward(unit)]);
+    let walk: Vec<Event> =
+        [Event::BeforeForward(0), Event::Copied(0)].into_iter().chain(inner).chain([Event::AfterForward(0)]).collect();
+    for walked in 0..3 {
+        let did = actions(&mut machine, &walk);
+        let gathered: Vec<usize> =
+            did.iter().filter_map(|action| if let Gather(unit) = action { Some(*unit) } else { None }).collect();
+        assert_eq!(gathered, [0, 1, 2], "walk {walked}");
+    }
+}
+
 #[test]
 fn what_the_last_backward_skips_is_reduced_at_its_end() {
     let mut machine = Machine::new(&[Reshard::Yes; 2], ONE, true);
