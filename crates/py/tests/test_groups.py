@@ -15,6 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import phalanx
+from phalanx import joining
 from phalanx.joining import meet
 from ranks import on_ranks
 
@@ -104,6 +105,9 @@ class Options(unittest.TestCase):
     def test_ranks_that_would_wire_a_group_differently_are_told_so(self):
         on_ranks(3, wired_differently)
 
+    def test_a_first_rank_that_cannot_be_reached_is_everybodys_error_at_once(self):
+        on_ranks(2, unreachable)
+
     def test_no_time_at_all_is_refused(self):
         for timeout in (timedelta(0), timedelta(seconds=-1)):
             with self.assertRaisesRegex(ValueError, "timeout is .*, must be above zero"):
@@ -145,6 +149,21 @@ def wired_differently(rank: int, size: int) -> None:
     data = torch.ones(1)
     dist.all_reduce(data)
     assert data.item() == size
+
+
+def unreachable(rank: int, size: int) -> None:
+    def nameless() -> str:
+        raise OSError("its name does not resolve")
+
+    joining._native.host_identity = lambda: f"host {rank}"
+    joining._own_address = nameless
+    try:
+        dist.new_group([0, 1], timeout=timedelta(seconds=60))
+    except phalanx.BackendError as error:
+        assert "rank 0 cannot let the others in: its name does not resolve" in str(error), error
+        assert error.ranks == [0], error.ranks
+    else:
+        raise AssertionError("there is a group")
 
 
 def described(rank: int, size: int) -> None:

@@ -272,7 +272,7 @@ def scaled(rank: int, size: int) -> None:
 
 
 def refusals(rank: int, size: int) -> None:
-    group, sparse = dist.group.WORLD, torch.eye(2).to_sparse()
+    group, sparse, halves = dist.group.WORLD, torch.eye(2).to_sparse(), list(torch.zeros(8).chunk(2))
     for call, words in [
         (lambda: dist.all_reduce(torch.ones(2, device="meta")), "tensor is on meta, must be on the cpu"),
         (lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e5m2)), "which is not defined for f8e5m2"),
@@ -300,6 +300,11 @@ def refusals(rank: int, size: int) -> None:
         (lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4), [1, 2], [2, 2]), "must add up to its 4 rows"),
         (lambda: group.broadcast([torch.ones(2)], root(9)), "root is 9, must be below the group size 2"),
         (lambda: dist.all_reduce(torch.ones(1).expand(4)), "output has elements that share a place"),
+        (
+            lambda: dist.all_gather([torch.ones(1).expand(4), torch.ones(4)], torch.ones(4)),
+            "output has elements that share a place",
+        ),
+        (lambda: dist.all_gather(halves, halves[rank][:2]), "input is 2 elements long, must be 4"),
         (lambda: dist.broadcast(torch.ones(2), -1), "broadcast: root is -1, must be at least 0"),
         (lambda: group.reduce([torch.ones(2)], root=-2), "reduce: root is -2, must be at least 0"),
         (lambda: group.send([torch.ones(1)], -1), "send: to is -1, must be at least 0"),

@@ -421,8 +421,8 @@ class ProcessGroup(Identity):
     ) -> Work | None:
         """Gathers into flat memory; where the input lies at its place in it already, it is not given."""
         rank = self._group.rank
-        before = counts * rank if isinstance(counts, int) else sum(counts[:rank])
-        if source.data_ptr() == flat.data_ptr() + before * flat.itemsize and source.numel():
+        own, before = (counts, counts * rank) if isinstance(counts, int) else (counts[rank], sum(counts[:rank]))
+        if source.data_ptr() == flat.data_ptr() + before * flat.itemsize and source.numel() == own:
             return self._call(Op.all_gather(counts), opts, flat, None, finish)
         return self._call(Op.all_gather(counts), opts, flat, apart(source, flat), finish)
 

@@ -125,10 +125,17 @@ def _opened(
         rounds.answer(["", 0, "", refusal])
         raise _refused(*refusal)
     hosts = {host for host, *_ in heard}
-    key = own_key.mint(_place(rounds, arguments[2]))
-    door = _native.Door(len(members), len(hosts) > 1, key)
     try:
-        rounds.answer(["127.0.0.1" if len(hosts) == 1 else _own_address(), door.port, key.told, None])
+        address = "127.0.0.1" if len(hosts) == 1 else _own_address()
+        key = own_key.mint(_place(rounds, arguments[2]))
+        door = _native.Door(len(members), len(hosts) > 1, key)
+    except (OSError, _native.Error) as error:
+        # The others wait for this rank's answer, and no longer than for that.
+        refusal = f"phalanx: joining: rank {members[0]} cannot let the others in: {error}", members[:1]
+        rounds.answer(["", 0, "", refusal])
+        raise _refused(*refusal) from error
+    try:
+        rounds.answer([address, door.port, key.told, None])
         group = _native.join(("127.0.0.1", door.port, key), *arguments)
         group.keep(door)
         return group

@@ -113,6 +113,8 @@ def room_for(call: str, parts: Sequence[Tensor]) -> Tensor:
     together = adjacent(call, parts)
     if together is not None:
         return together
+    for part in parts:
+        check_apart(part)
     with torch.inference_mode(False):
         # Said in full, because a program may have another device as its default one.
         return torch.empty(sum(part.numel() for part in parts), dtype=parts[0].dtype, device="cpu")
