@@ -21,7 +21,7 @@
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-shared=$(realpath -- "${SHARED:-$here/../../shared/bench}")
+shared=$(realpath -m -- "${SHARED:-$here/../../shared/bench}")
 ops=all_reduce,reduce_scatter,all_gather,broadcast,all_to_all,ping_pong sizes=8,64K,1M,16M np=2 repeats=5 gate=2 patience=1800
 out='' plot='' python='' phalanx='' flavours='' transport=shm prepare=false work=''
 

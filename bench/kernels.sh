@@ -9,7 +9,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-limits=$(realpath "${LIMITS:-../shared/bench/limits.c}")
+limits=$(realpath -m -- "${LIMITS:-../shared/bench/limits.c}")
+[[ -f $limits ]] || { printf 'kernels: no %s (LIMITS names where it is)\n' "$limits" >&2; exit 2; }
 rounds=${1:-7}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

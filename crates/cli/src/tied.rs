@@ -5,9 +5,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use signal_hook::consts::SIGTERM;
 
@@ -82,8 +83,13 @@ impl Process {
         let pid = Pid::from_raw(i32::try_from(self.id()).ok()?)?;
         // One that was waited for before has no descriptor any more, and its status at hand.
         if let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) {
-            let timeout = Timespec::try_from(within).ok()?;
-            poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&timeout)).ok()?;
+            let until = Instant::now() + within;
+            let wait = || {
+                let left = Timespec::try_from(until.saturating_duration_since(Instant::now())).ok();
+                poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], left.as_ref())
+            };
+            // A signal to this process says nothing of that one.
+            while wait() == Err(Errno::INTR) {}
         }
         self.child.try_wait().ok().flatten().and_then(exit)
     }

@@ -145,6 +145,8 @@ fn serve_by(command: Command) -> (Running, String) {
 #[test]
 fn what_is_set_is_got_and_listed() {
     let (server, address) = serve(&[]);
+    done(&["set", &address, "a/lr", "-0.5"]);
+    assert_eq!(done(&["get", &address, "a/lr"]), "-0.5");
     done(&["set", &address, "a/lr", "0.001"]);
     done(&["set", &address, "b", ""]);
     assert_eq!(done(&["get", &address, "a/lr"]), "0.001");

@@ -48,6 +48,7 @@ struct Set {
     /// The key
     key: String,
     /// The value, or `-` for what standard input holds
+    #[arg(allow_negative_numbers = true)]
     value: String,
 }
 
