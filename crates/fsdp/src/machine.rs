@@ -18,8 +18,8 @@ pub struct Machine {
     depth: Depth,
     replicated: bool,
     settings: Settings,
-    /// The unit that last began its forward.
-    entered: Option<usize>,
+    /// The use of a unit that last began its forward.
+    entered: Option<Use>,
     /// Units in the order in which they ended their forward.
     order: Vec<usize>,
     /// What is to be fetched ahead once this unit was copied.
@@ -41,8 +41,8 @@ struct Unit {
     is_narrow: bool,
     /// Its shards changed while somebody was in it: what is gathered is of before.
     is_stale: bool,
-    /// The unit that followed it in forward.
-    successor: Option<usize>,
+    /// The unit that followed each of its uses in forward. A use that is new is taken to be followed as the last that is known.
+    successors: Vec<Option<usize>>,
     /// Where it stands in the order of forward, once for each time it has ended.
     positions: Vec<usize>,
     forward_targets: Option<Vec<usize>>,
@@ -54,6 +54,13 @@ enum State {
     Sharded,
     Gathering,
     Gathered,
+}
+
+/// A use of a unit in forward: the how-manieth since the last backward, from 0 on.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    unit: usize,
+    nth: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +81,7 @@ impl Machine {
             is_stale: false,
             is_copied: false,
             is_narrow: false,
-            successor: Some(index + 1).filter(|next| *next < reshards.len()),
+            successors: vec![Some(index + 1).filter(|next| *next < reshards.len())],
             positions: Vec::new(),
             forward_targets: None,
             backward_targets: None,
@@ -193,10 +200,11 @@ impl Machine {
 
     fn before_forward(&mut self, unit: usize, actions: &mut Vec<Action>) -> Result<()> {
         self.check("before_forward", unit)?;
-        if let Some(before) = self.entered.replace(unit) {
-            self.units[before].successor = Some(unit).filter(|unit| *unit != before);
+        let entered = Use { unit, nth: self.units[unit].positions.len() };
+        if let Some(before) = self.entered.replace(entered) {
+            self.learn(before, Some(unit).filter(|unit| *unit != before.unit));
         }
-        let targets = self.forward_targets(unit);
+        let targets = self.forward_targets(entered);
         self.units[unit].is_in_backward = false;
         self.enter(unit, &targets, actions);
         Ok(())
@@ -226,7 +234,7 @@ impl Machine {
     fn before_backward(&mut self, unit: usize, actions: &mut Vec<Action>) -> Result<()> {
         self.check("before_backward", unit)?;
         if let Some(last) = self.entered.take() {
-            self.units[last].successor = None;
+            self.learn(last, None);
         }
         let targets = self.backward_targets(unit);
         self.units[unit].is_in_backward = true;
@@ -394,13 +402,28 @@ impl Machine {
         }
     }
 
-    fn forward_targets(&self, unit: usize) -> Vec<usize> {
+    /// Notes which unit followed a use of one.
+    fn learn(&mut self, Use { unit, nth }: Use, next: Option<usize>) {
+        let successors = &mut self.units[unit].successors;
+        let len = successors.len().max(nth + 1);
+        successors.resize(len, next);
+        successors[nth] = next;
+    }
+
+    fn forward_targets(&self, Use { unit, nth }: Use) -> Vec<usize> {
         if let Some(targets) = &self.units[unit].forward_targets {
             return targets.clone();
         }
-        let chain = std::iter::successors(self.units[unit].successor, |next| self.units[*next].successor);
+        let (mut chain, mut at) = (vec![unit], Use { unit, nth });
         // Units that are used in turns follow each other for ever.
-        chain.take(self.depth.forward.min(self.units.len())).collect()
+        while chain.len() <= self.depth.forward.min(self.units.len()) {
+            let Unit { successors, .. } = &self.units[at.unit];
+            let Some(next) = successors.get(at.nth).or(successors.last()).copied().flatten() else { break };
+            let uses_on_the_way = chain.iter().filter(|unit| **unit == next).count();
+            at = Use { unit: next, nth: self.units[next].positions.len() + uses_on_the_way };
+            chain.push(next);
+        }
+        chain.split_off(1)
     }
 
     /// The units that ended their forward before this one, the last first.

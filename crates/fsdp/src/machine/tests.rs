@@ -325,6 +325,26 @@ fn what_follows_a_copied_unit_is_gathered_in_its_place() {
     }
 }
 
+/// As an output layer that is the embedding.
+#[test]
+fn a_unit_that_is_used_twice_is_followed_by_what_follows_each_use() {
+    let mut machine = flat(3, ONE);
+    let forward = [0, 1, 2, 0].into_iter().flat_map(|unit| [Event::BeforeForward(unit), Event::AfterForward(unit)]);
+    let backward = [0, 2, 1, 0].into_iter().flat_map(backward).chain([Event::BackwardEnd]);
+    let step: Vec<Event> = forward.chain(backward).collect();
+    let gathers = |machine: &mut Machine| -> Vec<Seen> {
+        let mut seen = seen(machine, &step);
+        seen.retain(|seen| matches!(seen, Unshard(_)));
+        seen
+    };
+    gathers(&mut machine);
+    for _step in 0..2 {
+        let did = gathers(&mut machine);
+        // The last in forward is the first in backward, and was freed between.
+        assert_eq!(did, [0, 1, 2, 0, 0, 2, 1, 0].map(Unshard));
+    }
+}
+
 /// Its owner lends it to others on the way, and has a copy of it.
 #[test]
 fn a_copied_unit_that_somebody_is_in_is_not_gathered_ahead_for_the_next_time() {
