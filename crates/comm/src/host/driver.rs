@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use phalanx_core::backend::Finished;
 use phalanx_core::player::{Data, Player};
@@ -126,9 +126,10 @@ impl Inner {
     }
 
     /// Ends the group because a collective has waited too long for its turn, which this one has: however well it moves, that one keeps its
-    /// own deadline.
+    /// own deadline. Where this one's is over as well, it says so itself.
     pub(super) fn fail_overdue(&self, call: &Call, player: &Player, stage: &mut Stage) {
         if self.lane.has_queued()
+            && self.deadline(call).is_none_or(|deadline| Instant::now() < deadline)
             && let Some(job) = self.lane.take_overdue()
         {
             self.fail_queued(job, self.stuck(call, player, stage));

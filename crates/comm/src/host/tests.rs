@@ -196,6 +196,20 @@ fn what_is_queued_ends_in_time_though_what_has_its_turn_moves() {
 }
 
 #[test]
+fn of_calls_whose_time_is_up_together_the_one_that_has_its_turn_tells_it() {
+    let [giver, taker] = pair();
+    thread::scope(|scope| {
+        scope.spawn(|| giver.broadcast(&mut vec![1_u8; BYTE_LEN], 0).expect_err("rank 1 gives up"));
+        let taker = taker.within(Duration::from_millis(200));
+        let first = taker.broadcast_async(vec![0_u8; BYTE_LEN], 0).expect("it begins");
+        let queued = taker.barrier_async().expect("it is queued");
+        let error = first.wait().expect_err("it takes too long");
+        assert!(matches!(error, Error::Timeout(_)) && error.culprits() == [0], "{error}");
+        queued.wait().expect_err("its group has failed");
+    });
+}
+
+#[test]
 fn a_message_ends_in_time_though_bytes_keep_coming() {
     ends_in_time(|group, data| group.send(data, 1, 0), |group, data| group.recv(data, 0, 0).map(drop));
 }

@@ -129,7 +129,7 @@ def _opened(
         address = "127.0.0.1" if len(hosts) == 1 else _own_address()
         key = own_key.mint(_place(rounds, arguments[2]))
         door = _native.Door(len(members), len(hosts) > 1, key)
-    except (OSError, _native.Error) as error:
+    except (OSError, ValueError, _native.Error) as error:
         # The others wait for this rank's answer, and no longer than for that.
         refusal = f"phalanx: joining: rank {members[0]} cannot let the others in: {error}", members[:1]
         rounds.answer(["", 0, "", refusal])
