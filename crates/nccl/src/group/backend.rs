@@ -99,7 +99,7 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
         let flight = hall.depart(only, ready)?;
         let _ = flight.batch.set(batch);
         let waiting = hall.waiting(Arc::clone(&flight));
-        hall.give(line, Job { flight, steps, held, errand: None, prints })?;
+        hall.give(line, Job { flight, steps, held, errand: None, prints, pushed: 0 })?;
         Ok(waiting)
     }
 
@@ -111,7 +111,7 @@ impl<N: Nccl, C: Cuda, P: Process> NcclBackend<N, C, P> {
         let flight = hall.depart(vec![call], None)?;
         let waiting = hall.waiting(Arc::clone(&flight));
         let (steps, held, errand) = (Vec::new(), Held::device(memory), Some(errand));
-        hall.give(Line::Whole, Job { flight, steps, held, errand, prints })?;
+        hall.give(Line::Whole, Job { flight, steps, held, errand, prints, pushed: 0 })?;
         Ok(waiting)
     }
 

@@ -40,6 +40,11 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
             hall.fail(error.clone(), None);
         }))?;
         let ended = waiting.wait(None).unwrap_or_else(|| Err(Error::aborted("the split has no end")));
+        if ended.is_err()
+            && let Some(stray) = lock(&child).take()
+        {
+            hall.abort_stray(stray);
+        }
         self.in_world(ended)?;
         let (Some(place), Some(comm)) = (place, lock(&child).take()) else { return Ok(None) };
         let adopted = self.adopt(comm, place, members, (sequence, options));
@@ -63,7 +68,8 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
         let options = options.members(Arc::clone(&chosen));
         let store = hall.store.scope("phalanx").scope("split").scope(&sequence.to_string());
         let name = options.chosen_name().map(Arc::from);
-        let own_options = NcclOptions { name, ..hall.options.clone().members(chosen) };
+        // The job's signals know the whole group's numbers, and that heard them before.
+        let own_options = NcclOptions { name, torch: None, ..hall.options.clone().members(chosen) };
         let own = Hall::new(hall.stack.clone(), layout.clone(), store, own_options)?;
         // Of the two that need a thread, the one that ends the communicator comes last.
         let backend = Arc::new(NcclBackend::with(Arc::clone(&own))?);

@@ -168,7 +168,7 @@ impl Ending {
         }
         {
             let mut hold = lock(hold);
-            if *hold == Hold::Ending {
+            if matches!(*hold, Hold::Ending | Hold::Abandoned) {
                 *hold = Hold::Gone;
             }
         }

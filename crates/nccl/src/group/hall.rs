@@ -203,6 +203,10 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
         let flight =
             Arc::new(Flight::new(calls, self.stack.process.bell(), self.now(), (events, Arc::clone(&self.events))));
         lock(&self.open).push(Arc::clone(&flight));
+        // A failure that came just before has ended all that was here, and not this.
+        if let Err(error) = self.check() {
+            flight.finish(self.now(), Err(error));
+        }
         self.bell.ring();
         Ok(flight)
     }
@@ -220,7 +224,11 @@ impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
             return;
         }
         let mut history = lock(&self.history);
-        history.called = call.sequence + 1;
+        // A batch that another thread is still adding to may be launched after what came later.
+        let next = call.sequence.wrapping_add(1);
+        if next.wrapping_sub(history.called) <= u32::MAX / 2 {
+            history.called = next;
+        }
         history.prints.push_back((call.fingerprint, call.site.to_string()));
         while history.prints.len() > REMEMBERED {
             history.prints.pop_front();

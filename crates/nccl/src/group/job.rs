@@ -22,6 +22,8 @@ pub(super) struct Job<C: Cuda> {
     pub(super) errand: Option<Errand>,
     /// Its collectives, as all ranks must have called them.
     pub(super) prints: Vec<Fingerprint>,
+    /// How many had come to its lane by then.
+    pub(super) pushed: usize,
 }
 
 /// Something that is asked of a communicator.

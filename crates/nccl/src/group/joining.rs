@@ -26,8 +26,12 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         let made = self.make(job);
         if made.is_err() {
             let mut hold = lock(&self.hold);
-            if *hold == Hold::Making {
+            // There is none, whoever has given it up meanwhile.
+            if matches!(*hold, Hold::Making | Hold::Abandoned) {
                 *hold = Hold::Gone;
+                let remains = std::mem::take(&mut *lock(&self.remains));
+                drop(hold);
+                self.bury(remains);
             }
         }
         made
@@ -36,19 +40,23 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
     fn make(&self, job: &Job<C>) -> Result<Comm> {
         let (hall, nccl) = (&self.hall, &*self.hall.stack.nccl);
         let (rank, size, key) = self.seat();
-        let left = job.flight.deadline.saturating_sub(hall.now());
-        let store = hall.store.with_timeout(left);
+        let left = || job.flight.deadline.saturating_sub(hall.now());
         let lost = |error: StoreError| Error::setup("NCCL's id", error);
         let id = if rank == 0 {
             let id = nccl.unique_id().map_err(|status| failure::of_nccl(nccl, "ncclGetUniqueId", status, None))?;
-            store.set(&key, id.0).map_err(lost)?;
+            hall.store.with_timeout(left()).set(&key, id.0).map_err(lost)?;
             id
         } else {
-            let bytes = match store.get(&key) {
-                Ok(bytes) => bytes,
-                // Nobody came to bring it: that is the operation's time, and who is missing is known elsewhere.
-                Err(StoreError::Timeout { .. }) => return Err(hall.late(&job.flight)),
-                Err(error) => return Err(lost(error)),
+            // For a moment at a time: after a failure nobody brings it any more.
+            let bytes = loop {
+                let left = left();
+                match hall.store.with_timeout(left.min(hall.options.heartbeat)).get(&key) {
+                    Ok(bytes) => break bytes,
+                    Err(StoreError::Timeout { .. }) if left > hall.options.heartbeat => hall.check()?,
+                    // Nobody came to bring it: that is the operation's time, and who is missing is known elsewhere.
+                    Err(StoreError::Timeout { .. }) => return Err(hall.late(&job.flight)),
+                    Err(error) => return Err(lost(error)),
+                }
             };
             let len = bytes.len();
             let id = bytes.try_into().map_err(|_| Error::setup("NCCL's id", format!("{len} bytes rather than 128")))?;
@@ -90,7 +98,15 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             .settle_begun(comm, "ncclCommSplit", status)
             .and_then(|()| child.map_or(Ok(()), |child| self.settle_child(child)));
         match (child, &ended) {
-            (Some(child), Ok(())) => *lock(&split.child) = Some(child),
+            (Some(child), Ok(())) => {
+                *lock(&split.child) = Some(child);
+                // Who has asked for it has heard of a failure instead, and been here already or not.
+                if hall.fate().is_some()
+                    && let Some(stray) = lock(&split.child).take()
+                {
+                    hall.abort_stray(stray);
+                }
+            }
             (Some(child), Err(_)) => hall.abort_stray(child),
             (None, _) => {}
         }

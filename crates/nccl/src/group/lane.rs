@@ -60,7 +60,7 @@ pub(super) struct Lane<N, C: Cuda, P> {
 
 /// What waits for its turn, and how many messages have had a place in it.
 pub(super) struct Queue<C: Cuda> {
-    jobs: VecDeque<Job<C>>,
+    pub(super) jobs: VecDeque<Job<C>>,
     messages: u32,
     /// How many jobs have come.
     pub(super) pushed: usize,
@@ -91,8 +91,6 @@ pub(super) struct Hands<C: Cuda> {
     pub(super) stream: Option<Stream>,
     /// Jobs, and the events after which nothing uses their memory any more; none yet of those that have failed or came after a failure.
     pub(super) under_way: VecDeque<(Job<C>, Option<Event>)>,
-    /// How many jobs have ended.
-    pub(super) ended: usize,
     /// Since a job was begun or has ended.
     pause: Pause,
 }
@@ -141,7 +139,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
     }
 
     /// Queues a job. Whoever leaves the group meanwhile may have the lane end before it comes: it has failed then, and lets those behind it pass.
-    pub(super) fn push(&self, job: Job<C>) -> Result<()> {
+    pub(super) fn push(&self, mut job: Job<C>) -> Result<()> {
         job.flight.pass_on();
         // Messages, alone or together, come in an order of their own on each rank.
         if !job.prints.is_empty() {
@@ -159,6 +157,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
                     queue.messages = queue.messages.wrapping_add(1);
                 }
                 queue.pushed += 1;
+                job.pushed = queue.pushed;
                 queue.jobs.push_back(job);
                 None
             }
@@ -256,7 +255,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         let hall = &self.hall;
         hall.stack.enter_thread();
         let pause = Pause::begun(hall.now());
-        let mut hands = Hands { stream: None, under_way: VecDeque::new(), ended: 0, pause };
+        let mut hands = Hands { stream: None, under_way: VecDeque::new(), pause };
         loop {
             let seen = self.bell.count();
             let has_failed = hall.fate().is_some();
@@ -344,7 +343,6 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         if let Some((job, _)) = hands.under_way.pop_front() {
             self.hall.give_back(job.held.device);
         }
-        hands.ended += 1;
         hands.pause = Pause::begun(self.hall.now());
     }
 

@@ -106,22 +106,22 @@ impl NcclOptions {
         self.checks_nan
     }
 
-    /// How often a rank tells the others how it stands, and looks after its operations.
+    /// How often a rank tells the others how it stands, and looks after its operations. Of longer spans than a year, here and below, a year counts.
     pub fn heartbeat(mut self, every: Duration) -> NcclOptions {
-        self.heartbeat = every.max(Duration::from_millis(1));
+        self.heartbeat = every.clamp(Duration::from_millis(1), LONGEST);
         self
     }
 
     /// After how much silence a rank is given up.
     pub fn unresponsive(mut self, after: Duration) -> NcclOptions {
-        self.unresponsive = after;
+        self.unresponsive = after.min(LONGEST);
         self
     }
 
     /// How long an abort may take, or the end of a communicator that is left, before that is abandoned. Where somebody waits for that
     /// ([`leave`](super::DeviceGroup::leave)), an end may take as long as he does.
     pub fn abort_timeout(mut self, timeout: Duration) -> NcclOptions {
-        self.abort_timeout = timeout;
+        self.abort_timeout = timeout.min(LONGEST);
         self
     }
 
@@ -131,3 +131,6 @@ impl NcclOptions {
         self
     }
 }
+
+/// What a clock can always count to, and several times as much.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);

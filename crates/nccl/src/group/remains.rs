@@ -8,7 +8,7 @@ use super::pause::Pause;
 use super::registered::Known;
 use crate::api::{Comm, Cuda, Event, Nccl, Process, Stream};
 
-/// Memory that a communicator is to forget, once so many jobs have ended.
+/// Memory that a communicator is to forget, once so many jobs that came first have ended.
 pub(super) type Parted<C> = (usize, Known, DeviceBuffer<C>);
 
 /// What a communicator may still use that was given up: never freed, unless whoever ends it comes back from the library after all.
@@ -74,7 +74,14 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         if !is_over() {
             return;
         }
-        let due: Vec<_> = lock(&self.queue).parted.extract_if(.., |(due, ..)| *due <= hands.ended).collect();
+        let due: Vec<_> = {
+            let mut queue = lock(&self.queue);
+            let under_way = hands.under_way.iter().map(|(job, _)| job);
+            // They end in another order than that in which they came.
+            let oldest = queue.jobs.iter().chain(under_way).map(|job| job.pushed).min();
+            let is_due = |due: usize| oldest.is_none_or(|oldest| due < oldest);
+            queue.parted.extract_if(.., |(due, ..)| is_due(*due)).collect()
+        };
         for parted in due {
             self.forget(parted.1);
             if is_over() {
@@ -106,7 +113,6 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             return false;
         }
         let mut remains = lock(&self.remains);
-        hands.ended += hands.under_way.len();
         remains.jobs.extend(hands.under_way.drain(..));
         remains.stream = remains.stream.or(hands.stream.take());
         true
@@ -129,7 +135,7 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
     }
 
     /// Frees what was left behind once the device is past it, in the time that an abort has.
-    fn bury(&self, remains: Remains<C>) {
+    pub(super) fn bury(&self, remains: Remains<C>) {
         let (cuda, process) = (&*self.hall.stack.cuda, &*self.hall.stack.process);
         let (pause, until) = (Pause::begun(process.now()), process.now() + self.hall.options.abort_timeout);
         loop {

@@ -28,6 +28,18 @@ fn memory_of_an_operation_that_failed_stays_until_the_abort_has_passed() {
     }
 }
 
+/// Of more ranks than are asked for in one round.
+#[test]
+fn spans_without_an_end_end_nothing() {
+    let outcome = Simulation::new(18, 7).run(|rank| {
+        let options = NcclOptions::default().abort_timeout(Duration::MAX).unresponsive(Duration::MAX);
+        let group = group(&rank, "group", options).expect("a group");
+        summed(&rank, &group).expect("all come");
+        group.leave(Duration::from_secs(10)).expect("it ends");
+    });
+    clean(&outcome, 7);
+}
+
 #[test]
 fn memory_that_a_communicator_knows_stays_until_its_abort_has_passed() {
     for seed in seeds(8) {

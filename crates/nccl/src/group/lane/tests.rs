@@ -55,7 +55,7 @@ fn a_lane_that_has_ended_takes_nothing_more_and_holds_nobody_up() {
         let prints = vec![call.fingerprint];
         let flight = gone.hall.depart(vec![call], None).expect("under way");
         let (steps, held) = (Vec::new(), Held::device(Vec::new()));
-        let refused = lane.push(Job { flight: Arc::clone(&flight), steps, held, errand: None, prints });
+        let refused = lane.push(Job { flight: Arc::clone(&flight), steps, held, errand: None, prints, pushed: 0 });
         let told = refused.expect_err("nobody looks").to_string();
         let new = Lane::of(&gone.hall, Line::Pair(0, 0)).map(drop).expect_err("nobody would end it").to_string();
         (told, new, flight.stage() == Stage::Done, goes_on(&other))
