@@ -168,7 +168,9 @@ impl Checkpoint {
             dtype,
             shape: shape.to_vec(),
         };
-        let entries: Vec<Entry> = self.tensors().map(entry).collect();
+        let mut entries: Vec<Entry> = self.tensors().map(entry).collect();
+        // The longest elements first, so that all lie where their type may: readers look at them where they are.
+        entries.sort_by(|one, other| other.dtype.cmp(&one.dtype).then_with(|| one.name.cmp(&other.name)));
         let mut metadata = self.progress().clone();
         metadata.insert(STEP.to_owned(), self.step().to_string());
         let disk = self.disk.clone();

@@ -148,7 +148,12 @@ impl Writer {
                 file::discard(&*self.disk, &directory.join(names::draft(mark)));
             }
         })?;
-        self.together(index.map_or(Ok(()), |index| self.commit(&directory, &index, mark)))?;
+        self.together(index.as_ref().map_or(Ok(()), |index| self.commit(&directory, index, mark)))?;
+        // It is a checkpoint whatever becomes of this, for which nobody waits.
+        if let Some(index) = &index {
+            sweep::unlisted(&self.disk, &directory, index);
+            sweep::older(&self.disk, &self.root, index.step, self.keep);
+        }
         Ok(())
     }
 
@@ -202,15 +207,13 @@ impl Writer {
         Ok(index)
     }
 
-    /// Puts the index in place of the one that the step had: with that this is its checkpoint. Then removes what is too old.
+    /// Puts the index in place of the one that the step had: with that this is its checkpoint.
     fn commit(&self, directory: &Path, index: &Index, mark: u64) -> Result<()> {
         let (disk, path) = (&self.disk, directory.join(names::INDEX));
         // Another save of the step, begun because this one was taken for dead, has removed them where it came first.
         index.check_files(&**disk, directory)?;
         disk.rename(&directory.join(names::draft(mark)), &path).map_err(Error::disk(&path))?;
         disk.sync(directory).map_err(Error::disk(directory))?;
-        sweep::unlisted(disk, directory, index);
-        sweep::older(disk, &self.root, index.step, self.keep);
         Ok(())
     }
 

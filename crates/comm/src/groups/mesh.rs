@@ -36,8 +36,9 @@ impl World {
     /// [`Usage`](phalanx_core::ErrorKind::Usage) where a name is there twice or the extents do not fit, else as
     /// [`subgroup`](World::subgroup).
     pub fn mesh(&self, dimensions: &[(&str, usize)], wiring: &Wiring) -> Result<Mesh> {
-        let (names, extents) = self.named(dimensions)?;
-        let fits = self.check(("mesh", "dimensions"), &extents);
+        let names: Vec<String> = dimensions.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let extents: Vec<usize> = dimensions.iter().map(|(_, extent)| *extent).collect();
+        let fits = check_names(dimensions).and_then(|()| self.check(("mesh", "dimensions"), &extents));
         let along = |dimension: usize| self.along((&names, &extents), &[dimension], fits.clone(), wiring);
         // All dimensions even where one fails: else this rank would be behind the others in the rest from then on.
         let groups: Vec<Result<Group>> = (0..extents.len()).map(along).collect();
@@ -60,8 +61,13 @@ impl World {
             mesh.dimension(name)
                 .ok_or_else(|| Error::usage("mesh_group", "dimensions", format!("{name:?}"), expected()))
         };
-        let chosen = dimensions.iter().map(find).collect::<Result<Vec<_>>>()?;
-        self.along((&mesh.names, &mesh.extents), &chosen, fits, wiring)
+        match dimensions.iter().map(find).collect::<Result<Vec<_>>>() {
+            Ok(chosen) => self.along((&mesh.names, &mesh.extents), &chosen, fits, wiring),
+            Err(unknown) => {
+                let ask = Ask::new("mesh", format!("what is along {}", dimensions.join("+")));
+                self.part_for_all(ask, Err(unknown), wiring)
+            }
+        }
     }
 
     /// The group along these dimensions. Where the extents do not fit, the others are told so, who may have given other ones.
@@ -79,20 +85,6 @@ impl World {
         self.part_for_all(ask, fits.map(|()| Parts::along(extents, chosen)), &wiring.clone().named(name))
     }
 
-    /// The names and extents of a mesh.
-    fn named(&self, dimensions: &[(&str, usize)]) -> Result<(Vec<String>, Vec<usize>)> {
-        let mut names: Vec<&str> = dimensions.iter().map(|(name, _)| *name).collect();
-        names.sort_unstable();
-        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            let value = format!("{:?} twice", twice[0]);
-            return Err(Error::usage("mesh", "dimensions", value, "must have different names"));
-        }
-        if dimensions.is_empty() {
-            return Err(Error::usage("mesh", "dimensions", "empty", "must have one at least"));
-        }
-        Ok(dimensions.iter().map(|(name, extent)| ((*name).to_owned(), *extent)).unzip())
-    }
-
     /// That the extents in this argument of a call multiply to the size of this world.
     fn check(&self, (call, argument): (&'static str, &'static str), extents: &[usize]) -> Result<()> {
         if extents.iter().try_fold(1_usize, |product, extent| product.checked_mul(*extent)) == Some(self.size()) {
@@ -102,6 +94,20 @@ impl World {
         let expected = format!("must multiply to the size {} of the world", self.size());
         Err(Error::usage(call, argument, value, expected))
     }
+}
+
+/// That a mesh has dimensions, each with a name of its own.
+fn check_names(dimensions: &[(&str, usize)]) -> Result<()> {
+    let mut names: Vec<&str> = dimensions.iter().map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        let value = format!("{:?} twice", twice[0]);
+        return Err(Error::usage("mesh", "dimensions", value, "must have different names"));
+    }
+    if dimensions.is_empty() {
+        return Err(Error::usage("mesh", "dimensions", "empty", "must have one at least"));
+    }
+    Ok(())
 }
 
 impl Mesh {

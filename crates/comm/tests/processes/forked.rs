@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use phalanx_comm::store::{ClientOptions, ServerOptions, StoreServer, TcpStore};
-use phalanx_core::store::Store;
+use phalanx_comm::store::{ClientOptions, FileStore, FileStoreOptions, ServerOptions, StoreServer, TcpStore};
+use phalanx_core::store::{Store, StoreError};
 use phalanx_core::{Group, ReduceOp};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
@@ -35,11 +35,13 @@ pub(crate) fn fork(group: Group) {
         StoreServer::start(ServerOptions::new("127.0.0.1:0".parse().expect("an address"))).expect("a free port");
     let options = ClientOptions::new(server.address().clone());
     let store = Store::new(TcpStore::connect(options).expect("it is served"));
+    let path = std::env::temp_dir().join(format!("phalanx-forked-{}", std::process::id()));
+    let file = Store::new(FileStore::open(&path, FileStoreOptions::new()).expect("a file"));
     say("ready");
     listen();
     // SAFETY: the other threads of this process wait, and hold no lock that the child takes.
     match unsafe { nix::unistd::fork() }.expect("memory") {
-        nix::unistd::ForkResult::Child => be_refused(group, server),
+        nix::unistd::ForkResult::Child => be_refused(group, server, &file),
         nix::unistd::ForkResult::Parent { child } => {
             let child = Pid::from_raw(child.as_raw()).expect("a pid");
             waitpid(Some(child), WaitOptions::empty()).expect("a child");
@@ -52,11 +54,13 @@ pub(crate) fn fork(group: Group) {
     }
     store.set("key", "value").expect("it is served as before");
     assert_eq!(server.counts().connections, 1);
+    file.set("key", "value").expect("it is this process's as before");
+    std::fs::remove_file(path).expect("it is there");
     say("done");
     while !listen().is_empty() {}
 }
 
-fn be_refused(group: Group, server: StoreServer) -> ! {
+fn be_refused(group: Group, server: StoreServer, file: &Store) -> ! {
     let calls = [
         group.barrier().map(drop),
         group.all_reduce_async(vec![1_u8; 10], ReduceOp::Sum).and_then(|work| work.wait()).map(drop),
@@ -66,6 +70,7 @@ fn be_refused(group: Group, server: StoreServer) -> ! {
     for call in calls {
         say(&format!("refused {}", call.expect_err("it is the parent's")));
     }
+    assert!(matches!(file.set("key", "value"), Err(StoreError::Denied { .. })));
     group.abort("a child said so");
     drop(group);
     // There is no thread to wait for.

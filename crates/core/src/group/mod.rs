@@ -287,7 +287,7 @@ impl Group {
 
     /// A buffer of `byte_len` zeroed bytes for this group's operations, of the fastest kind there is: on one host the peers
     /// read it where it is. Use its [elements](Buffer::as_mut_slice) as those of any other memory, and keep it from one
-    /// operation to the next: to make one costs more than an operation gains.
+    /// operation to the next: to make one costs more than an operation gains. A process that is forked has the same memory, not a copy of it.
     ///
     /// # Errors
     ///
