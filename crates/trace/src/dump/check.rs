@@ -22,6 +22,12 @@ impl Dump {
         for (at, group) in self.groups.iter().enumerate() {
             group.check(at, limit)?;
         }
+        // Each of them is written out where it is of all ranks and does not say so.
+        let whole = self.groups.iter().filter(|group| group.members.is_none()).count();
+        if whole.saturating_mul(self.world_size.unwrap_or(self.rank + 1)) > MOST_LISTED {
+            let expected = "so few that their ranks together are 16777216 or less";
+            return Err(Broken::value("groups without members", whole, expected));
+        }
         let stray = self.entries.iter().position(|entry| entry.group >= self.groups.len());
         stray.map_or(Ok(()), |at| {
             let group = self.entries[at].group;
@@ -49,3 +55,5 @@ impl TracedGroup {
 
 /// More ranks than any job has.
 const MOST_RANKS: usize = 1 << 20;
+/// More than any job has in all groups of its whole world together.
+const MOST_LISTED: usize = 1 << 24;

@@ -81,6 +81,18 @@ fn a_newer_format_is_refused_before_anything_else() {
     assert_eq!(Dump::from_json(br#"{"format": 0}"#), Err(Broken::Format { found: 0, known: 1 }));
 }
 
+/// All ranks of each of them would be written out.
+#[test]
+fn more_groups_of_all_ranks_than_any_job_has_are_refused() {
+    let mut dump = dumps().remove(0);
+    dump.world_size = Some(1 << 20);
+    dump.groups = vec![TracedGroup { members: None, ..dump.groups[0].clone() }; 16];
+    dump.check().expect("a large job");
+    dump.groups.push(dump.groups[0].clone());
+    let told = "groups without members is 17, must be so few that their ranks together are 16777216 or less";
+    assert_eq!(dump.check().expect_err("none is so large").to_string(), told);
+}
+
 #[test]
 fn json_that_is_cut_off_or_lies_is_named() {
     let whole = dumps().remove(0).to_json();
