@@ -59,7 +59,7 @@ pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<
     let ours = card(terms, &door)?;
     let members = &terms.members;
     let met = meeting.meet(&ours.encode(), moment::left(deadline));
-    let cards = met.map_err(|error| error.among(members).during("ranks over TCP"))?;
+    let cards = met.map_err(|error| error.among(members).during(TOGETHER))?;
     let read = |(rank, card): (usize, &Vec<u8>)| check(&ours, members[rank], Card::decode(card));
     let cards: Vec<Card> = cards.iter().enumerate().map(read).collect::<Result<_>>()?;
     let left = moment::left(deadline);
@@ -68,9 +68,9 @@ pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<
         connect_all(terms, &door, &cards, &accord, deadline - (left / 4).min(LAST_WORDS)).and_then(|mut lines| {
             muster(&mut lines, deadline).map(|()| lines).map_err(|(rank, why)| {
                 // One that gave up has said why, and may not be the one to blame.
-                let missing = || format!("rank {} is not there: {why}", terms.members[rank]);
-                let why = accord.reason(deadline).unwrap_or_else(missing);
-                Error::setup("ranks over TCP", why)
+                let rank = terms.members[rank];
+                let missing = || Error::absent(TOGETHER, format!("rank {rank} is not there: {why}"), vec![rank]);
+                accord.reason(deadline).map_or_else(missing, |why| Error::setup(TOGETHER, why))
             })
         });
     accord.forget(deadline);
@@ -104,7 +104,7 @@ fn card(terms: &Terms, door: &Door) -> Result<Card> {
 
 /// That a rank of the world is one of this version and set as we are.
 fn check(ours: &Card, rank: usize, theirs: Option<Card>) -> Result<Card> {
-    let odd = |why: String| Error::setup("ranks over TCP", why);
+    let odd = |why: String| Error::setup(TOGETHER, why);
     let theirs = theirs.ok_or_else(|| odd(format!("rank {rank} is of another version of this library")))?;
     let settings = |card: &Card| {
         let Manner { epoch, checksum, shared_memory, windows, algorithm, profile, protection } = card.manner;
@@ -135,22 +135,20 @@ fn connect_all(terms: &Terms, door: &Door, cards: &[Card], accord: &Accord, unti
         to: 0,
         traffic: Traffic::Control,
     };
-    let places = Places::new(hello, terms.members.len()).map_err(|errno| Error::setup("ranks over TCP", errno))?;
+    let places = Places::new(hello, terms.members.len()).map_err(|errno| Error::setup(TOGETHER, errno))?;
     thread::scope(|scope| {
         let (places, guard) = (&places, &terms.guard);
         let welcoming = move || {
             let lost = welcome(scope, door, places, guard, until);
-            let lost = lost.map(|rank| terms.members[rank]);
-            accord
-                .settle(lost.map(|rank| format!("rank {rank} ended its connection before all were connected")), until);
+            accord.settle(lost.map(|rank| ended(terms.members[rank])), until);
         };
         let begun = thread::Builder::new().name("phalanx-door".to_owned()).spawn_scoped(scope, welcoming);
-        begun.map_err(|error| Error::setup("ranks over TCP", error))?;
+        begun.map_err(|error| Error::setup(TOGETHER, error))?;
         let called = call_lower(terms, cards, hello, places, until).map_err(|error| {
             // A rank that gave up has closed its door, and is not the one to blame.
-            accord.reason(until).map_or(error, |why| Error::setup("ranks over TCP", why))
+            accord.reason(until).map_or(error, |why| Error::setup(TOGETHER, why))
         });
-        let called = called.and_then(|()| await_higher(places, accord, until));
+        let called = called.and_then(|()| await_higher(places, accord, &terms.members, until));
         called.inspect_err(|_| places.fail())
     })
     .inspect_err(|error| accord.call_off(&error.to_string(), until))?;
@@ -161,25 +159,34 @@ fn connect_all(terms: &Terms, door: &Door, cards: &[Card], accord: &Accord, unti
         _ if absent.is_empty() => Ok(places.into_lines()),
         Some(lacks) => {
             let why = format!("rank {own} cannot let {} in at port {}: {lacks}", Ranks(&absent).named(), door.port);
-            Err(Error::setup("ranks over TCP", why))
+            Err(Error::setup(TOGETHER, why))
         }
         None => {
             let why = format!("{} did not connect to rank {own} at port {}", Ranks(&absent).named(), door.port);
-            Err(Error::absent("ranks over TCP", why, absent))
+            Err(Error::absent(TOGETHER, why, absent))
         }
     }
 }
 
 /// Waits until all higher ranks have called, or it is known that not all will, and why.
-fn await_higher(places: &Places, accord: &Accord, until: Instant) -> Result<()> {
+fn await_higher(places: &Places, accord: &Accord, members: &[usize], until: Instant) -> Result<()> {
     if places.absent().is_empty() {
         return Ok(());
     }
     match accord.wait(until) {
         Ok(None) => Ok(()),
-        Ok(Some(why)) => Err(Error::setup("ranks over TCP", why)),
-        Err(error) => Err(Error::setup("ranks over TCP", error)),
+        Ok(Some(why)) => match places.lost().map(|rank| members[rank]).filter(|rank| why == ended(*rank)) {
+            Some(rank) => Err(Error::absent(TOGETHER, why, vec![rank])),
+            // Another one has said so first.
+            None => Err(Error::setup(TOGETHER, why)),
+        },
+        Err(error) => Err(Error::setup(TOGETHER, error)),
     }
+}
+
+/// What is told of a rank that was connected and is not any more.
+fn ended(rank: usize) -> String {
+    format!("rank {rank} ended its connection before all were connected")
 }
 
 fn call_lower(terms: &Terms, cards: &[Card], hello: Hello, places: &Places, until: Instant) -> Result<()> {
@@ -297,6 +304,8 @@ fn greet(socket: Arc<Socket>, guest: u64, places: &Places, guard: &Guard, until:
     Ok(())
 }
 
+/// What ranks do here, in errors.
+const TOGETHER: &str = "ranks over TCP";
 /// What remains for telling the others.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long whoever connects waits for a process that can let nobody in, until it tries again.

@@ -262,6 +262,7 @@ fn a_peer_that_dies_while_lower_ranks_are_called_is_the_one_that_is_told() {
         scope.spawn(move || meet(3, 1));
         let error = gather(store, &terms, Instant::now() + LONG).expect_err("rank 2 is dead");
         assert_eq!(error.to_string(), "ranks over TCP: rank 2 ended its connection before all were connected");
+        assert_eq!(error.culprits(), [2]);
         places.fail();
     });
 }
