@@ -48,8 +48,8 @@ impl Ddp {
     ///
     /// # Errors
     ///
-    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a model without trained parameters or with one that stands there twice; [`Desync`](phalanx_core::ErrorKind::Desync) on all
-    /// ranks where they do not say the same; those of the broadcasts.
+    /// [`Usage`](phalanx_core::ErrorKind::Usage) for a model without trained parameters or with one that stands there twice;
+    /// [`Desync`](phalanx_core::ErrorKind::Desync) on all ranks where they do not say the same; those of the broadcasts.
     pub fn new<M: Module>(group: Group, model: M) -> Result<(Ddp, M)> {
         Ddp::with_options(group, model, DdpOptions::default())
     }

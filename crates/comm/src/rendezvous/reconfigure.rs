@@ -79,12 +79,9 @@ impl World {
         let mut last = None;
         loop {
             let before = last.map_or(changes.current()?, |last: u32| changes.current().unwrap_or(last).max(last));
-            let number = before.checked_add(1).ok_or_else(|| {
-                Error::setup(
-                    "joining a world that works",
-                    format!("its last change has number {before}, after which there is none"),
-                )
-            })?;
+            let none =
+                || Error::setup(ENLISTING, format!("its last change has number {before}, after which there is none"));
+            let number = before.checked_add(1).ok_or_else(none)?;
             last = Some(number);
             changes.enter(number, &entry)?;
             let mut elected = changes.hear(number, &entry, deadline)?;
@@ -96,7 +93,7 @@ impl World {
             let Some(elected) = elected else {
                 let why =
                     format!("the world of job {} did not change within {:?}", options.job.as_str(), options.timeout);
-                return Err(Error::setup("joining a world that works", why));
+                return Err(Error::setup(ENLISTING, why));
             };
             // One that was just decided may be without those who came last.
             if let Some(rank) = elected.iter().position(|elected| elected.token == entry.token) {
@@ -132,6 +129,7 @@ fn token() -> Result<[u8; 16]> {
 }
 
 const RECONFIGURING: &str = "reconfiguring the world";
+const ENLISTING: &str = "joining a world that works";
 /// How long after the end of its patience a rank may still say what it decides, and hear what was decided.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// How long the store may take to say who waits.

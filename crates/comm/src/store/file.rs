@@ -25,17 +25,18 @@ use log::{Fault, Log};
 use state::{Begun, State, Step};
 use waiting::Looks;
 
+use super::owner::Owner;
+
 /// A store in a file, for processes that share a file system and have no server.
 ///
 /// The file is made when it is not there, for this user alone, and stays when the store is dropped. One that belongs to neither this user nor
 /// root, or that others may write, is refused, as is a symbolic link. It only grows: past its
 /// limit, changes are refused with [`StoreFull`](phalanx_core::store::Refusal::StoreFull). A process may be killed at any moment: what it had not written to
-/// the end was not done. A process that was forked from the one that opened it opens it for itself. The store does not survive a crash of the host that holds the file, and a file system that does not
-/// answer is not given up at a deadline.
+/// the end was not done. A process that was forked from the one that opened it opens it for itself. The store does not survive a crash of
+/// the host that holds the file, and a file system that does not answer is not given up at a deadline.
 pub struct FileStore {
     path: PathBuf,
-    /// The process that opened it.
-    process: u32,
+    owner: Owner,
     state: Mutex<State>,
 }
 
@@ -79,7 +80,7 @@ impl FileStore {
         let refused = |fault: Fault| Error::setup(describe(path), fault.0);
         let header = Header { limits: options.limits, log: options.log };
         let state = Log::open(path).and_then(|log| State::new(log, header)).map_err(refused)?;
-        Ok(FileStore { path: path.to_owned(), process: std::process::id(), state: Mutex::new(state) })
+        Ok(FileStore { path: path.to_owned(), owner: Owner::here(), state: Mutex::new(state) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -144,11 +145,9 @@ impl FileStore {
 impl Home for FileStore {
     fn ask(&self, request: Request, timeout: Duration) -> Result<Reply, StoreError> {
         let (verb, barrier) = (request.verb(), matches!(request, Request::Barrier { .. }));
-        let (here, owner) = (std::process::id(), self.process);
-        if here != owner {
+        if !self.owner.is_here() {
             // The lock on the file is both processes' at once.
-            let why = format!("it belongs to process {owner}, from which this one, {here}, was forked: open it again");
-            return Err(StoreError::Denied { verb, detail: format!("{}: {why}", self.describe()) });
+            return Err(self.owner.denied(verb, &self.describe(), "open it again"));
         }
         let (step, keys) = self.answer(request, timeout);
         let doubt = if barrier { Doubt::Unknown } else { Doubt::None };

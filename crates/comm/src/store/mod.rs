@@ -6,6 +6,7 @@ mod address;
 mod client;
 mod file;
 mod local;
+mod owner;
 pub mod server;
 
 pub use address::StoreAddress;

@@ -40,10 +40,8 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
             hall.fail(error.clone(), None);
         }))?;
         let ended = waiting.wait(None).unwrap_or_else(|| Err(Error::aborted("the split has no end")));
-        if ended.is_err()
-            && let Some(stray) = lock(&child).take()
-        {
-            hall.abort_stray(stray);
+        if ended.is_err() {
+            hall.abort_unclaimed(&child);
         }
         self.in_world(ended)?;
         let (Some(place), Some(comm)) = (place, lock(&child).take()) else { return Ok(None) };

@@ -60,6 +60,12 @@ impl Stray {
 }
 
 impl<N: Nccl, C: Cuda, P: Process> Hall<N, C, P> {
+    /// Aborts the communicator that a split has made, unless somebody has taken it.
+    pub(super) fn abort_unclaimed(&self, child: &Mutex<Option<Comm>>) {
+        let unclaimed = lock(child).take();
+        unclaimed.into_iter().for_each(|comm| self.abort_stray(comm));
+    }
+
     /// Aborts a communicator that no lane has, and returns at once. If that takes too long, the watch gives it up.
     pub(super) fn abort_stray(&self, comm: Comm) {
         let (stack, watch, has_ended) = (self.stack.clone(), Arc::clone(&self.bell), Arc::new(AtomicBool::new(false)));

@@ -25,14 +25,8 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         }
         let made = self.make(job);
         if made.is_err() {
-            let mut hold = lock(&self.hold);
             // There is none, whoever has given it up meanwhile.
-            if matches!(*hold, Hold::Making | Hold::Abandoned) {
-                *hold = Hold::Gone;
-                let remains = std::mem::take(&mut *lock(&self.remains));
-                drop(hold);
-                self.bury(remains);
-            }
+            self.pass_away([Hold::Making, Hold::Abandoned]);
         }
         made
     }
@@ -101,10 +95,8 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
             (Some(child), Ok(())) => {
                 *lock(&split.child) = Some(child);
                 // Who has asked for it has heard of a failure instead, and been here already or not.
-                if hall.fate().is_some()
-                    && let Some(stray) = lock(&split.child).take()
-                {
-                    hall.abort_stray(stray);
+                if hall.fate().is_some() {
+                    hall.abort_unclaimed(&split.child);
                 }
             }
             (Some(child), Err(_)) => hall.abort_stray(child),

@@ -70,6 +70,9 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
 
     /// Has the communicator forget what is due. After a failure its memory is kept until the abort has passed, as that of operations is.
     pub(super) fn part(&self, hands: &Hands<C>) {
+        if lock(&self.queue).parted.is_empty() {
+            return;
+        }
         let is_over = || self.hall.fate().is_none() || self.has_passed();
         if !is_over() {
             return;
@@ -124,18 +127,24 @@ impl<N: Nccl, C: Cuda, P: Process> Lane<N, C, P> {
         if !status.is_success() {
             log::debug!("ncclCommAbort: {status}");
         }
+        self.pass_away([Hold::Ending, Hold::Abandoned]);
+    }
+
+    /// Says that there is no communicator any more, where it stood like this, and frees what was left behind.
+    pub(super) fn pass_away(&self, stood: [Hold; 2]) {
         let remains = {
             let mut hold = lock(&self.hold);
-            if matches!(*hold, Hold::Ending | Hold::Abandoned) {
-                *hold = Hold::Gone;
+            if !stood.contains(&hold) {
+                return;
             }
+            *hold = Hold::Gone;
             std::mem::take(&mut *lock(&self.remains))
         };
         self.bury(remains);
     }
 
     /// Frees what was left behind once the device is past it, in the time that an abort has.
-    pub(super) fn bury(&self, remains: Remains<C>) {
+    fn bury(&self, remains: Remains<C>) {
         let (cuda, process) = (&*self.hall.stack.cuda, &*self.hall.stack.process);
         let (pause, until) = (Pause::begun(process.now()), process.now() + self.hall.options.abort_timeout);
         loop {

@@ -6,6 +6,11 @@ use super::{Dump, TracedGroup};
 use crate::Broken;
 
 impl Dump {
+    /// How many ranks the world has, or at least.
+    pub(crate) fn size(&self) -> usize {
+        self.world_size.unwrap_or(self.rank + 1)
+    }
+
     /// Whether the numbers fit each other.
     ///
     /// # Errors
@@ -24,7 +29,7 @@ impl Dump {
         }
         // Each of them is written out where it is of all ranks and does not say so.
         let whole = self.groups.iter().filter(|group| group.members.is_none()).count();
-        if whole.saturating_mul(self.world_size.unwrap_or(self.rank + 1)) > MOST_LISTED {
+        if whole.saturating_mul(self.size()) > MOST_LISTED {
             let expected = "so few that their ranks together are 16777216 or less";
             return Err(Broken::value("groups without members", whole, expected));
         }

@@ -113,7 +113,7 @@ impl Writer<'_> {
     }
 
     fn configurations(&self) -> Value {
-        let all = || (0..self.dump.world_size.unwrap_or(self.dump.rank + 1)).collect::<Vec<usize>>();
+        let all = || (0..self.dump.size()).collect::<Vec<usize>>();
         let groups = self.dump.groups.iter().zip(&self.names).map(|(group, name)| {
             (name.clone(), configuration(name, description(group), &group.members.clone().unwrap_or_else(all)))
         });

@@ -16,6 +16,7 @@ use super::reach::Reach;
 use super::time::{Pauses, Times};
 use super::trouble::Trouble;
 use crate::secure::{Claim, JobName, Session};
+use crate::store::owner::Owner;
 
 /// A store behind a server: ours, or any that speaks the protocol of PyTorch's `TCPStore`.
 ///
@@ -27,7 +28,7 @@ pub struct TcpStore {
     idle: Idle,
     capabilities: Capabilities,
     name: String,
-    process: u32,
+    owner: Owner,
 }
 
 impl TcpStore {
@@ -48,7 +49,7 @@ impl TcpStore {
             idle: Idle::default(),
             capabilities: Capabilities::default(),
             name,
-            process: std::process::id(),
+            owner: Owner::here(),
         };
         let call =
             Call { store: &store, verb: Verb::Connect, keys: Vec::new(), repeats: true, timeout: options.timeout };
@@ -121,12 +122,8 @@ impl<'a> Call<'a> {
 
     /// Connections are not shared with a process that was forked: two would speak at once, as one rank.
     fn check_process(&self) -> Result<(), StoreError> {
-        let (here, owner) = (std::process::id(), self.store.process);
-        if here == owner {
-            return Ok(());
-        }
-        let detail = format!("it belongs to process {owner}, from which this one, {here}, was forked: connect again");
-        Err(denied(self.verb, &self.store.name, &detail))
+        let owner = self.store.owner;
+        if owner.is_here() { Ok(()) } else { Err(owner.denied(self.verb, &self.store.name, "connect again")) }
     }
 
     fn is_worth_another_try(&self, trouble: &Trouble, delivered: bool) -> bool {
@@ -216,7 +213,7 @@ mod tests {
         let time = Duration::from_secs(30);
         assert_eq!(store.ask(Request::Ping, time), Ok(Reply::Done));
         // What a child sees: its own number is another.
-        store.process ^= 1;
+        store.owner.0 ^= 1;
         let error = store.ask(Request::Ping, time).unwrap_err();
         assert!(matches!(error, StoreError::Denied { verb: Verb::Ping, .. }), "{error}");
         assert!(error.to_string().ends_with("was forked: connect again"), "{error}");

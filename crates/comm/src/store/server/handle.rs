@@ -1,7 +1,6 @@
 //! The server as its owner sees it: started, asked how it does, told of a new epoch, and stopped by being dropped.
 
 use std::mem;
-use std::process;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
@@ -21,6 +20,7 @@ use super::options::ServerOptions;
 use super::reactor::{ENTRANCE, ORDERS, Order, Reactor};
 use super::roster::{Roster, Seat};
 use crate::store::StoreAddress;
+use crate::store::owner::Owner;
 
 /// A store that is served to others from a thread of its own, until this is dropped.
 ///
@@ -42,7 +42,7 @@ pub struct StoreServer {
     address: StoreAddress,
     office: Office,
     thread: Option<JoinHandle<()>>,
-    process: u32,
+    owner: Owner,
 }
 
 impl StoreServer {
@@ -69,7 +69,7 @@ impl StoreServer {
         let house = house(options, Clerk::start(office.clone()).map_err(fail)?).map_err(fail)?;
         let reactor = Reactor::new(poll, entrance, house, received);
         let thread = thread::Builder::new().name("phalanx-store".to_owned()).spawn(|| reactor.run()).map_err(fail)?;
-        Ok(StoreServer { address, office, thread: Some(thread), process: process::id() })
+        Ok(StoreServer { address, office, thread: Some(thread), owner: Owner::here() })
     }
 
     /// Where it can be reached, with the port that it took.
@@ -115,7 +115,7 @@ impl StoreServer {
     }
 
     fn is_forked(&self) -> bool {
-        process::id() != self.process
+        !self.owner.is_here()
     }
 }
 
