@@ -33,6 +33,7 @@ impl Model {
     /// has, or what the strategy refuses.
     pub fn new(mut units: Vec<Unit>, mut strategy: impl Strategy) -> Result<Model> {
         let settled = check(&units).and_then(|()| Sharing::settle(&mut units));
+        let settled = settled.and_then(|sharing| check_names(&units).map(|()| sharing));
         let sharing = settled.map_err(|why| strategy.refuse(why))?;
         strategy.adopt(&units)?;
         Ok(Model { units, strategy: Box::new(strategy), sharing, recomputes: false, tape: vec![], output: None })
@@ -83,11 +84,13 @@ impl Model {
     /// As [`forward`](Model::forward).
     pub fn predict(&mut self, input: &Tensor) -> Result<Tensor> {
         self.strategy.set_training(false);
-        let mut x = input.detach();
+        // As forward hands it over: what runs there runs here.
+        let mut x = input.contiguous()?.detach();
         for index in 0..self.units.len() {
             self.strategy.before_forward(&self.units, index)?;
             let unit = &self.units[index];
-            x = unit.module.forward(&x).map_err(|why| explained(&self.units, unit, why))?.detach();
+            let ran = unit.module.forward(&x).and_then(|output| output.contiguous());
+            x = ran.map_err(|why| explained(&self.units, unit, why))?.detach();
             // What is part of a parameter goes with it.
             if unit.vars().any(|var| storage::is_shared(&x, var)) {
                 x = x.force_contiguous()?.detach();
@@ -130,7 +133,7 @@ impl Model {
     ///
     /// [`Error::Usage`] for a unit that computes with a variable that it was [not given](Unit::parameter), and what a unit or the strategy says. Then
     /// this backward is given up, and all gradients are dropped, those of earlier backwards as well, to which its own were added. All ranks go on
-    /// with another forward, or none. After an [`Error::Ranks`] a model of several ranks fails from then on.
+    /// with another forward, or none: one to which that happens alone has to leave the group, as the others wait for its gradients. After an [`Error::Ranks`] a model of several ranks fails from then on.
     pub fn backward(&mut self, loss: &Tensor) -> Result<()> {
         let gradient = self.gradient_of_output(loss)?;
         self.output = None;
@@ -165,7 +168,8 @@ impl Model {
             let mut own = vec![None; unit.parameters.len()];
             if let Some(of_output) = gradient.take() {
                 let vars = unit.vars().cloned();
-                let ran = segment.backward(unit.module.as_ref(), of_output, vars)?;
+                let ran = segment.backward(unit.module.as_ref(), of_output, vars);
+                let ran = ran.map_err(|why| of_unit(unit, why))?;
                 let Gradients { of_input, mut of_vars, strays } = ran;
                 check_strays(&self.units, Some(unit), &strays)?;
                 self.sharing.owe(unit, of_vars.drain(own.len()..))?;
@@ -280,18 +284,28 @@ impl std::fmt::Debug for Model {
 fn explained(units: &[Unit], unit: &Unit, why: candle_core::Error) -> Error {
     let told = why.to_string();
     if !told.contains(storage::ABSENT) || !units.iter().flat_map(Unit::vars).any(storage::is_taken) {
-        return why.into();
+        return of_unit(unit, why);
     }
     let what = format!("unit {} computes with a variable of another unit, outside which it has no memory", unit.name);
     Error::Usage(format!("forward: {what}: must be given to it by Unit::parameter or Unit::frozen ({told})"))
 }
 
-fn check(units: &[Unit]) -> Result<()> {
+/// What went wrong in a unit, of which there may be many alike.
+fn of_unit(unit: &Unit, why: candle_core::Error) -> Error {
+    why.context(format!("unit {}", unit.name)).into()
+}
+
+/// Refuses names that stand for two parameters. A variable that units share goes by the name that the first of them gives it.
+fn check_names(units: &[Unit]) -> Result<()> {
     let mut names: Vec<&str> = units.iter().flat_map(|unit| &unit.parameters).map(|one| one.name.as_str()).collect();
     names.sort_unstable();
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(Error::Usage(format!("Model::new: two parameters are named {}", twice[0])));
     }
+    Ok(())
+}
+
+fn check(units: &[Unit]) -> Result<()> {
     if units.is_empty() {
         return Err(Error::Usage("Model::new: no units".to_owned()));
     }

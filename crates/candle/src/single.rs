@@ -90,6 +90,11 @@ impl Strategy for Single {
     fn look(&self, units: &[Unit], look: &mut Look<'_>) -> Result<()> {
         for (at, parameter) in units.iter().flat_map(|unit| &unit.parameters).enumerate() {
             match (&self.masters[at], &*parameter.var.storage_and_layout().0) {
+                (Some(master), Storage::Cpu(CpuStorage::BF16(values))) if !is_of(master, values) => {
+                    let mut master = master.clone();
+                    follow(&mut master, values);
+                    look(at, &master);
+                }
                 (Some(master), _) => look(at, master),
                 (None, Storage::Cpu(CpuStorage::F32(values))) => look(at, values),
                 _ => {}
@@ -105,6 +110,7 @@ impl Strategy for Single {
             match (&mut storage, &mut self.masters[at]) {
                 (CpuStorage::F32(values), _) => step(at, values, gradient),
                 (CpuStorage::BF16(values), Some(master)) => {
+                    follow(master, values);
                     step(at, master, gradient);
                     values.iter_mut().zip(&*master).for_each(|(value, wide)| *value = bf16::from_f32(*wide));
                 }
@@ -143,5 +149,19 @@ impl Strategy for Single {
 
     fn waited(&self) -> Duration {
         Duration::ZERO
+    }
+}
+
+/// Whether the values of a variable are those of its master, and nobody has set others since.
+fn is_of(master: &[f32], values: &[bf16]) -> bool {
+    values.iter().zip(master).all(|(value, wide)| value.to_bits() == bf16::from_f32(*wide).to_bits())
+}
+
+/// Takes into a master what was set since.
+fn follow(master: &mut [f32], values: &[bf16]) {
+    for (wide, value) in master.iter_mut().zip(values) {
+        if value.to_bits() != bf16::from_f32(*wide).to_bits() {
+            *wide = value.to_f32();
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use phalanx_comm::Threads;
 use phalanx_comm::rendezvous::World;
-use phalanx_core::{ErrorKind, Group, Result};
+use phalanx_core::{Error, ErrorKind, Group, Result};
 
 use crate::joining::Joining;
 use crate::report;
@@ -21,7 +21,7 @@ pub fn threads<R: Send>(size: usize, rank: impl Fn(Group) -> R + Sync) -> Result
 }
 
 /// The same where ranks may fail: what each returned, in rank order, or why the first of them failed. Of ranks that end because of each other
-/// it is the one that did not only hear of another's failure.
+/// it is the one that did not only hear of another's failure, or miss it.
 ///
 /// ```
 /// let sums = phalanx::try_threads(3, |group| {
@@ -41,13 +41,24 @@ pub fn threads<R: Send>(size: usize, rank: impl Fn(Group) -> R + Sync) -> Result
 ///
 /// As [`threads`].
 pub fn try_threads<R: Send>(size: usize, rank: impl Fn(Group) -> Result<R> + Sync) -> Result<Vec<R>> {
-    let (ended, mut failed): (Vec<_>, Vec<_>) = threads(size, rank)?.into_iter().partition(Result::is_ok);
-    if failed.is_empty() {
-        return ended.into_iter().collect();
-    }
-    let is_cause = |end: &Result<R>| matches!(end, Err(error) if error.kind() != ErrorKind::Aborted);
-    let first = failed.iter().position(is_cause).unwrap_or_default();
-    failed.swap_remove(first).map(|_| vec![])
+    let ends = threads(size, rank)?;
+    let failed: Vec<(usize, &Error)> =
+        ends.iter().enumerate().filter_map(|(rank, end)| Some((rank, end.as_ref().err()?))).collect();
+    let Some(why) = cause(&failed) else { return ends.into_iter().collect() };
+    Err(why.clone())
+}
+
+/// Why ranks failed of which each returned this: the first error that is not of another one's end.
+fn cause<'a>(failed: &[(usize, &'a Error)]) -> Option<&'a Error> {
+    let has_failed = |rank: &usize| failed.iter().any(|(other, _)| other == rank);
+    let is_own = |(rank, error): &&(usize, &Error)| {
+        error.kind() != ErrorKind::Aborted
+            && !error.culprits().iter().any(|culprit| culprit != rank && has_failed(culprit))
+    };
+    let own = failed.iter().find(is_own);
+    // Ranks may blame each other.
+    let first = own.or_else(|| failed.iter().find(|(_, error)| error.kind() != ErrorKind::Aborted)).or(failed.first());
+    first.map(|(_, error)| *error)
 }
 
 /// Joins the world that the environment describes: under `phalanx run`, torchrun, `mpirun`, `srun`, in a Kubernetes job, or
@@ -79,4 +90,29 @@ pub fn init() -> Result<World> {
 pub fn join(url: &str) -> Result<World> {
     // What fails before a rank is known is reported here; the rest by `Joining`.
     Joining::url(url).inspect_err(|error| report::leave(error, None))?.join()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_world_is_that_of_the_rank_that_failed_by_itself() {
+        for failing in 0..3 {
+            let ended = try_threads(3, |group| match group.rank() == failing {
+                true => Err(Error::setup("file", "there is none")),
+                false => group.barrier(),
+            });
+            let told = ended.expect_err("one has failed").to_string();
+            assert!(told.contains("there is none"), "{told}");
+        }
+    }
+
+    #[test]
+    fn of_ranks_that_blame_each_other_the_first_is_told() {
+        use phalanx_core::PeerReason::Left;
+        let (first, second) = (Error::peer(1, Left, "left"), Error::peer(0, Left, "left"));
+        assert_eq!(cause(&[(0, &first), (1, &second)]), Some(&first));
+        assert_eq!(cause(&[]), None);
+    }
 }

@@ -1,8 +1,8 @@
 //! AdamW, as PyTorch computes it.
 
-use super::Optimizer;
 use super::memory::PartMemory;
-use crate::error::Result;
+use super::{Optimizer, check_rate};
+use crate::error::{Error, Result};
 use crate::model::Model;
 
 /// Adam with decoupled weight decay. It counts its steps, where PyTorch counts those of each parameter: one to which gradients come late
@@ -54,10 +54,28 @@ impl AdamW {
         self.decay = decay;
         self
     }
+
+    /// Refuses what would make every parameter something else than a number.
+    fn check(&self) -> Result<()> {
+        let AdamW { betas, epsilon, decay, .. } = *self;
+        for (name, beta) in [("first", betas.0), ("second", betas.1)] {
+            if !(0.0..1.0).contains(&beta) {
+                return Err(Error::Usage(format!("step: the {name} beta is {beta}: must be at least 0 and below 1")));
+            }
+        }
+        for (name, value) in [("epsilon", epsilon), ("decay", decay)] {
+            if !(value.is_finite() && value >= 0.0) {
+                return Err(Error::Usage(format!("step: {name} is {value}: must be a number of at least 0")));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Optimizer for AdamW {
     fn step(&mut self, model: &mut Model, rate: f64) -> Result<()> {
+        self.check()?;
+        check_rate(rate)?;
         let moments = self.moments.go_on("AdamW", model, Moments::zero)?;
         self.steps += 1;
         let count = self.steps as f64;
@@ -83,6 +101,9 @@ impl Optimizer for AdamW {
     }
 
     fn state(&mut self, model: &Model) -> Vec<(&'static str, Vec<&mut [f32]>)> {
+        if self.moments.is_of_others(model) {
+            self.steps = 0;
+        }
         let mut first = vec![];
         let mut second = vec![];
         for moments in self.moments.begin(model, Moments::zero) {

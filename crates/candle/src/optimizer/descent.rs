@@ -1,7 +1,7 @@
 //! Gradient descent with momentum, as PyTorch's SGD computes it.
 
-use super::Optimizer;
 use super::memory::PartMemory;
+use super::{Optimizer, check_rate};
 use crate::error::Result;
 use crate::model::Model;
 
@@ -29,6 +29,7 @@ impl Sgd {
 
 impl Optimizer for Sgd {
     fn step(&mut self, model: &mut Model, rate: f64) -> Result<()> {
+        check_rate(rate)?;
         if self.momentum == 0.0 {
             self.steps += 1;
             return model.update(|_, values, gradient| {
@@ -51,6 +52,9 @@ impl Optimizer for Sgd {
     fn state(&mut self, model: &Model) -> Vec<(&'static str, Vec<&mut [f32]>)> {
         if self.momentum == 0.0 {
             return vec![];
+        }
+        if self.velocities.is_of_others(model) {
+            self.steps = 0;
         }
         vec![("velocity", self.velocities.begin(model, zeros).iter_mut().map(Vec::as_mut_slice).collect())]
     }

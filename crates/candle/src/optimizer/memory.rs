@@ -19,7 +19,7 @@ impl<Q: Default> PartMemory<Q> {
     ///
     /// [`Error::Usage`] where it is of other parts.
     pub(super) fn go_on(&mut self, optimizer: &str, model: &Model, make: impl Fn(usize) -> Q) -> Result<&mut [Q]> {
-        if !self.parts.is_empty() && !self.is_of(model) {
+        if self.is_of_others(model) {
             let told = self.difference(model);
             let why = format!(
                 "step: what {optimizer} remembers is of {told}: resume it from a checkpoint, or take a new one"
@@ -37,6 +37,11 @@ impl<Q: Default> PartMemory<Q> {
             self.of_parts = self.parts.iter().map(room).collect();
         }
         &mut self.of_parts
+    }
+
+    /// Whether what is remembered is of other parts.
+    pub(super) fn is_of_others(&self, model: &Model) -> bool {
+        !self.parts.is_empty() && !self.is_of(model)
     }
 
     /// Whether the parts are the same. Whether the values are those that the optimizer had stepped to, nothing here says.

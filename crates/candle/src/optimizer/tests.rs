@@ -95,6 +95,7 @@ fn what_is_remembered_of_other_parts_makes_no_step_of_this_model() {
         for (_, values) in optimizer.state(&model) {
             assert_eq!(values, [[0.0; 6]]);
         }
+        assert_eq!(optimizer.steps(), 0, "zero moments are of no step");
         optimizer.step(&mut model, 0.1).expect("a step");
     }
     let rank = |group: Group| {
@@ -102,6 +103,23 @@ fn what_is_remembered_of_other_parts_makes_no_step_of_this_model() {
         check(&group, Sgd::new().momentum(0.9));
     };
     Threads::new(2).run(rank).expect("a world");
+}
+
+#[test]
+fn settings_with_which_no_step_can_be_made_are_refused_before_one() {
+    let refuse = |mut optimizer: Box<dyn Optimizer>, rate: f64, told: &str| {
+        let mut model = step(&mut Sgd::new(), Single::new()).1;
+        let refused = optimizer.step(&mut model, rate).expect_err("refused").to_string();
+        assert_eq!((refused.as_str(), optimizer.steps()), (told, 0));
+        model.look(|_, values| assert_eq!(values, [0.9; 12])).expect("a look");
+    };
+    let adam = || AdamW::default();
+    refuse(Box::new(adam().betas(1.0, 0.999)), 0.1, "step: the first beta is 1: must be at least 0 and below 1");
+    refuse(Box::new(adam().betas(0.9, f64::NAN)), 0.1, "step: the second beta is NaN: must be at least 0 and below 1");
+    refuse(Box::new(adam().epsilon(-1e-8)), 0.1, "step: epsilon is -0.00000001: must be a number of at least 0");
+    refuse(Box::new(adam().decay(f64::INFINITY)), 0.1, "step: decay is inf: must be a number of at least 0");
+    refuse(Box::new(adam()), f64::NAN, "step: rate is NaN: must be a number of at least 0");
+    refuse(Box::new(Sgd::new().momentum(0.9)), -0.1, "step: rate is -0.1: must be a number of at least 0");
 }
 
 #[test]
