@@ -105,10 +105,10 @@ fn header(path: &Path, entries: &[Entry], metadata: Option<&Progress>) -> Result
     let infos = infos.ok_or_else(|| Error::damaged(path, "a tensor to write has no size in bytes"))?;
     let metadata = metadata.map(|metadata| metadata.clone().into_iter().collect::<HashMap<_, _>>());
     let metadata = Metadata::new(metadata, infos).map_err(|error| Error::damaged(path, error.to_string()))?;
-    let text = serde_json::to_string(&metadata).map_err(|error| Error::damaged(path, error.to_string()))?;
+    let mut text = serde_json::to_vec(&metadata).map_err(|error| Error::damaged(path, error.to_string()))?;
     // As everybody's: what follows begins at a multiple of 8.
-    let len = text.len().next_multiple_of(8);
-    Ok([&(len as u64).to_le_bytes()[..], format!("{text:len$}").as_bytes()].concat())
+    text.resize(text.len().next_multiple_of(8), b' ');
+    Ok([&(text.len() as u64).to_le_bytes(), &*text].concat())
 }
 
 /// A file that was read and found whole.

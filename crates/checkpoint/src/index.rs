@@ -103,10 +103,12 @@ impl Index {
         if found != sealed.crc32c {
             return Err(refuse(format!("its checksum is {found:08x}, must be {:08x}", sealed.crc32c)));
         }
-        let index: Index = serde_json::from_value(sealed.index).map_err(|error| refuse(error.to_string()))?;
-        if index.format != FORMAT {
-            return Err(Error::Format { file: path.to_owned(), found: index.format, must: FORMAT });
+        // First: an index of another format may have other fields.
+        let format = sealed.index["format"].as_u64().and_then(|format| u32::try_from(format).ok());
+        if let Some(found) = format.filter(|format| *format != FORMAT) {
+            return Err(Error::Format { file: path.to_owned(), found, must: FORMAT });
         }
+        let index: Index = serde_json::from_value(sealed.index).map_err(|error| refuse(error.to_string()))?;
         index.check().map_err(refuse)?;
         Ok(index)
     }

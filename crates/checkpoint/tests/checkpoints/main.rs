@@ -151,6 +151,28 @@ fn progress_may_have_any_name_in_a_plain_file() {
     assert_eq!((whole.step(), whole.progress()), (12, &said));
 }
 
+/// Headers count bytes, of which a letter may have several, and have no bound that a model of many parameters comes to.
+#[test]
+fn names_may_be_of_any_letters_and_as_many_as_there_are() {
+    let place = Place::new();
+    let names: Vec<String> = (0..2_000).map(|number| format!("блок.{number}.β.weight")).collect();
+    let pieces = names.iter().zip(0_u8..=u8::MAX).map(|(name, value)| Piece::floats(name, &[1], 0, &[value.into()]));
+    let said = Progress::from([("façade".to_owned(), "données".to_owned())]);
+    let mut saver = Saver::new(&place.0);
+    let pieces = pieces.chain(names[256..].iter().map(|name| Piece::floats(name, &[1], 0, &[0.5]))).collect();
+    saver.save(12, pieces, said.clone()).and_then(|()| saver.finish()).expect("saved");
+    let holds = |mut checkpoint: Checkpoint| {
+        assert_eq!(checkpoint.progress(), &said);
+        for (name, value) in [(&names[0], 0.0), (&names[255], 255.0), (&names[1_999], 0.5)] {
+            assert_eq!(checkpoint.floats(name, &[1], 0..1).expect("loaded"), [value]);
+        }
+    };
+    holds(latest(&place.0).expect("a checkpoint"));
+    let file = place.0.join("whole.safetensors");
+    latest(&place.0).expect("a checkpoint").write_whole(&file).expect("written");
+    holds(Checkpoint::open(&file).expect("a file"));
+}
+
 /// Once the step stood under that name.
 #[test]
 fn a_plain_file_of_before_has_its_step() {
