@@ -1,7 +1,7 @@
 //! What is asked of all gradients at once: their norm, whether they are numbers at all. Each is one small reduction over the shards. How far
 //! gradients are scaled down is for adapters to use, whose gradients may lie elsewhere.
 
-use phalanx_core::{DType, Error, ReduceOp, Result};
+use phalanx_core::{DType, Error, Result};
 
 use crate::cast::{Real, slice, slice_mut, with_real};
 use crate::sharded::Sharded;
@@ -16,8 +16,7 @@ impl Sharded {
     pub fn gradient_norm(&mut self, p: f64) -> Result<f64> {
         check_norm("gradient_norm", p)?;
         let own = power(self.gradient_parts(), p);
-        let joined = self.join(own, if p.is_infinite() { ReduceOp::Max } else { ReduceOp::Sum })?;
-        Ok(root(joined, p))
+        Ok(root(joined(self.brought(own)?, p), p))
     }
 
     /// Scales all gradients down so that their `p`-norm is at most `max_norm`, unless it is already. Returns the norm before.
@@ -56,7 +55,7 @@ impl Sharded {
         let is_odd = self
             .gradient_parts()
             .any(|(bytes, dtype)| with_real!(dtype, T => slice::<T>(bytes).iter().any(|x| !x.widen().is_finite())));
-        Ok(self.join(if is_odd { 1.0 } else { 0.0 }, ReduceOp::Max)? > 0.0)
+        Ok(self.brought(if is_odd { 1.0 } else { 0.0 })?.contains(&1.0))
     }
 
     /// The gradients of this rank's shards, each once.
@@ -67,13 +66,15 @@ impl Sharded {
         })
     }
 
-    fn join(&mut self, own: f64, op: ReduceOp) -> Result<f64> {
+    /// What each rank of the shard group brings, in their order: a sum of theirs would depend on how the group lies on its hosts, and
+    /// replicas, whose groups may lie otherwise, are not to differ by a bit.
+    fn brought(&mut self, own: f64) -> Result<Vec<f64>> {
         self.check_failed()?;
-        let mut joined = [own];
         let group = &self.groups.shard;
-        let ended = self.trace.wait(|| group.all_reduce(&mut joined, op));
+        let mut all = vec![0.0; group.size()];
+        let ended = self.trace.wait(|| group.all_gather(&[own], &mut all));
         ended.inspect_err(|error| self.failed = Some(error.clone()))?;
-        Ok(joined[0])
+        Ok(all)
     }
 }
 
@@ -109,6 +110,11 @@ pub(crate) fn power<'a>(parts: impl Iterator<Item = (&'a [u8], DType)>, p: f64) 
     let powers = parts
         .map(|(bytes, dtype)| with_real!(dtype, T => powers(slice::<T>(bytes).iter().map(|x| x.widen().abs()), p)));
     if p.is_infinite() { powers.fold(0.0, largest) } else { powers.sum() }
+}
+
+/// What all ranks brought to a norm, in their order, as one.
+pub(crate) fn joined(all: Vec<f64>, p: f64) -> f64 {
+    if p.is_infinite() { all.into_iter().fold(0.0, largest) } else { all.into_iter().sum() }
 }
 
 /// The norm, from what all ranks brought to it.

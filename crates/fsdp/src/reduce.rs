@@ -157,7 +157,8 @@ pub(crate) fn begin(unit: &mut Unit, number: usize, gradients: &[Gradient<'_>], 
     write_rows(row, &unit.layout.owners, gradients, buffer.as_bytes_mut(), is_fresh);
     let (size, shard) = (means.size(row), &means.groups.shard);
     if let Some(hook) = &mut means.hook {
-        let (wire, flight) = hooks::send(&mut **hook, number, size, slice(buffer.as_bytes()), shard, means.arena)?;
+        let (wire, flight) =
+            hooks::send(&mut **hook, (number, number), size, slice(buffer.as_bytes()), shard, means.arena)?;
         means.arena.give(Class::Reducing, buffer);
         unit.reducing = Reducing::Packed(flight, wire);
         return Ok(());

@@ -69,6 +69,8 @@ pub struct Ddp {
     buckets: Vec<Bucket>,
     /// The bucket that has to travel next: all ranks send them in one order.
     next: usize,
+    /// How many backwards have brought gradients that travel, those that were given up as well.
+    round: usize,
     syncs: bool,
     /// Whether those of the next backward do.
     will_sync: bool,
@@ -104,7 +106,21 @@ impl Ddp {
         let names = trained().map(|param| param.name.clone()).collect();
         let (arena, trace) = (Arena::new(group.clone()), Trace::new(false));
         let (syncs, will_sync, hook, failed) = (true, true, None, None);
-        Ok(Ddp { group, options, names, places, buckets, next: 0, syncs, will_sync, hook, arena, trace, failed })
+        Ok(Ddp {
+            group,
+            options,
+            names,
+            places,
+            buckets,
+            next: 0,
+            round: 0,
+            syncs,
+            will_sync,
+            hook,
+            arena,
+            trace,
+            failed,
+        })
     }
 
     /// Makes a parameter the same on all ranks: the first rank's. All ranks call this for each.
@@ -187,8 +203,11 @@ impl Ddp {
 
     /// Drops all gradients, those that wait on this rank as well: the next backward begins from nothing. It is called between backwards,
     /// and by all ranks after one that they give up, whose gradients may be on their way: it waits for those, and what they fail of, the next
-    /// call says.
+    /// call says. Where a bucket had come together on one rank and not on another, that is a [`Desync`](phalanx_core::ErrorKind::Desync), as it is
+    /// where one had brought gradients and another none.
     pub fn zero_gradients(&mut self) {
+        // A bucket of this backward is not to meet one of the next.
+        self.round += usize::from(self.syncs && !self.buckets.iter().all(Bucket::is_still));
         for bucket in &mut self.buckets {
             match bucket.flight.take().map(|flight| flight.end(&mut self.trace)) {
                 // What a hook has packed is not the rows.
@@ -202,7 +221,7 @@ impl Ddp {
         (self.next, self.syncs) = (0, self.will_sync);
     }
 
-    /// Whether the gradients of the next backward travel. While they do not, they are summed up on this rank, and the next that travel take the
+    /// Whether the gradients of the next backward travel: to be said between backwards, by all ranks. While they do not, they are summed up on this rank, and the next that travel take the
     /// sum along. A backward of which gradients have come ends as it began: some of them may have travelled.
     pub fn set_sync(&mut self, syncs: bool) {
         self.will_sync = syncs;
@@ -280,7 +299,7 @@ impl Ddp {
     }
 
     fn send(&mut self, number: usize) -> Result<()> {
-        let size = self.size(number);
+        let (size, mark) = (self.size(number), (self.round % ROUNDS) * self.buckets.len() + number);
         let bucket = &mut self.buckets[number];
         let mut rows = match bucket.rows.take() {
             Some(rows) => rows,
@@ -288,8 +307,14 @@ impl Ddp {
         };
         bucket.flight = Some(match &mut self.hook {
             Some(hook) => {
-                let (wire, packed) =
-                    hooks::send(&mut **hook, number, size, slice(rows.as_bytes()), &self.group, &mut self.arena)?;
+                let (wire, packed) = hooks::send(
+                    &mut **hook,
+                    (number, mark),
+                    size,
+                    slice(rows.as_bytes()),
+                    &self.group,
+                    &mut self.arena,
+                )?;
                 (bucket.rows, bucket.wire) = (Some(rows), Some(wire));
                 packed
             }
@@ -297,7 +322,7 @@ impl Ddp {
                 let Factors { op, before, .. } = Factors::of(bucket.dtype, size.ranks, None);
                 divide(rows.as_bytes_mut(), bucket.dtype, before);
                 let op = Op::AllReduce { count: bucket.len, reduce: op };
-                Flight::begin(&self.group, number, (op, bucket.dtype), rows)?
+                Flight::begin(&self.group, mark, (op, bucket.dtype), rows)?
             }
         });
         Ok(())
@@ -313,7 +338,7 @@ impl Ddp {
             }
             self.send(number)?;
         }
-        self.next = 0;
+        (self.next, self.round) = (0, self.round + 1);
         for number in 0..self.buckets.len() {
             let size = self.size(number);
             let bucket = &mut self.buckets[number];
@@ -375,3 +400,6 @@ fn told(params: &[ParamSpec], options: &DdpOptions) -> Vec<String> {
         format!("policy buckets of {bucket_byte_len} bytes, the first of {first_byte_len}, unused {allows_unused}");
     std::iter::once(policy).chain(params.iter().map(|param| agreement::of_param(None, param))).collect()
 }
+
+/// Of so many backwards in a row no two send their buckets under the same numbers.
+const ROUNDS: usize = 1024;

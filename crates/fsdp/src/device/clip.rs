@@ -127,14 +127,10 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
                 own.push(clip::power([(&bytemuck::cast_slice(&words)[..byte_len], dtype)].into_iter(), p));
             }
         }
-        let joined = |all: Vec<f64>| match p.is_infinite() {
-            true => all.into_iter().fold(0.0, clip::largest),
-            false => all.into_iter().sum::<f64>(),
-        };
         let group = self.means.groups.shard.group();
         let mut all = vec![0.0; group.size()];
-        group.all_gather(&[joined(own)], &mut all)?;
-        Ok(clip::root(joined(all), p))
+        group.all_gather(&[clip::joined(own, p)], &mut all)?;
+        Ok(clip::root(clip::joined(all, p), p))
     }
 
     fn host_scale(&mut self, factor: f64) -> Result<()> {

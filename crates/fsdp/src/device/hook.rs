@@ -56,15 +56,17 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceSharded<N, C, P> {
         let group = self.means.groups.reduce.group();
         let size = Size { ranks: group.size(), rank: group.rank(), len: 0, is_sharded: true };
         let hook = hook.map(|hook| Hook::new(&*hook, size)).transpose()?;
-        for unit in &mut self.units {
-            unit.tables.hook = match hook.filter(|hook| hook.dtype != DType::F32) {
-                Some(hook) => HookTables::new(&unit.layout.reduce, hook.dtype, &mut self.means)?,
-                None => None,
-            };
-        }
+        let means = &mut self.means;
+        let mut table = |unit: &Unit<N, C, P>| match hook.filter(|hook| hook.dtype != DType::F32) {
+            Some(hook) => HookTables::new(&unit.layout.reduce, hook.dtype, means),
+            None => Ok(None),
+        };
+        // All are there before one is taken: those of the new hook would be read as the old one's.
+        let tables: Vec<_> = self.units.iter().map(&mut table).collect::<Result<_>>()?;
+        self.units.iter_mut().zip(tables).for_each(|(unit, table)| unit.tables.hook = table);
         self.means.hook = hook;
         // Tables are read on other streams than the one they came by.
-        self.means.deck.settle()
+        self.means.deck.settle().inspect_err(|error| self.failed = Some(error.clone()))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::memory::Class;
 /// Packs gradients and begins to send them. What travels is told, as the hook may say something else the next time it is asked.
 pub(crate) fn send(
     hook: &mut dyn GradientHook,
-    unit: usize,
+    (unit, mark): (usize, usize),
     size: Size,
     gradients: &[f32],
     group: &Group,
@@ -46,9 +46,9 @@ pub(crate) fn send(
     if matches!(wire, Wire::AllToAll(_)) {
         let output = arena.take(Class::Reducing, buffer.byte_len())?;
         let buffers = Buffers { input: Some(buffer), output };
-        return Ok((wire, Flight::begin_with(group, unit, (op, dtype), buffers)?));
+        return Ok((wire, Flight::begin_with(group, mark, (op, dtype), buffers)?));
     }
-    Ok((wire, Flight::begin(group, unit, (op, dtype), buffer)?))
+    Ok((wire, Flight::begin(group, mark, (op, dtype), buffer)?))
 }
 
 /// Unpacks what came, and takes the buffers back.

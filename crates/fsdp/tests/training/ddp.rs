@@ -230,6 +230,27 @@ fn the_next_backward_begins_anew_after_one_that_is_given_up() {
     }
 }
 
+/// A bucket that came together on one rank alone waits there for its peer's, which is of the next backward.
+#[test]
+fn gradients_that_were_given_up_are_not_averaged_with_those_of_the_next_backward() {
+    for hook in [false, true] {
+        Company::of(2).run(|groups, rank| {
+            let params = [("a", 2, DType::F32), ("b", 2, DType::F32)];
+            let options = DdpOptions::default().allow_unused(true);
+            let mut ddp = Ddp::new(groups.shard().clone(), &params, options).expect("a model");
+            ddp.set_hook(hook.then(|| Box::new(Bf16) as Box<dyn GradientHook>)).expect("gradients of f32");
+            ddp.gradient(1, &[100.0_f32; 2]).expect("a gradient");
+            if rank == 0 {
+                ddp.gradient(0, &[100.0_f32; 2]).expect("the last gradient");
+            }
+            ddp.zero_gradients();
+            let ended = ddp.gradient(0, &[2.0_f32; 2]).and_then(|()| ddp.gradient(1, &[2.0_f32; 2]));
+            let told = ended.and_then(|()| ddp.finish_backward()).expect_err("another backward");
+            assert!(told.kind() == ErrorKind::Desync && told.to_string().contains("with unit"), "{told}");
+        });
+    }
+}
+
 #[test]
 fn a_backward_ends_with_the_sync_that_it_began_with() {
     Company::of(2).run(|groups, _| {
