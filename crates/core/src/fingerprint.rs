@@ -106,7 +106,9 @@ impl Fingerprint {
 
     /// The same, with how the elements of a joined operation are cut.
     pub(crate) fn cut(self, byte_lens: impl Iterator<Item = usize>) -> Fingerprint {
-        Fingerprint { splits: hash(byte_lens.flat_map(|len| (len as u64).to_le_bytes())), ..self }
+        // No table of one operation begins so.
+        let cuts = std::iter::once(u64::MAX).chain(byte_lens.map(|len| len as u64));
+        Fingerprint { splits: hash(cuts.flat_map(u64::to_le_bytes)), ..self }
     }
 
     /// The bytes on the wire.
@@ -247,7 +249,7 @@ fn field<const N: usize>(bytes: &[u8; Fingerprint::BYTE_LEN], at: usize) -> [u8;
 }
 
 const MAGIC: u8 = 0xFA;
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 #[cfg(test)]
 mod tests {
@@ -284,6 +286,14 @@ mod tests {
             };
             assert!(seen, "bit {bit}");
         }
+    }
+
+    #[test]
+    fn joined_operations_are_not_one_with_a_table() {
+        let joined = Op::AllGather { counts: Counts::Even(3) };
+        let joined = Fingerprint::of(&joined, DType::U8, 2, 0, 0).cut([2, 4].into_iter());
+        let uneven = Fingerprint::of(&Op::AllGather { counts: Counts::uneven(&[2, 4]) }, DType::U8, 2, 0, 0);
+        assert_eq!(joined.difference(&uneven).map(|difference| difference.field), Some("split table"));
     }
 
     #[test]
