@@ -111,6 +111,10 @@ impl Threads {
     }
 
     /// One group a rank, all of one world, to be handed to threads of the caller's own.
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](phalanx_core::ErrorKind::Setup), where the ranks are more than 1024 or there is no memory for so many.
     pub fn groups(&self) -> Result<Vec<Group>> {
         let hall = Arc::new(Hall { threads: self.clone(), rounds: Mutex::default() });
         let ranks = self.equip()?.into_iter().enumerate();

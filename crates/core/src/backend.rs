@@ -48,6 +48,10 @@ pub trait Backend: Send + Sync {
 
     /// Plays an operation on the calling thread over buffers that are only lent. Returns the sender of a message that
     /// was received.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](crate::Group#errors), with ranks by their numbers in the group.
     fn run(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>>;
 
     /// Ends everything under way and to come with `cause`. Idempotent and bounded; the first cause stays.

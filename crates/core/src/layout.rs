@@ -27,6 +27,10 @@ struct Places {
 
 impl Layout {
     /// A group whose ranks all live on one host.
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](crate::ErrorKind::Setup) for a rank that is not below the size, and for more than 1,048,576 ranks.
     pub fn one_host(rank: usize, size: usize) -> Result<Layout> {
         // Before there is a list of that length.
         check(size)?;
@@ -34,6 +38,10 @@ impl Layout {
     }
 
     /// A group in which rank `i` lives on host `hosts[i]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](crate::ErrorKind::Setup) for a rank that is not below the size, and for more than 1,048,576 ranks.
     pub fn new(rank: usize, hosts: Vec<u32>) -> Result<Layout> {
         check(hosts.len())?;
         if rank >= hosts.len() {

@@ -7,9 +7,17 @@ pub use phalanx_mem::board::{Lease, Loan, Seen};
 /// A full-duplex, ordered, reliable byte pipe to one peer. It never blocks and never calls back.
 pub trait Link: Send {
     /// Takes some of `bytes`; 0 means "not now", and the caller comes again with the same bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError`] where nothing goes to the peer any more.
     fn try_send(&mut self, bytes: &[u8]) -> Result<usize, LinkError>;
 
     /// The same for two parts of one frame, one after the other. Links for which each call is dear take both at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_send`](Link::try_send).
     fn try_send_parts(&mut self, [first, second]: [&[u8]; 2]) -> Result<usize, LinkError> {
         let sent = if first.is_empty() { 0 } else { self.try_send(first)? };
         if sent < first.len() || second.is_empty() {
@@ -19,6 +27,10 @@ pub trait Link: Send {
     }
 
     /// Fills the front of `into`; 0 means "not now". What the peer sent before it closed still comes.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError`] where nothing comes from the peer any more, or what comes is not what was sent.
     fn try_recv(&mut self, into: &mut [u8]) -> Result<usize, LinkError>;
 
     /// Wakes a peer that sleeps until something comes, or until there is room. Called once after however much has moved.
@@ -34,6 +46,10 @@ pub trait Windows: Send {
     ///
     /// Parts that the `lease` says are not written before the peers that read them have said so by a later offer,
     /// or before [`try_settle`](Windows::try_settle), may be read where they are instead of being copied.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError`], which names the rank where one has left or ended, or has written what makes no sense.
     fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], lease: Lease) -> Result<bool, LinkError>;
 
     /// Makes the next offer of this part if nothing is missing for it now and what is `wanted` can be viewed: `fill` copies the part to
@@ -60,6 +76,10 @@ pub trait Windows: Send {
     fn behind(&self) -> Vec<usize>;
 
     /// A part of a rank's offer with this number, once it is made.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_offer`](Windows::try_offer).
     fn view(&self, rank: usize, offer: u64, part: Range<usize>) -> Result<Option<View<'_>>, LinkError>;
 
     /// Copies what a view shows. Windows that can choose between this and [`fetch`](Windows::fetch) learn here what it takes.
@@ -68,20 +88,36 @@ pub trait Windows: Send {
     }
 
     /// Fills `into` from this address of a rank's process, which a view of its offer has told.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError`] where that process has ended, or its memory cannot be read.
     fn fetch(&mut self, rank: usize, address: usize, into: &mut [u8]) -> Result<(), LinkError>;
 
     /// Says that this rank reads no offer made so far any more, and asks whether the peers have said so of those of its
     /// offers that they read where they are; until then their memory is not to be written.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_offer`](Windows::try_offer).
     fn try_settle(&mut self) -> Result<bool, LinkError>;
 
     /// Publishes `head` as the next offer, and with it `room`, where the peers can reach that, to be read and written by them, each a part
     /// of its own, until this rank has settled. An offer of nothing says that nothing is lent.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_offer`](Windows::try_offer).
     fn try_lend(&mut self, head: &[u8], room: &mut [u8]) -> Result<Loan, LinkError> {
         let _unreachable = room;
         Ok(if self.try_offer(head, &[], Lease::None)? { Loan::Refused } else { Loan::NotNow })
     }
 
     /// A part of what a rank has lent by this offer.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_offer`](Windows::try_offer).
     fn lent(&mut self, rank: usize, offer: u64, part: Range<usize>) -> Result<&mut [u8], LinkError> {
         Err(LinkError::corrupt(rank, format!("it cannot lend bytes {part:?} by offer {offer} here")))
     }
@@ -90,7 +126,11 @@ pub trait Windows: Send {
     fn forgo(&mut self) {}
 
     /// Gives up an operation that failed: peers that have not read what this rank shows learn that it may change from now on, and what is lent
-    /// ends, so that what they do there is not seen. An error means that they may still write it.
+    /// ends, so that what they do there is not seen.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError`] where peers may still write what was lent.
     fn take_back(&mut self) -> Result<(), LinkError> {
         Ok(())
     }
@@ -231,6 +271,10 @@ impl Mesh {
     }
 
     /// The link to `peer`.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError::Failed`] where there is none.
     pub fn link(&mut self, peer: usize) -> Result<&mut dyn Link, LinkError> {
         match self.links.get_mut(peer) {
             Some(Some(link)) => {
@@ -247,6 +291,10 @@ impl Mesh {
     }
 
     /// Makes sure that no peer takes this rank's memory for what it was, nor writes it, after an operation that failed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Windows::take_back`].
     pub fn take_back(&mut self) -> Result<(), LinkError> {
         self.windows.as_mut().map_or(Ok(()), |windows| windows.take_back())
     }
@@ -262,6 +310,10 @@ impl Mesh {
     }
 
     /// The windows.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError::Failed`] where there are none.
     pub fn windows(&mut self) -> Result<&mut dyn Windows, LinkError> {
         match &mut self.windows {
             Some(windows) => Ok(&mut **windows),

@@ -46,11 +46,19 @@ pub struct BadView {
 
 impl<'a, T> View<'a, T> {
     /// A view of this shape, whose elements lie `strides` apart, in elements; the first is the slice's first.
+    ///
+    /// # Errors
+    ///
+    /// [`BadView`] where there is not one stride for each dimension, or an element would lie outside the slice.
     pub fn new(data: &'a [T], shape: &[usize], strides: &[isize]) -> Result<View<'a, T>, BadView> {
         Ok(View { form: Form::within(data.len(), shape, strides)?, data })
     }
 
     /// A view of this shape whose elements lie one behind the other, the last dimension first.
+    ///
+    /// # Errors
+    ///
+    /// [`BadView`] where the slice has fewer elements.
     pub fn contiguous(data: &'a [T], shape: &[usize]) -> Result<View<'a, T>, BadView> {
         View::new(data, shape, &row_major(shape))
     }
@@ -68,16 +76,28 @@ impl<'a, T> View<'a, T> {
 
 impl<'a, T> ViewMut<'a, T> {
     /// A view of this shape, whose elements lie `strides` apart, in elements; the first is the slice's first.
+    ///
+    /// # Errors
+    ///
+    /// [`BadView`] where there is not one stride for each dimension, or an element would lie outside the slice.
     pub fn new(data: &'a mut [T], shape: &[usize], strides: &[isize]) -> Result<ViewMut<'a, T>, BadView> {
         Ok(ViewMut { form: Form::within(data.len(), shape, strides)?, data })
     }
 
     /// A view of this shape whose elements lie one behind the other, the last dimension first.
+    ///
+    /// # Errors
+    ///
+    /// [`BadView`] where the slice has fewer elements.
     pub fn contiguous(data: &'a mut [T], shape: &[usize]) -> Result<ViewMut<'a, T>, BadView> {
         ViewMut::new(data, shape, &row_major(shape))
     }
 
-    /// The elements as the slice that an operation takes as `argument`. Errors are as in [`View::elements`].
+    /// The elements as the slice that an operation takes as `argument`.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::elements`].
     pub fn elements(self, op: OpKind, argument: &'static str) -> Result<&'a mut [T]> {
         self.form.check_contiguous(op, argument)?;
         Ok(&mut self.data[..self.form.len])

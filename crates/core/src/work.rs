@@ -54,6 +54,11 @@ impl<T> Work<T> {
     }
 
     /// Waits for the end; the operation's own timeout bounds it.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](crate::Group#errors), for what fails after the call; the buffers are gone. [`Usage`](Error::Usage) where the result
+    /// was taken before.
     pub fn wait(mut self) -> Result<T> {
         loop {
             if let Some(end) = self.end(|pending| pending.wait(None)) {
@@ -63,6 +68,10 @@ impl<T> Work<T> {
     }
 
     /// Waits for the end, but not longer than `limit`; gives the work back when it has not come by then.
+    ///
+    /// # Errors
+    ///
+    /// The work itself, where the end has not come by then. Why the operation failed stands in the result, as of [`wait`](Work::wait).
     pub fn wait_timeout(mut self, limit: Duration) -> std::result::Result<Result<T>, Work<T>> {
         self.end(|pending| pending.wait(Some(limit))).ok_or(self)
     }

@@ -80,6 +80,10 @@ impl Joining {
     ///
     /// Without a launcher's store, rank 0 serves one at `MASTER_ADDR:MASTER_PORT`, or on this host at an address of its own
     /// choice where all ranks are here. The job key is taken from `PHALANX_KEY_FD`, `PHALANX_KEY_FILE` or `PHALANX_KEY`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Placement::recognise`] and [`placed`](Joining::placed).
     pub fn environment() -> Result<Joining> {
         Joining::placed(Placement::recognise()?)
     }
@@ -94,6 +98,11 @@ impl Joining {
     ///
     /// All but `env://` need `rank` and `world_size`, and may have `local_rank`, `job`, `epoch` and `timeout` (seconds);
     /// those with a server also `key_file` and `insecure`. What is not known is refused by name.
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](phalanx_core::ErrorKind::Setup), which names the URL and what in it is missing, wrong or not known, or the key file that cannot
+    /// be used. `env://` as [`environment`](Joining::environment).
     pub fn url(url: &str) -> Result<Joining> {
         let (place, query) = url::parse(url)?;
         let needed = |name: &str, number: Option<usize>| {
@@ -130,6 +139,10 @@ impl Joining {
     /// let world = phalanx::Joining::newcomer("tcp://node-0:29500?key_file=/etc/job.key")?.join()?;
     /// # Ok::<(), phalanx::Error>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`url`](Joining::url), and for `env://`, a rank or a size.
     pub fn newcomer(url: &str) -> Result<Joining> {
         let (place, query) = url::parse(url)?;
         let refused = |what: &str| Err(Error::setup(format!("url \"{url}\""), what));
@@ -184,6 +197,11 @@ impl Joining {
     }
 
     /// What `placement` says, which was read before.
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](phalanx_core::ErrorKind::Setup) for a store's address that is none, and for a key that cannot be used, with the variable that
+    /// leads to it.
     pub fn placed(placement: Placement) -> Result<Joining> {
         let Placement { launcher, rank, size, local_rank, local_size, epoch, agrees_on_start, .. } = placement;
         let Placement { job, door, key, insecure, timeout, .. } = placement;

@@ -60,6 +60,12 @@ impl Meeting {
     /// Comes with `card`, waits for all, and returns their cards in rank order.
     ///
     /// Ends within `timeout`, for which the last 250 ms or the last eighth serve to tell the others.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing`](MeetError::Missing) where ranks did not come in time, which all that came are told alike; [`Twice`](MeetError::Twice) and
+    /// [`Sizes`](MeetError::Sizes) where they do not fit each other, [`Busy`](MeetError::Busy) and [`Rank`](MeetError::Rank) where this one does
+    /// not belong there. Else the store is at fault.
     pub fn meet(&self, card: &[u8], timeout: Duration) -> Result<Vec<Vec<u8>>, MeetError> {
         self.meet_since(Instant::now(), card, timeout)
     }
@@ -73,6 +79,11 @@ impl Meeting {
     }
 
     /// Comes with `card` and does not wait; the others learn that this rank was there.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`](MeetError::Busy) and [`Rank`](MeetError::Rank) where this rank does not belong there; else the store is at fault. Whether the
+    /// others come it does not learn.
     pub fn pass(&self, card: &[u8], timeout: Duration) -> Result<(), MeetError> {
         self.visit(Instant::now(), card, timeout, |visit| {
             visit.arrive()?;

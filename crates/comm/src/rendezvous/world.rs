@@ -101,11 +101,20 @@ impl Parting {
 impl World {
     /// Meets the other ranks on `store` and returns the world they make. Every rank calls this, with the same size, epoch
     /// and job.
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](phalanx_core::ErrorKind::Setup), with the ranks that did not come where that is the reason. Else it is a rank that is not below
+    /// the size, one that came twice, ranks that differ in the size or the version, or the store.
     pub fn join(store: Store, options: &WorldOptions) -> Result<World> {
         World::enter(store, options, None)
     }
 
     /// Like [`World::join`] for the rank whose process serves `store` to the others: `server` lives until they have left.
+    ///
+    /// # Errors
+    ///
+    /// As [`World::join`].
     pub fn host(store: Store, options: &WorldOptions, server: impl Any + Send + Sync) -> Result<World> {
         World::enter(store, options, Some(Box::new(server)))
     }
@@ -303,12 +312,22 @@ impl World {
     /// Waits until every rank has called this with `name`; by `timeout`, the ranks that did not are
     /// [`missing`](phalanx_core::Setup::missing). A name can be used again and again, by one thread of a rank at a time. Where all came, nothing
     /// of it is left on the store, so every step may have a name of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](phalanx_core::ErrorKind::Setup), with the ranks that did not come where that is the reason; else the store failed, or another
+    /// thread of this rank is at the barrier.
     pub fn barrier(&self, name: &str, timeout: Duration) -> Result<()> {
         self.barriers.pass(name, timeout).map_err(|error| error.during(&format!("barrier \"{name}\"")))
     }
 
     /// Leaves the world. Where its store lives here, waits until all have left, and says who had not by `timeout`;
     /// then the store ends.
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](phalanx_core::ErrorKind::Setup), with the ranks that had not left by `timeout` where the store lives here; else the store is at
+    /// fault. The world is left all the same.
     pub fn leave(mut self, timeout: Duration) -> Result<()> {
         self.part(timeout)
     }

@@ -75,6 +75,11 @@ impl Default for FileStoreOptions {
 
 impl FileStore {
     /// Opens the store in the file at `path`, or makes it. A file that is something else is refused and left as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](phalanx_core::ErrorKind::Setup), which names the path: the file cannot be opened or made, is refused as told
+    /// [above](FileStore), or is no store of this version.
     pub fn open(path: impl AsRef<Path>, options: FileStoreOptions) -> Result<FileStore, Error> {
         let path = path.as_ref();
         let refused = |fault: Fault| Error::setup(describe(path), fault.0);

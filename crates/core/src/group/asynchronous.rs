@@ -12,6 +12,10 @@ use crate::{Counts, DType, Element, Op, OpKind, Result, Site};
 
 impl Group {
     /// As [`all_reduce`](Group::all_reduce).
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors); arguments are refused at once, as there.
     #[track_caller]
     pub fn all_reduce_async<T: Element>(&self, data: Vec<T>, op: impl Into<Reduction>) -> Result<Work<Vec<T>>> {
         let Reduction { op: reduce, factor } = op.into();
@@ -19,6 +23,10 @@ impl Group {
     }
 
     /// As [`all_reduce_into`](Group::all_reduce_into); gives the input and the output back.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors); arguments are refused at once, as there.
     #[track_caller]
     pub fn all_reduce_into_async<T: Element>(
         &self,
@@ -31,6 +39,10 @@ impl Group {
     }
 
     /// As [`reduce`](Group::reduce).
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors); arguments are refused at once, as there.
     #[track_caller]
     pub fn reduce_async<T: Element>(
         &self,
@@ -43,6 +55,10 @@ impl Group {
     }
 
     /// As [`reduce_into`](Group::reduce_into); gives the input and the output back.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors); arguments are refused at once, as there.
     #[track_caller]
     pub fn reduce_into_async<T: Element>(
         &self,
@@ -56,18 +72,30 @@ impl Group {
     }
 
     /// As [`broadcast`](Group::broadcast).
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors); arguments are refused at once, as there.
     #[track_caller]
     pub fn broadcast_async<T: Element>(&self, data: Vec<T>, root: usize) -> Result<Work<Vec<T>>> {
         self.in_place(Op::Broadcast { count: data.len(), root }, None, data)
     }
 
     /// As [`all_gather`](Group::all_gather); gives the input and the output back.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors); arguments are refused at once, as there.
     #[track_caller]
     pub fn all_gather_async<T: Element>(&self, input: Vec<T>, output: Vec<T>) -> Result<Work<(Vec<T>, Vec<T>)>> {
         self.apart(Op::AllGather { counts: Counts::Even(input.len()) }, None, input, output)
     }
 
     /// As [`all_gather_in_place`](Group::all_gather_in_place).
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors); arguments are refused at once, as there.
     #[track_caller]
     pub fn all_gather_in_place_async<T: Element>(&self, data: Vec<T>) -> Result<Work<Vec<T>>> {
         let count = equal_parts(OpKind::AllGather, "data", data.len(), self.size())?;
@@ -75,6 +103,10 @@ impl Group {
     }
 
     /// As [`all_gather_uneven`](Group::all_gather_uneven); gives the input and the output back.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors); arguments are refused at once, as there.
     #[track_caller]
     pub fn all_gather_uneven_async<T: Element>(
         &self,
@@ -86,6 +118,10 @@ impl Group {
     }
 
     /// As [`reduce_scatter`](Group::reduce_scatter); gives the input and the output back.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors); arguments are refused at once, as there.
     #[track_caller]
     pub fn reduce_scatter_async<T: Element>(
         &self,
@@ -98,6 +134,10 @@ impl Group {
     }
 
     /// As [`reduce_scatter_in_place`](Group::reduce_scatter_in_place).
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors); arguments are refused at once, as there.
     #[track_caller]
     pub fn reduce_scatter_in_place_async<T: Element>(
         &self,
@@ -110,6 +150,10 @@ impl Group {
     }
 
     /// As [`reduce_scatter_uneven`](Group::reduce_scatter_uneven); gives the input and the output back.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors); arguments are refused at once, as there.
     #[track_caller]
     pub fn reduce_scatter_uneven_async<T: Element>(
         &self,
@@ -123,6 +167,10 @@ impl Group {
     }
 
     /// As [`all_to_all`](Group::all_to_all); gives the input and the output back.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors); arguments are refused at once, as there.
     #[track_caller]
     pub fn all_to_all_async<T: Element>(&self, input: Vec<T>, output: Vec<T>) -> Result<Work<(Vec<T>, Vec<T>)>> {
         let counts = Counts::Even(equal_parts(OpKind::AllToAll, "input", input.len(), self.size())?);
@@ -130,6 +178,10 @@ impl Group {
     }
 
     /// As [`all_to_all_uneven`](Group::all_to_all_uneven); gives the input and the output back.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors); arguments are refused at once, as there.
     #[track_caller]
     pub fn all_to_all_uneven_async<T: Element>(
         &self,
@@ -143,6 +195,10 @@ impl Group {
     }
 
     /// As [`gather`](Group::gather); gives the input and the output back.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors); arguments are refused at once, as there.
     #[track_caller]
     pub fn gather_async<T: Element>(
         &self,
@@ -154,6 +210,10 @@ impl Group {
     }
 
     /// As [`gather_uneven`](Group::gather_uneven); gives the input and the output back.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors); arguments are refused at once, as there.
     #[track_caller]
     pub fn gather_uneven_async<T: Element>(
         &self,
@@ -166,6 +226,10 @@ impl Group {
     }
 
     /// As [`scatter`](Group::scatter); gives the input and the output back.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors); arguments are refused at once, as there.
     #[track_caller]
     pub fn scatter_async<T: Element>(
         &self,
@@ -177,6 +241,10 @@ impl Group {
     }
 
     /// As [`scatter_uneven`](Group::scatter_uneven); gives the input and the output back.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors); arguments are refused at once, as there.
     #[track_caller]
     pub fn scatter_uneven_async<T: Element>(
         &self,
@@ -189,6 +257,10 @@ impl Group {
     }
 
     /// As [`barrier`](Group::barrier).
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors).
     #[track_caller]
     pub fn barrier_async(&self) -> Result<Work<()>> {
         let pending = self.submit_from(Op::Barrier, DType::U8, None, Buffers::default(), Site::caller())?;

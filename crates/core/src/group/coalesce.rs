@@ -47,6 +47,12 @@ impl Group {
     /// })
     /// # }
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors). Refused are operations that are not of the kind, element type, reduction and root of the first, and
+    /// lengths that do not fit each other; the first of these is told. [`Setup`](Error::Setup), with nothing sent, where there is no memory to
+    /// join them in.
     #[track_caller]
     pub fn coalesce<'a>(&self, add: impl FnOnce(&mut Coalesced<'a>)) -> Result<()> {
         let site = Site::caller();
@@ -58,12 +64,20 @@ impl Group {
     }
 
     /// As [`coalesce`](Group::coalesce), where `add` may fail; then nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`coalesce`](Group::coalesce), and what `add` returned.
     #[track_caller]
     pub fn try_coalesce<'a>(&self, add: impl FnOnce(&mut Coalesced<'a>) -> Result<()>) -> Result<()> {
         self.join(add, Site::caller())
     }
 
     /// As [`all_reduce`](Group::all_reduce) of each entry, in one exchange.
+    ///
+    /// # Errors
+    ///
+    /// As [`coalesce`](Group::coalesce).
     #[track_caller]
     pub fn all_reduce_many<T: Element>(&self, data: &mut [&mut [T]], op: impl Into<Reduction>) -> Result<()> {
         let op = op.into();
@@ -71,6 +85,10 @@ impl Group {
     }
 
     /// As [`all_gather`](Group::all_gather) of each entry, in one exchange.
+    ///
+    /// # Errors
+    ///
+    /// As [`coalesce`](Group::coalesce), and refused are `outputs` that are not one for each input.
     #[track_caller]
     pub fn all_gather_many<T: Element>(&self, inputs: &[&[T]], outputs: &mut [&mut [T]]) -> Result<()> {
         check_pairs(OpKind::AllGather, inputs.len(), outputs.len())?;
@@ -79,6 +97,10 @@ impl Group {
     }
 
     /// As [`reduce_scatter`](Group::reduce_scatter) of each entry, in one exchange.
+    ///
+    /// # Errors
+    ///
+    /// As [`coalesce`](Group::coalesce), and refused are `outputs` that are not one for each input.
     #[track_caller]
     pub fn reduce_scatter_many<T: Element>(
         &self,

@@ -8,6 +8,11 @@ use crate::{Counts, Element, Error, Op, OpKind, Result, Site};
 
 impl Group {
     /// As [`all_gather`](Group::all_gather), where rank `i`'s input becomes `outputs[i]`; the lengths may differ.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors). Refused are `outputs` that are not one for each rank, and an `input` that is not as long as this
+    /// rank's. [`Setup`](Error::Setup), with nothing sent, where there is no memory for all parts.
     #[track_caller]
     pub fn all_gather_list<T: Element>(&self, input: &[T], outputs: &mut [&mut [T]]) -> Result<()> {
         let lens = self.lens(OpKind::AllGather, "outputs", outputs.iter().map(|entry| entry.len()))?;
@@ -19,6 +24,11 @@ impl Group {
 
     /// As [`reduce_scatter`](Group::reduce_scatter), where rank `i` gets the reduction of all ranks' `inputs[i]`; the
     /// lengths may differ.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors). Refused are what [`all_reduce`](Group::all_reduce) refuses, `inputs` that are not one for each rank,
+    /// and an `output` that is not as long as this rank's. [`Setup`](Error::Setup), with nothing sent, where there is no memory for all parts.
     #[track_caller]
     pub fn reduce_scatter_list<T: Element>(
         &self,
@@ -34,6 +44,11 @@ impl Group {
 
     /// As [`all_to_all`](Group::all_to_all), where rank `i`'s `inputs[j]` becomes rank `j`'s `outputs[i]`; the lengths may
     /// differ.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors). Refused are lists that do not have one for each rank, and two of this rank for itself that differ in
+    /// length. [`Setup`](Error::Setup), with nothing sent, where there is no memory for all parts.
     #[track_caller]
     pub fn all_to_all_list<T: Element>(&self, inputs: &[&[T]], outputs: &mut [&mut [T]]) -> Result<()> {
         let give = self.lens(OpKind::AllToAll, "inputs", inputs.iter().map(|entry| entry.len()))?;
@@ -47,6 +62,12 @@ impl Group {
     }
 
     /// As [`gather`](Group::gather), where rank `i`'s input becomes `root`'s `outputs[i]`; the others' list is empty.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors). Refused are a `root` that is no rank of the group, `outputs` that on `root` are not one for each
+    /// rank, or elsewhere are any, and one that is not as long as `input`. [`Setup`](Error::Setup), with nothing sent, where there is no memory
+    /// for all parts.
     #[track_caller]
     pub fn gather_list<T: Element>(&self, input: &[T], outputs: &mut [&mut [T]], root: usize) -> Result<()> {
         let lens = outputs.iter().map(|entry| entry.len());
@@ -58,6 +79,12 @@ impl Group {
     }
 
     /// As [`scatter`](Group::scatter), where `root`'s `inputs[i]` becomes rank `i`'s output; the others' list is empty.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors). Refused are a `root` that is no rank of the group, `inputs` that on `root` are not one for each rank,
+    /// or elsewhere are any, and one that is not as long as `output`. [`Setup`](Error::Setup), with nothing sent, where there is no memory for
+    /// all parts.
     #[track_caller]
     pub fn scatter_list<T: Element>(&self, inputs: &[&[T]], output: &mut [T], root: usize) -> Result<()> {
         let lens = inputs.iter().map(|entry| entry.len());

@@ -45,6 +45,11 @@ impl Group {
     ///
     /// A receiver that has not asked for it yet keeps it, up to 64 MiB from each rank, as soon as it waits for anything in this
     /// group; beyond that, and while it does something else, a message longer than a link holds waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors). Refused are a receiver that is this rank or none of the group, and a tag of
+    /// [the group's own](Group::OWN_TAGS).
     #[track_caller]
     pub fn send<T: Element>(&self, data: &[T], to: usize, tag: u32) -> Result<()> {
         let op = Op::Send { count: data.len(), to, tag };
@@ -52,6 +57,12 @@ impl Group {
     }
 
     /// Receives the next message of `from`, or of whichever rank sends first, under this tag. Returns the sender.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors). Refused are a sender that is this rank or none of the group, any in a group of one rank, and a tag of
+    /// [the group's own](Group::OWN_TAGS). A message of another length or type is [`Desync`](Error::Desync) on this rank alone and dropped; the
+    /// group goes on.
     #[track_caller]
     pub fn recv<T: Element>(&self, data: &mut [T], from: impl Into<Option<usize>>, tag: u32) -> Result<usize> {
         let from = from.into();
@@ -61,12 +72,20 @@ impl Group {
     }
 
     /// Begins to send `data`, which comes back with the work.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors); arguments are refused at once, as in [`send`](Group::send).
     #[track_caller]
     pub fn send_async<T: Element>(&self, data: Vec<T>, to: usize, tag: u32) -> Result<Work<Delivered<T>>> {
         self.post(Message::Send { data, to, tag }, Site::caller())
     }
 
     /// Begins to receive into `data`, which comes back with the work.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors); arguments are refused at once, as in [`recv`](Group::recv), and the rest is as there.
     #[track_caller]
     pub fn recv_async<T: Element>(
         &self,
@@ -80,6 +99,10 @@ impl Group {
     /// Begins all messages of a batch at once, so that their order does not matter, and waits for all. They come back in
     /// the order given. When one of them cannot be accepted, none is sent; when some fail, the first of their errors comes back
     /// once all have ended.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors), and as [`send`](Group::send) and [`recv`](Group::recv).
     #[track_caller]
     pub fn batch<T: Element>(&self, messages: Vec<Message<T>>) -> Result<Vec<Delivered<T>>> {
         let posted = self.post_all(messages, Site::caller())?;
@@ -91,6 +114,10 @@ impl Group {
     /// Begins all messages of a batch at once, so that their order does not matter. Each has a work of its own, in the order given: wait for
     /// all, because a receive that is left takes a later message in the place of whoever asks for that. When one of them cannot be
     /// accepted, none is sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`send_async`](Group::send_async) and [`recv_async`](Group::recv_async).
     #[track_caller]
     pub fn batch_async<T: Element>(&self, messages: Vec<Message<T>>) -> Result<Vec<Work<Delivered<T>>>> {
         self.post_all(messages, Site::caller())

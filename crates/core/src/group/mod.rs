@@ -55,6 +55,18 @@ use crate::{DType, Element, Error, Layout, Op, Result, Scope, Site};
 ///     Ok(sum[0] / group.size() as f32)
 /// }
 /// ```
+///
+/// # Errors
+///
+/// What every operation returns that fails. Ranks that are named are the world's, and [`Error::scope`] says what is left:
+///
+/// - [`Usage`](Error::Usage): an argument is refused, which is named. Nothing was sent, and the group goes on; other ranks wait for this one.
+/// - [`Desync`](Error::Desync): the two ranks that are named do not call the same. Every rank is told once, by this call or its next one. With
+///   their calls after that they connect anew, where the backend can, and the group goes on.
+/// - [`Peer`](Error::Peer): the ranks that are named are dead, silent or gone, or sent what is corrupt. The group is finished on every rank.
+/// - [`Timeout`](Error::Timeout): the call took too long; whom it waited for is named. The group is finished on every rank.
+/// - [`Aborted`](Error::Aborted): somebody ended the group, or a first failure did, which is the cause and names who is at fault.
+/// - [`Setup`](Error::Setup): this rank lacks something, or others do not connect anew; [`Device`](Error::Device): its device failed.
 #[derive(Clone, Debug)]
 pub struct Group {
     shared: Arc<Shared>,
@@ -297,6 +309,10 @@ impl Group {
     }
 
     /// Runs `op` over untyped elements: every blocking operation is this. `input` is absent for operations in place.
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors). Refused are also bytes that are no whole elements, and no `input` where there is no form in place.
     #[track_caller]
     pub fn run_bytes(
         &self,
@@ -312,6 +328,10 @@ impl Group {
     }
 
     /// Submits `op` with its untyped buffers: every asynchronous operation is this.
+    ///
+    /// # Errors
+    ///
+    /// As [`run_bytes`](Group::run_bytes); what fails after it was submitted is told by what is returned.
     #[track_caller]
     pub fn submit_bytes(
         &self,
@@ -325,8 +345,15 @@ impl Group {
 
     /// The same for a unit of a model, by its number: ranks that are in the same operation for different units disagree. It is for operations
     /// of all ranks alike, without a root.
+    ///
+    /// # Errors
+    ///
+    /// As [`submit_bytes`](Group::submit_bytes), and for another operation.
     #[track_caller]
     pub fn submit_for(&self, unit: usize, op: Op, dtype: DType, buffers: Buffers) -> Result<Box<dyn Pending>> {
+        if op.root().is_some() || op.is_message() {
+            return Err(Error::usage("submit_for", "op", op.kind(), "must be one of all ranks alike, without a root"));
+        }
         let input = buffers.input.as_ref().map(Buffer::as_bytes);
         let mut call = self.call(op, dtype, None, input, buffers.output.as_bytes(), Site::caller())?;
         call.fingerprint = call.fingerprint.marked(unit);

@@ -26,6 +26,11 @@ impl Group {
     /// group.within(Duration::from_secs(60)).monitored_barrier(true)
     /// # }
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [every operation](Group#errors). Who gives up gets the [`Timeout`](Error::Timeout) itself, the others [`Aborted`](Error::Aborted) with
+    /// it as the cause.
     #[track_caller]
     pub fn monitored_barrier(&self, wait_all: bool) -> Result<()> {
         let site = Site::caller();

@@ -93,8 +93,11 @@ pub enum Progress {
 }
 
 impl Player {
-    /// Begins `task` by `schedule` among `size` ranks. `scratch` is memory to work in, grown if it is too small; an error where there is no
-    /// more.
+    /// Begins `task` by `schedule` among `size` ranks. `scratch` is memory to work in, grown if it is too small.
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](Error::Setup) where there is no more.
     pub fn new(schedule: Arc<Schedule>, task: Task, size: usize, mut scratch: Vec<u8>) -> Result<Player> {
         let staged = if schedule.folds() { STAGED } else { 0 };
         let scratch_len = schedule.scratch.saturating_mul(task.dtype.byte_len()).saturating_add(staged);
@@ -109,6 +112,11 @@ impl Player {
 
     /// Plays as far as the peers let it, but for a bounded time: whoever polls has a deadline. After an error the operation is over
     /// and its output has no meaning.
+    ///
+    /// # Errors
+    ///
+    /// [`Desync`](Error::Desync) where a peer calls something else, [`Peer`](Error::Peer) where one is lost or what came is not what was sent,
+    /// and [`Setup`](Error::Setup) for what this rank lacks itself; ranks are numbered as in the group.
     pub fn poll(&mut self, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
         let played = self.play(data, mesh);
         mesh.announce();

@@ -16,13 +16,20 @@ use crate::DType;
 /// 16-bit floats accumulate as `f32` and are rounded once; an average is divided here. Of one part the result is that
 /// part, with its NaNs canonical and its flags 0 or 1.
 ///
-/// All slices hold whole elements of `dtype`, equally many, at any address. Otherwise, or without parts, or where the
-/// reduction is [not defined](ReduceOp::supports), an error says so and nothing is written.
+/// All slices hold whole elements of `dtype`, equally many, at any address.
+///
+/// # Errors
+///
+/// [`ReduceError`] where they do not, without parts, and where the reduction is [not defined](ReduceOp::supports). Nothing is written then.
 pub fn combine(reduce: ReduceOp, dtype: DType, into: &mut [u8], parts: &[&[u8]]) -> Result<(), ReduceError> {
     combine_on(Arch::new(), reduce, dtype, into, Operands { parts, own: None })
 }
 
 /// [`combine`] where `into` is itself an operand: its old content is the one at `position`, among the `others` in order.
+///
+/// # Errors
+///
+/// As [`combine`], and for a `position` behind the last operand.
 pub fn combine_in_place(
     reduce: ReduceOp,
     dtype: DType,

@@ -16,8 +16,11 @@ use crate::DType;
 /// There is no left or right: every reduction is commutative to the bit. `Avg` and `PreMulSum` fold as `Sum`; finish an
 /// average with [`finish_avg`](super::finish_avg). The average of integers cannot be folded.
 ///
-/// Both slices hold whole elements of `dtype`, equally many, at any address. Otherwise, or where the reduction is
-/// [not defined](ReduceOp::supports_fold), an error says so and nothing is written.
+/// Both slices hold whole elements of `dtype`, equally many, at any address.
+///
+/// # Errors
+///
+/// [`ReduceError`] where they do not, and where the reduction is [not defined](ReduceOp::supports_fold). Nothing is written then.
 pub fn fold(reduce: ReduceOp, dtype: DType, accumulator: &mut [u8], incoming: &[u8]) -> Result<(), ReduceError> {
     fold_on(Arch::new(), reduce, dtype, accumulator, incoming)
 }

@@ -78,11 +78,19 @@ impl ReduceOp {
     }
 
     /// Whether this reduction is defined for elements of `dtype`, at least with [every operand at hand](super::combine).
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`] where it is not, with the rule that forbids it.
     pub fn supports(self, dtype: DType) -> Result<(), Unsupported> {
         self.refusal(dtype).map_or(Ok(()), |why| Err(self.refused(dtype, why)))
     }
 
     /// Whether this reduction can also be [folded](super::fold) two operands at a time: all but the integer average.
+    ///
+    /// # Errors
+    ///
+    /// As [`supports`](ReduceOp::supports).
     pub fn supports_fold(self, dtype: DType) -> Result<(), Unsupported> {
         self.supports(dtype)?;
         match (self, dtype.class()) {

@@ -51,6 +51,10 @@ impl From<Complex<f64>> for Factor {
 
 impl Factor {
     /// The factor that is one element of `dtype`, as a one-element tensor holds it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReduceError`] where `dtype` has no [`PreMulSum`](ReduceOp::PreMulSum), or `bytes` are not one element of it.
     pub fn from_element(dtype: DType, bytes: &[u8]) -> Result<Factor, ReduceError> {
         ReduceOp::PreMulSum.supports(dtype)?;
         check_length(dtype.byte_len(), bytes)?;
@@ -71,6 +75,11 @@ impl Factor {
 /// Divides `data`, a folded sum of `count` operands, so that it is their average.
 ///
 /// For floats and complex numbers; the average of integers comes out of [`combine`](super::combine) whole.
+///
+/// # Errors
+///
+/// [`ReduceError`] where averages of `dtype` are [not folded](ReduceOp::supports_fold), `data` is no whole elements, or `count` is 0. Nothing is
+/// changed then.
 pub fn finish_avg(dtype: DType, data: &mut [u8], count: usize) -> Result<(), ReduceError> {
     ReduceOp::Avg.supports_fold(dtype)?;
     check_whole(dtype, data)?;
@@ -89,6 +98,11 @@ pub fn finish_avg(dtype: DType, data: &mut [u8], count: usize) -> Result<(), Red
 
 /// Multiplies every element of `data` by `factor`, rounding the products to `dtype`: what each rank does to its own
 /// operand before a `PreMulSum`.
+///
+/// # Errors
+///
+/// [`ReduceError`] where `dtype` has no [`PreMulSum`](ReduceOp::PreMulSum) or is real and the factor complex, or `data` is no whole elements.
+/// Nothing is changed then.
 pub fn scale(dtype: DType, data: &mut [u8], factor: &Factor) -> Result<(), ReduceError> {
     ReduceOp::PreMulSum.supports(dtype)?;
     check_whole(dtype, data)?;

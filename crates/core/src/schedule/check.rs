@@ -98,11 +98,19 @@ pub enum Event<'a> {
 }
 
 /// Walks all ranks' schedules without looking at data. `len_of(rank, place)` tells the caller's memory.
+///
+/// # Errors
+///
+/// The first [`Fault`] that is found.
 pub fn check(schedules: &[Schedule], hosts: &[u32], len_of: impl Fn(usize, Place) -> usize) -> Result<(), Fault> {
     walk(schedules, hosts, len_of, |_| {})
 }
 
 /// Walks all ranks' schedules and tells `event` what happens, so that a caller can move real data along.
+///
+/// # Errors
+///
+/// As [`check`].
 pub fn walk<'a>(
     schedules: &'a [Schedule],
     hosts: &[u32],

@@ -11,6 +11,10 @@ pub trait Home: Send + Sync {
     /// Answers `request`. Returns within `timeout` whatever others do, at most 250 ms later; a time of zero asks once.
     ///
     /// The answer is of the kind that the request promises. [`Reply::Done`] to a change means that it was made.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors) of a store.
     fn ask(&self, request: Request, timeout: Duration) -> Result<Reply, StoreError>;
 
     /// Which store this is, for messages: `the store at 127.0.0.1:29500`.
@@ -34,6 +38,16 @@ pub trait Home: Send + Sync {
 /// # Ok(permutation)
 /// # }
 /// ```
+///
+/// # Errors
+///
+/// What every call returns that fails; [`StoreError::doubt`] says whether a change may have been made all the same:
+///
+/// - [`Timeout`](StoreError::Timeout): no answer came in time. The keys asked for are listed, or those of them that are known to be missing.
+/// - [`Refused`](StoreError::Refused): a key or value is too long, the store is full or has no such operation, or the like. Nothing was changed.
+/// - [`Lost`](StoreError::Lost): the way to the store broke and could not be mended in time. Servers of PyTorch refuse in this way, too.
+/// - [`Denied`](StoreError::Denied): the store does not let this process in, which may be forked from the one that opened it, or is not the one
+///   it was.
 #[derive(Clone)]
 pub struct Store {
     home: Arc<dyn Home>,
@@ -68,43 +82,75 @@ impl Store {
     ///
     /// Where the answer is lost with the connection it is stored once more, over what another may have stored meanwhile.
     /// [`compare_set`](Store::compare_set) is for keys that several write.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors).
     pub fn set(&self, key: &str, value: impl AsRef<[u8]>) -> Result<(), StoreError> {
         self.ask(Request::Set { pairs: vec![(self.key(key), value.as_ref().into())] })?.done()
     }
 
     /// Stores several values at once: nobody sees some without the others.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors).
     pub fn multi_set(&self, pairs: &[(&str, &[u8])]) -> Result<(), StoreError> {
         let pairs = pairs.iter().map(|(key, value)| (self.key(key), Value::from(*value))).collect();
         self.ask(Request::Set { pairs })?.done()
     }
 
     /// The value under `key`; waits until there is one.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors); [`Timeout`](StoreError::Timeout) where none comes in time.
     pub fn get(&self, key: &str) -> Result<Vec<u8>, StoreError> {
         self.ask(Request::Get { keys: vec![self.key(key)], wait: true })?.value().map(Option::unwrap_or_default)
     }
 
     /// The value under `key`, if there is one now.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors).
     pub fn find(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         self.ask(Request::Get { keys: vec![self.key(key)], wait: false })?.value()
     }
 
     /// The values under all `keys`, in their order; waits until all are there.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors); [`Timeout`](StoreError::Timeout) where some do not come in time.
     pub fn multi_get(&self, keys: &[&str]) -> Result<Vec<Vec<u8>>, StoreError> {
         let values = self.ask(Request::Get { keys: self.keys(keys), wait: true })?.values(keys.len())?;
         Ok(values.into_iter().map(|value| value.map(Value::into_vec).unwrap_or_default()).collect())
     }
 
     /// Waits until each of `keys` is there, or was there at some moment since the call.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors); [`Timeout`](StoreError::Timeout) where some do not come in time.
     pub fn wait(&self, keys: &[&str]) -> Result<(), StoreError> {
         self.ask(Request::Wait { keys: self.keys(keys) })?.done()
     }
 
     /// Whether all `keys` are there now.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors).
     pub fn check(&self, keys: &[&str]) -> Result<bool, StoreError> {
         self.ask(Request::Check { keys: self.keys(keys) })?.flag()
     }
 
     /// Adds `delta` to the counter `key`, which begins at 0, and returns the sum.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors); [`Refused`](StoreError::Refused) where the value is no number, or the sum does not fit 64 bits.
     pub fn add(&self, key: &str, delta: i64) -> Result<i64, StoreError> {
         self.ask(Request::Add { key: self.key(key), delta })?.number()
     }
@@ -113,6 +159,10 @@ impl Store {
     ///
     /// An empty `expected` also stands for nothing. Where nothing is there and something was expected, nothing is stored
     /// and `expected` is returned, as PyTorch's stores do.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors).
     pub fn compare_set(
         &self,
         key: &str,
@@ -125,21 +175,37 @@ impl Store {
     }
 
     /// Removes the value under `key`; whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors).
     pub fn delete(&self, key: &str) -> Result<bool, StoreError> {
         self.ask(Request::Delete { key: self.key(key) })?.flag()
     }
 
     /// Adds `bytes` at the end of the value under `key`, which begins empty.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors).
     pub fn append(&self, key: &str, bytes: impl AsRef<[u8]>) -> Result<(), StoreError> {
         self.ask(Request::Append { key: self.key(key), value: bytes.as_ref().into() })?.done()
     }
 
     /// How many values the whole store holds, whatever the scope; queues do not count.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors).
     pub fn num_keys(&self) -> Result<u64, StoreError> {
         self.ask(Request::NumKeys)?.count()
     }
 
     /// The keys of all values within the scope, in order.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors).
     pub fn list_keys(&self) -> Result<Vec<String>, StoreError> {
         let keys = self.ask(Request::ListKeys)?.keys()?;
         let within =
@@ -150,21 +216,37 @@ impl Store {
     }
 
     /// Adds `value` at the end of the queue `key`. Queues have names apart from those of values.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors).
     pub fn push(&self, key: &str, value: impl AsRef<[u8]>) -> Result<(), StoreError> {
         self.ask(Request::Push { key: self.key(key), value: value.as_ref().into() })?.done()
     }
 
     /// Takes the value at the head of the queue `key`; waits until there is one. Each value is taken once.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors); [`Timeout`](StoreError::Timeout) where none comes in time.
     pub fn pop(&self, key: &str) -> Result<Vec<u8>, StoreError> {
         self.ask(Request::Pop { key: self.key(key), wait: true })?.value().map(Option::unwrap_or_default)
     }
 
     /// Takes the value at the head of the queue `key`, if there is one now.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors).
     pub fn try_pop(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         self.ask(Request::Pop { key: self.key(key), wait: false })?.value()
     }
 
     /// How many values the queue `key` holds.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors).
     pub fn queue_len(&self, key: &str) -> Result<u64, StoreError> {
         self.ask(Request::QueueLen { key: self.key(key) })?.count()
     }
@@ -172,12 +254,20 @@ impl Store {
     /// Counts this call at `key` and waits until `size` calls were counted.
     ///
     /// A plain counter, as PyTorch has it: it does not know who came, and never resets. A world's barrier does both.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors); [`Timeout`](StoreError::Timeout) where too few calls come in time: this one may stay counted.
     pub fn barrier(&self, key: &str, size: usize) -> Result<(), StoreError> {
         let size = i64::try_from(size).unwrap_or(i64::MAX);
         self.ask(Request::Barrier { key: self.key(key), size })?.done()
     }
 
     /// Returns once the store has answered.
+    ///
+    /// # Errors
+    ///
+    /// As [every call](Store#errors).
     pub fn ping(&self) -> Result<(), StoreError> {
         self.ask(Request::Ping)?.done()
     }

@@ -99,6 +99,10 @@ impl Placement {
     /// | `PHALANX_JOB`, `PHALANX_EPOCH` | the job's name, and how often it was started anew |
     /// | `PHALANX_JOIN_TIMEOUT` | how long to wait for the others, in seconds |
     /// | `PHALANX_INSECURE` | 1 to do without a key beyond this machine |
+    ///
+    /// # Errors
+    ///
+    /// [`Setup`](phalanx_core::ErrorKind::Setup), which names the variable that is missing or wrong, or where no launcher's are set.
     pub fn recognise() -> Result<Placement> {
         let placement = Placement::from_lookup(Variables::of_process().0)?;
         log::info!("{placement}");
@@ -106,6 +110,10 @@ impl Placement {
     }
 
     /// The same from any variables: a value for each name that is set.
+    ///
+    /// # Errors
+    ///
+    /// As [`recognise`](Placement::recognise).
     pub fn from_lookup(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Placement> {
         let variables = Variables(lookup);
         let rooms = [torch::recognise, open_mpi::recognise, pmi::recognise, slurm::recognise, kubernetes::recognise];

@@ -7,6 +7,10 @@ use crate::{Error, OpKind, Result, Site};
 impl Group {
     /// Every rank gets `root`'s bytes; what other ranks give is not looked at. As
     /// [`broadcast_object`](Group::broadcast_object), for bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`broadcast_object`](Group::broadcast_object), where bytes are a type of their own and always readable.
     #[track_caller]
     pub fn broadcast_bytes(&self, value: Option<Vec<u8>>, root: usize) -> Result<Vec<u8>> {
         let exchange = self.blobs(OpKind::Broadcast, root, Site::caller())?;
@@ -14,6 +18,10 @@ impl Group {
     }
 
     /// Every rank gets all ranks' bytes, in rank order. As [`all_gather_object`](Group::all_gather_object), for bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`all_gather_object`](Group::all_gather_object) and [`broadcast_bytes`](Group::broadcast_bytes).
     #[track_caller]
     pub fn all_gather_bytes(&self, value: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.blobs(OpKind::AllGather, 0, Site::caller())?.all_gather(Gift::Bytes(value.to_vec()))
@@ -21,6 +29,10 @@ impl Group {
 
     /// `root` gets all ranks' bytes, in rank order; the others get none. As [`gather_object`](Group::gather_object), for
     /// bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`gather_object`](Group::gather_object) and [`broadcast_bytes`](Group::broadcast_bytes).
     #[track_caller]
     pub fn gather_bytes(&self, value: &[u8], root: usize) -> Result<Option<Vec<Vec<u8>>>> {
         self.blobs(OpKind::Gather, root, Site::caller())?.gather(Gift::Bytes(value.to_vec()))
@@ -28,6 +40,10 @@ impl Group {
 
     /// Every rank gets the bytes that `root` has for it; what other ranks give is not looked at. As
     /// [`scatter_objects`](Group::scatter_objects), for bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`scatter_objects`](Group::scatter_objects) and [`broadcast_bytes`](Group::broadcast_bytes).
     #[track_caller]
     pub fn scatter_bytes(&self, values: Option<&[&[u8]]>, root: usize) -> Result<Vec<u8>> {
         let exchange = self.blobs(OpKind::Scatter, root, Site::caller())?;

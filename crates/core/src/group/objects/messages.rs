@@ -19,6 +19,11 @@ impl Group {
     /// Sends a value to a rank, which receives it as an object of the same type under the same tag.
     ///
     /// It travels as two messages: let only one thread of the receiver ask for objects under one tag at a time.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Group::send). Refused too are a value that cannot be written, and one that is longer than
+    /// [`GroupOptions::largest_object`](crate::GroupOptions::largest_object).
     #[track_caller]
     pub fn send_object<T: Serialize>(&self, value: &T, to: usize, tag: u32) -> Result<()> {
         self.send_blob(&written(OpKind::Send, value)?, type_name::<T>(), to, tag, Site::caller())
@@ -28,7 +33,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// The group goes on, and the object is gone: [`Desync`](Error::Desync) where it is of another type,
+    /// As [every operation](Group#errors). The group goes on, and the object is gone: [`Desync`](Error::Desync) where it is of another type,
     /// [`Usage`](Error::Usage) where it is longer than
     /// [`GroupOptions::largest_object`](crate::GroupOptions::largest_object) or cannot be read.
     #[track_caller]
@@ -38,12 +43,20 @@ impl Group {
     }
 
     /// Sends bytes to a rank that need not know how many come. As [`send_object`](Group::send_object), for bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`send_object`](Group::send_object).
     #[track_caller]
     pub fn send_bytes(&self, value: &[u8], to: usize, tag: u32) -> Result<()> {
         self.send_blob(value, BLOB, to, tag, Site::caller())
     }
 
     /// Receives bytes that were [sent](Group::send_bytes) as such. As [`recv_object`](Group::recv_object), for bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv_object`](Group::recv_object); bytes can always be read, and are no object's.
     #[track_caller]
     pub fn recv_bytes(&self, from: impl Into<Option<usize>>, tag: u32) -> Result<(Vec<u8>, usize)> {
         self.recv_blob(BLOB, from.into(), tag, Site::caller())

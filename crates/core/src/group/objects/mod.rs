@@ -24,8 +24,9 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// On every rank, and the group goes on: [`Desync`](Error::Desync) where ranks ask for different types, or `root` has
-    /// nothing to give; [`Usage`](Error::Usage) where the value is longer than
+    /// As [every operation](Group#errors); refused is a `root` that is no rank of the group. On every rank, and the group goes on:
+    /// [`Desync`](Error::Desync) where ranks ask for different types, or `root` has nothing to give or cannot write it, which gets
+    /// [`Usage`](Error::Usage) itself; `Usage` where the value is longer than
     /// [`GroupOptions::largest_object`](crate::GroupOptions::largest_object). On a rank that cannot read what has come, as
     /// it is nested deeper than 128 levels or not of the type: `Usage`.
     #[track_caller]
@@ -39,15 +40,22 @@ impl Group {
         }
     }
 
-    /// Every rank gets all ranks' values, in rank order. Errors are as in [`broadcast_object`](Group::broadcast_object).
+    /// Every rank gets all ranks' values, in rank order.
+    ///
+    /// # Errors
+    ///
+    /// As [`broadcast_object`](Group::broadcast_object), where every rank is one that gives.
     #[track_caller]
     pub fn all_gather_object<T: Serialize + DeserializeOwned>(&self, value: &T) -> Result<Vec<T>> {
         let exchange = self.objects::<T>(OpKind::AllGather, 0, Site::caller())?;
         read_all(OpKind::AllGather, self.members(), &exchange.all_gather(one(OpKind::AllGather, value))?)
     }
 
-    /// `root` gets all ranks' values, in rank order; the others get none. Errors are as in
-    /// [`broadcast_object`](Group::broadcast_object).
+    /// `root` gets all ranks' values, in rank order; the others get none.
+    ///
+    /// # Errors
+    ///
+    /// As [`broadcast_object`](Group::broadcast_object), where every rank is one that gives, and `root` alone reads.
     #[track_caller]
     pub fn gather_object<T: Serialize + DeserializeOwned>(&self, value: &T, root: usize) -> Result<Option<Vec<T>>> {
         let exchange = self.objects::<T>(OpKind::Gather, root, Site::caller())?;
@@ -55,8 +63,11 @@ impl Group {
         all.map(|all| read_all(OpKind::Gather, self.members(), &all)).transpose()
     }
 
-    /// Rank `i` gets `root`'s `values[i]`; what other ranks give is not looked at. Errors are as in
-    /// [`broadcast_object`](Group::broadcast_object).
+    /// Rank `i` gets `root`'s `values[i]`; what other ranks give is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// As [`broadcast_object`](Group::broadcast_object), also where `root` has not one for each rank.
     #[track_caller]
     pub fn scatter_objects<T: Serialize + DeserializeOwned>(&self, values: Option<&[T]>, root: usize) -> Result<T> {
         let exchange = self.objects::<T>(OpKind::Scatter, root, Site::caller())?;

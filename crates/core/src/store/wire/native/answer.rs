@@ -29,6 +29,10 @@ impl Answers {
     }
 
     /// The next answer and its length, once `bytes` hold all of it. They begin where the last answer ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] for what is no answer, and for a frame that is longer than allowed. The connection is of no more use then.
     pub fn decode(&mut self, bytes: &[u8]) -> Result<Option<(Answer, usize)>, Malformed> {
         let Some((kind, body)) = frame::decode(bytes, self.limit)? else { return Ok(None) };
         let len = frame::HEAD + body.len();

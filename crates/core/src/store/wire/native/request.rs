@@ -35,6 +35,10 @@ impl Decoder {
     /// The next message and its length, once `bytes` hold all of it. They begin where the last message ended.
     ///
     /// After an error the connection is of no more use; a [`Malformed::Length`] can be refused before it is closed.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] for what is no message, and for a frame that is longer than allowed.
     pub fn decode(&mut self, bytes: &[u8]) -> Result<Option<(Message, usize)>, Malformed> {
         let Some((kind, body)) = frame::decode(bytes, self.limits.message_byte_len())? else { return Ok(None) };
         let len = frame::HEAD + body.len();
@@ -62,6 +66,10 @@ impl Decoder {
 }
 
 /// Writes a request. One that no frame takes is refused, and nothing written.
+///
+/// # Errors
+///
+/// [`MessageTooLong`](Refusal::MessageTooLong) beyond 4 GiB.
 pub fn encode_request(request: &Request, out: &mut impl Sink) -> Result<(), Refusal> {
     let too_long = |len| Refusal::MessageTooLong { len, limit: u32::MAX.into() };
     frame::encode(kind_of(request), u32::MAX.into(), request, out).map_err(too_long)

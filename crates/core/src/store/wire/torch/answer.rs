@@ -39,6 +39,10 @@ impl Answer {
 
     /// The reply and its length, once `bytes` hold all of it. They begin where the answer does and from call to call only
     /// grow. A cancelled wait has no reply: [`WAIT_CANCELLED`] is malformed here.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] for what is no answer to the request, and for one that is longer than `limits` allow.
     pub fn decode(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<(Reply, usize)>, Malformed> {
         let Some(end) = self.scan.end(bytes, limits)? else { return Ok(None) };
         let mut body = Cursor::new(bytes.get(..end).unwrap_or_default());

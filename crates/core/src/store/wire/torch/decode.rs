@@ -36,6 +36,10 @@ impl Decoder {
     ///
     /// `bytes` begin where the last message ended, and from call to call only grow, until a message was found: it takes up
     /// where it stopped, so a message costs the same however it is cut. After an error the connection is of no more use.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] for what is no message, and for keys, values and messages that are longer than allowed.
     pub fn decode(&mut self, bytes: &[u8]) -> Result<Option<(Message, usize)>, Malformed> {
         let Some(&opcode) = bytes.first() else { return Ok(None) };
         let scan = match &mut self.scan {
