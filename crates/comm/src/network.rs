@@ -172,7 +172,8 @@ impl Network {
     /// Agrees with all ranks on who shares memory, where they are to.
     fn agree(&self, store: &Store, layout: &Layout, places: &[String], deadline: Instant) -> Result<Agreement> {
         let (epoch, windows) = (self.style.options.current_epoch(), self.style.windows);
-        let request = Request { store, layout, places, epoch, windows, patience: NEIGHBOURS_WITHIN };
+        let members = &*self.style.options.members_of(self.size);
+        let request = Request { store, layout, members, places, epoch, windows, patience: NEIGHBOURS_WITHIN };
         if self.shared_memory { share(&request, deadline) } else { Ok(Agreement::default()) }
     }
 

@@ -73,7 +73,7 @@ impl Door {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(Error::setup("local ranks", format!("rank {host} did not open {self}")));
+                return Err(Error::absent("local ranks", format!("rank {host} did not open {self}"), vec![host]));
             }
             // No event tells that a socket begins to listen.
             thread::sleep(pause.min(left));

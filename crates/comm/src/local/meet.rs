@@ -407,12 +407,15 @@ fn left(rank: usize, errno: Errno) -> Error {
 }
 
 fn refused(host: usize, door: &Door, errno: Errno) -> Error {
-    let why = match errno {
-        Errno::TIMEDOUT => format!("rank {host} still waited for others at {door}"),
-        Errno::CONNRESET => format!("rank {host} sent this rank away from {door}: it has another token, or gave up"),
-        other => format!("rank {host} at {door}: {other}"),
+    let (why, lost) = match errno {
+        // It waits no longer than its guests, and then tells who is missing.
+        Errno::TIMEDOUT => (format!("rank {host} still waited for others at {door}"), vec![host]),
+        Errno::CONNRESET => {
+            (format!("rank {host} sent this rank away from {door}: it has another token, or gave up"), vec![])
+        }
+        other => (format!("rank {host} at {door}: {other}"), vec![]),
     };
-    Error::setup("local ranks", why)
+    Error::absent("local ranks", why, lost)
 }
 
 /// How much longer a guest waits than its host, who can say more about what is missing.

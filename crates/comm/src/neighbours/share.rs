@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use phalanx_core::store::Store;
-use phalanx_core::{Error, Layout, Result, fnv};
+use phalanx_core::{Error, Layout, Ranks, Result, fnv};
 use phalanx_mem::Segment;
 
 use super::link::NeighbourLink;
@@ -23,6 +23,8 @@ use crate::rendezvous::Meeting;
 pub(crate) struct Request<'a> {
     pub(crate) store: &'a Store,
     pub(crate) layout: &'a Layout,
+    /// The world's numbers of all ranks, by which errors name them.
+    pub(crate) members: &'a [usize],
     /// Where each rank really is.
     pub(crate) places: &'a [String],
     pub(crate) epoch: u32,
@@ -67,7 +69,9 @@ pub(crate) fn share(request: &Request<'_>, deadline: Instant) -> Result<Agreemen
     }
     let rank = request.layout.rank();
     let meeting = Meeting::new(request.store.clone(), "neighbours", rank, request.layout.size());
-    let meeting = Round { meeting, deadline, patience: request.patience };
+    // All were there a moment ago: who does not come soon is lost, and no time is left to whom it would take as long to join.
+    let deadline = deadline.min(moment::after(request.patience.saturating_mul(MEETINGS)));
+    let meeting = Round { meeting, members: request.members, deadline, patience: request.patience };
     let windows = request.windows && teams.are_hosts();
     let mine = match teams.team_of(rank) {
         Some(team) => Some(request.take_seat(team, windows, &meeting)?),
@@ -87,22 +91,25 @@ pub(crate) fn share(request: &Request<'_>, deadline: Instant) -> Result<Agreemen
     let shared = mine.and_then(Result::ok).filter(|shared| agrees(&shared.ranks));
     if let Some(team) = teams.team_of(rank).filter(|_| shared.is_none()) {
         let why = team.iter().map(|&rank| String::from_utf8_lossy(&words[rank])).find(|word| word != YES);
-        log::warn!("ranks {team:?} of one host share no memory but use TCP: {}", why.unwrap_or_default());
+        let team = request.in_world(team);
+        log::warn!("{} of one host share no memory but use TCP: {}", Ranks(&team).named(), why.unwrap_or_default());
     }
     Ok(Agreement { shared, windows })
 }
 
 /// A meeting of all ranks, which ends in time.
-struct Round {
+struct Round<'a> {
     meeting: Meeting,
+    members: &'a [usize],
     deadline: Instant,
     patience: Duration,
 }
 
-impl Round {
+impl Round<'_> {
     /// Says this, and hears what each rank says.
     fn hear(&self, word: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.meeting.meet(word, moment::left(self.deadline)).map_err(|error| error.during("ranks of one host"))
+        let met = self.meeting.meet(word, moment::left(self.deadline));
+        met.map_err(|error| error.among(self.members).during("ranks of one host"))
     }
 
     /// There is no more to say.
@@ -117,10 +124,15 @@ impl Round {
 }
 
 impl Request<'_> {
+    /// These ranks of the group by their numbers in the world.
+    fn in_world(&self, ranks: &[usize]) -> Vec<usize> {
+        ranks.iter().map(|&rank| self.members[rank]).collect()
+    }
+
     /// Takes this rank's seat among its team; why it has none is no failure of the group's.
-    fn take_seat(&self, team: &[usize], windows: bool, round: &Round) -> Result<Result<Shared>> {
+    fn take_seat(&self, team: &[usize], windows: bool, round: &Round<'_>) -> Result<Result<Shared>> {
         let seat = team.iter().position(|&rank| rank == self.layout.rank()).unwrap_or_default();
-        let hall = |invitation| Hall::new(invitation, (seat, team), self.epoch, windows);
+        let hall = |invitation| Hall::new(invitation, (seat, team), self, windows);
         if seat > 0 {
             let words = round.hear(b"")?;
             let invitation = Invitation::told(&words[team[0]]);
@@ -147,10 +159,15 @@ struct Hall {
 
 impl Hall {
     /// The hall to which the first of the team invites.
-    fn new(invitation: Invitation, (seat, team): (usize, &[usize]), epoch: u32, windows: bool) -> Result<Hall> {
-        let token = invitation.token();
+    fn new(
+        invitation: Invitation,
+        (seat, team): (usize, &[usize]),
+        request: &Request<'_>,
+        windows: bool,
+    ) -> Result<Hall> {
+        let (token, epoch, members) = (invitation.token(), request.epoch, request.in_world(team).into());
         let map = SegmentMap::new(team.len(), fnv::hash64(token), epoch, 0)?;
-        let terms = Terms { rank: seat, members: team.into(), epoch, token, map: map.hash(), byte_len: map.byte_len };
+        let terms = Terms { rank: seat, members, epoch, token, map: map.hash(), byte_len: map.byte_len };
         Ok(Hall { team: team.to_vec(), door: invitation.door(), terms, map, windows })
     }
 
@@ -229,5 +246,7 @@ fn poller() -> Result<Poller> {
     Poller::new().map_err(|errno| Error::setup("waiting for sockets", errno))
 }
 
+/// How much longer than one meeting of neighbours all of this may take.
+const MEETINGS: u32 = 4;
 /// What a rank says that is content.
 const YES: &str = "+";

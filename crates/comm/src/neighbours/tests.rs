@@ -20,7 +20,8 @@ fn meet(epochs: [u32; 5]) -> Vec<(Ways, Vec<Arc<Standing>>)> {
         let layout = Layout::new(rank, vec![0, 0, 1, 1, 2]).expect("a rank");
         let patience = if epochs[0] == epochs[1] || rank > 1 { LONG } else { SHORT };
         let (store, places, epoch) = (&store, &vec!["here".to_owned(); 5], epochs[rank]);
-        let request = Request { store, layout: &layout, places, epoch, windows: true, patience };
+        let members = &[0, 1, 2, 3, 4];
+        let request = Request { store, layout: &layout, members, places, epoch, windows: true, patience };
         let standings: Vec<Arc<Standing>> = (0..5).map(|_| Arc::default()).collect();
         let agreement = share(&request, Instant::now() + LONG).expect("all come");
         (agreement.ways(&standings), standings)
@@ -52,6 +53,27 @@ fn where_one_host_cannot_all_others_know_and_go_on() {
     let expected = [(vec![], false), (vec![], false), (vec![3], false), (vec![2], false), (vec![], false)];
     assert_eq!(ranks.iter().map(seen).collect::<Vec<_>>(), expected);
     assert!(ranks.iter().all(|(ways, _)| !ways.windows.everywhere));
+}
+
+/// Its connections ended, which nobody looks at before there is a group.
+#[test]
+fn who_is_lost_before_the_group_is_there_is_soon_named_by_its_number_in_the_world() {
+    let store = Store::new(LocalStore::new(Limits::default()));
+    let rank = &|rank: usize| {
+        let layout = Layout::new(rank, vec![0, 0, 0]).expect("a rank");
+        let (members, places) = (&[4, 6, 9], &vec!["here".to_owned(); 3]);
+        let (store, layout) = (&store, &layout);
+        let request = Request { store, layout, members, places, epoch: 0, windows: true, patience: SHORT };
+        share(&request, Instant::now() + LONG).err().expect("rank 9 does not come")
+    };
+    let began = Instant::now();
+    thread::scope(|scope| {
+        let ranks = [0, 1].map(|number| scope.spawn(move || rank(number)));
+        for error in ranks.map(|rank| rank.join().expect("no panic")) {
+            assert_eq!(error.culprits(), [9], "{error}");
+        }
+    });
+    assert!(began.elapsed() < LONG / 2);
 }
 
 #[test]

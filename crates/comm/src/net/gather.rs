@@ -13,7 +13,7 @@ use phalanx_core::store::Store;
 use phalanx_core::{Error, Ranks, Result};
 use rustix::event::PollFlags;
 
-use super::accord::Accord;
+use super::accord::{Accord, Reason};
 use super::card::{Card, Manner};
 use super::connect::reach;
 use super::door::Door;
@@ -70,7 +70,7 @@ pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<
                 // One that gave up has said why, and may not be the one to blame.
                 let rank = terms.members[rank];
                 let missing = || Error::absent(TOGETHER, format!("rank {rank} is not there: {why}"), vec![rank]);
-                accord.reason(deadline).map_or_else(missing, |why| Error::setup(TOGETHER, why))
+                accord.reason(deadline).map_or_else(missing, |reason| reason.error(TOGETHER))
             })
         });
     accord.forget(deadline);
@@ -146,12 +146,12 @@ fn connect_all(terms: &Terms, door: &Door, cards: &[Card], accord: &Accord, unti
         begun.map_err(|error| Error::setup(TOGETHER, error))?;
         let called = call_lower(terms, cards, hello, places, until).map_err(|error| {
             // A rank that gave up has closed its door, and is not the one to blame.
-            accord.reason(until).map_or(error, |why| Error::setup(TOGETHER, why))
+            accord.reason(until).map_or(error, |reason| reason.error(TOGETHER))
         });
-        let called = called.and_then(|()| await_higher(places, accord, &terms.members, until));
+        let called = called.and_then(|()| await_higher(places, accord, until));
         called.inspect_err(|_| places.fail())
     })
-    .inspect_err(|error| accord.call_off(&error.to_string(), until))?;
+    .inspect_err(|error| accord.call_off(error, until))?;
     let mut absent: Vec<usize> = places.absent().into_iter().map(|rank| terms.members[rank]).collect();
     absent.sort_unstable();
     let own = terms.members[terms.rank];
@@ -169,24 +169,20 @@ fn connect_all(terms: &Terms, door: &Door, cards: &[Card], accord: &Accord, unti
 }
 
 /// Waits until all higher ranks have called, or it is known that not all will, and why.
-fn await_higher(places: &Places, accord: &Accord, members: &[usize], until: Instant) -> Result<()> {
+fn await_higher(places: &Places, accord: &Accord, until: Instant) -> Result<()> {
     if places.absent().is_empty() {
         return Ok(());
     }
     match accord.wait(until) {
         Ok(None) => Ok(()),
-        Ok(Some(why)) => match places.lost().map(|rank| members[rank]).filter(|rank| why == ended(*rank)) {
-            Some(rank) => Err(Error::absent(TOGETHER, why, vec![rank])),
-            // Another one has said so first.
-            None => Err(Error::setup(TOGETHER, why)),
-        },
+        Ok(Some(reason)) => Err(reason.error(TOGETHER)),
         Err(error) => Err(Error::setup(TOGETHER, error)),
     }
 }
 
 /// What is told of a rank that was connected and is not any more.
-fn ended(rank: usize) -> String {
-    format!("rank {rank} ended its connection before all were connected")
+fn ended(rank: usize) -> Reason {
+    Reason { why: format!("rank {rank} ended its connection before all were connected"), lost: vec![rank] }
 }
 
 fn call_lower(terms: &Terms, cards: &[Card], hello: Hello, places: &Places, until: Instant) -> Result<()> {

@@ -62,6 +62,6 @@ impl Drop for Pipe {
     }
 }
 
-/// How long the reason for the end of a connection may take, which comes over another one: whoever ends it on purpose has said why
-/// just before or says so at once.
-const GRACE: Duration = Duration::from_millis(150);
+/// How long the reason for the end of a connection may take, which comes over another one. Whoever dies ends that as well, which is seen at
+/// once: who has not ended it means to say why, and its words may be lost once and be sent again.
+const GRACE: Duration = Duration::from_secs(1);

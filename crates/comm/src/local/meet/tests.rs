@@ -93,7 +93,9 @@ fn whoever_does_not_come_is_named_to_those_who_did() {
     let all_told = |door: &Door, ends: &[End]| ends.iter().all(|end| told(end) == missing(door));
     let (door, ends) = short_of(&[terms(0, 4).0, terms(2, 4).0], all_told);
     assert_eq!([told(&ends[0]), told(&ends[1])], [missing(&door), missing(&door)]);
-    assert_eq!(told(&meet(&door, &terms(1, 2).0, SHORT)), format!("local ranks: rank 10 did not open {door}"));
+    let closed = meet(&door, &terms(1, 2).0, SHORT).expect_err("nobody opens");
+    assert_eq!(closed.to_string(), format!("local ranks: rank 10 did not open {door}"));
+    assert_eq!(closed.culprits(), [10]);
 }
 
 #[test]

@@ -133,6 +133,7 @@ fn a_port_where_nobody_listens_is_named() {
     drop(door);
     let error = reach(&[at], (hello(2, 1), 1), &guard(None), soon()).expect_err("nobody");
     assert_eq!(error.to_string(), format!("rank 1 at {at}: cannot be reached: connection refused"));
+    assert_eq!(error.culprits(), [1]);
     let error = reach(&[], (hello(2, 1), 1), &guard(None), soon()).expect_err("nowhere");
     assert_eq!(error.to_string(), "rank 1: is on another host and listens only at loopback there");
 }
@@ -263,6 +264,9 @@ fn a_peer_that_dies_while_lower_ranks_are_called_is_the_one_that_is_told() {
         let error = gather(store, &terms, Instant::now() + LONG).expect_err("rank 2 is dead");
         assert_eq!(error.to_string(), "ranks over TCP: rank 2 ended its connection before all were connected");
         assert_eq!(error.culprits(), [2]);
+        let told = store.get("accord/0").expect("rank 1 tells all others");
+        let told = String::from_utf8(told.to_vec()).expect("words");
+        assert!(told.starts_with("2;rank 1 could not connect to all others: "), "{told}");
         places.fail();
     });
 }
