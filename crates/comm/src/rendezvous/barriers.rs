@@ -31,9 +31,19 @@ struct Begun {
     /// How often it was here.
     visits: u64,
     place: Option<String>,
-    has_counted: bool,
+    counted: Counted,
     /// Whether it is to take the name down.
     is_last: bool,
+}
+
+/// Whether a rank has counted itself at a place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Counted {
+    #[default]
+    No,
+    /// The store's answer was lost.
+    Perhaps,
+    Yes,
 }
 
 impl Barriers {
@@ -82,11 +92,18 @@ impl Barriers {
         };
         let place = begun.place.insert(place);
         let count = format!("{place}/{name}/{FOUND}");
-        if !begun.has_counted {
-            let counted = store().add(&count, 1);
-            // Also where that is not known: to count twice would take the name down too early.
-            begun.has_counted = !matches!(&counted, Err(error) if error.doubt() == Doubt::None);
-            begun.is_last = counted? == self.size as i64;
+        if begun.counted != Counted::Yes {
+            let counted = match begun.counted {
+                // To count twice would take the name down too early. If this rank did, and was the last, nobody else does.
+                Counted::Perhaps => store().find(&count).map(|count| count.and_then(number)),
+                _ => store().add(&count, 1).map(Some),
+            };
+            match &counted {
+                Ok(_) => begun.counted = Counted::Yes,
+                Err(error) if error.doubt() == Doubt::None => {}
+                Err(_) => begun.counted = Counted::Perhaps,
+            }
+            begun.is_last = counted? == Some(self.size as i64);
         }
         if begun.is_last {
             store().delete(&sign)?;
@@ -106,6 +123,11 @@ impl Barriers {
     }
 }
 
+/// A counter as it stands on the store.
+fn number(value: Vec<u8>) -> Option<i64> {
+    String::from_utf8(value).ok()?.parse().ok()
+}
+
 const SIGN: &str = "now";
 const FOUND: &str = "found";
 /// How long it may take to say that a rank has left, however much of its time is left.
@@ -114,6 +136,7 @@ const MOST: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
     use std::thread;
 
@@ -166,21 +189,22 @@ mod tests {
         assert_eq!(left, Vec::<String>::new());
     }
 
-    /// A store to which the way is cut while somebody counts.
+    /// A store to which the way is cut while somebody counts, before or after it has.
     struct Cut {
         home: LocalStore,
-        is_cut: AtomicBool,
+        is_cut: Arc<AtomicBool>,
+        doubt: Doubt,
     }
 
     impl Home for Cut {
         fn ask(&self, request: Request, timeout: Duration) -> Result<Reply, StoreError> {
             let counts = matches!(&request, Request::Add { key, .. } if key.as_bytes().ends_with(FOUND.as_bytes()));
             if counts && self.is_cut.swap(false, Ordering::Relaxed) {
-                return Err(StoreError::Lost {
-                    verb: request.verb(),
-                    detail: "it broke".to_owned(),
-                    doubt: Doubt::None,
-                });
+                let (verb, doubt) = (request.verb(), self.doubt);
+                if doubt != Doubt::None {
+                    self.home.ask(request, timeout)?;
+                }
+                return Err(StoreError::Lost { verb, detail: "it broke".to_owned(), doubt });
             }
             self.home.ask(request, timeout)
         }
@@ -192,13 +216,30 @@ mod tests {
 
     #[test]
     fn a_rank_that_could_not_count_itself_counts_when_it_comes_again() {
-        let store = Store::new(Cut { home: LocalStore::new(Limits::default()), is_cut: AtomicBool::new(true) });
+        let (home, is_cut) = (LocalStore::new(Limits::default()), Arc::new(AtomicBool::new(true)));
+        let store = Store::new(Cut { home, is_cut, doubt: Doubt::None });
         let [first, second] = [0, 1].map(|rank| Barriers::new(store.clone(), rank, 2));
         assert!(matches!(first.pass("b", LONG), Err(MeetError::Store(_))));
         assert!(matches!(second.pass("b", Duration::from_millis(50)), Err(MeetError::Missing { by: 1, .. })));
         thread::scope(|scope| {
             for barriers in [&first, &second] {
                 scope.spawn(|| (0..2).for_each(|_| barriers.pass("b", LONG).expect("both come")));
+            }
+        });
+        assert_eq!(store.list_keys().expect("a store"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_rank_that_was_the_last_to_count_and_did_not_hear_so_takes_the_name_down() {
+        let (home, is_cut) = (LocalStore::new(Limits::default()), Arc::new(AtomicBool::new(false)));
+        let store = Store::new(Cut { home, is_cut: Arc::clone(&is_cut), doubt: Doubt::Unknown });
+        let [first, second] = [0, 1].map(|rank| Barriers::new(store.clone(), rank, 2));
+        assert!(matches!(first.pass("b", Duration::from_millis(50)), Err(MeetError::Missing { by: 0, .. })));
+        is_cut.store(true, Ordering::Relaxed);
+        assert!(matches!(second.pass("b", LONG), Err(MeetError::Store(_))));
+        thread::scope(|scope| {
+            for barriers in [&first, &second] {
+                scope.spawn(|| (0..3).for_each(|_| barriers.pass("b", LONG).expect("both come")));
             }
         });
         assert_eq!(store.list_keys().expect("a store"), Vec::<String>::new());

@@ -21,13 +21,14 @@ pub(super) fn follow(own: usize, group: &str, direct: &[usize], waits: impl Fn(u
     // Who is reached, and from whom.
     let mut parents: BTreeMap<usize, usize> = direct.iter().map(|&rank| (rank, own)).collect();
     let mut open: Vec<usize> = direct.to_vec();
-    let (mut ends, mut at) = (vec![], 0);
+    let (mut ends, mut at, mut is_cut) = (vec![], 0, false);
     while let Some(&rank) = open.get(at) {
         at += 1;
         match waits(rank).filter(|wait| !wait.peers.is_empty() && rank != own) {
             None if rank == own => {}
             None => ends.push(rank),
             Some(wait) => {
+                is_cut |= wait.is_cut;
                 for peer in wait.peers {
                     parents.entry(peer).or_insert_with(|| {
                         open.push(peer);
@@ -36,6 +37,9 @@ pub(super) fn follow(own: usize, group: &str, direct: &[usize], waits: impl Fn(u
                 }
             }
         }
+    }
+    if ends.is_empty() && is_cut {
+        return End::Direct(direct.to_vec());
     }
     if ends.is_empty() {
         return End::Circle(circle(own, group, direct, &waits));
@@ -110,12 +114,13 @@ const MOST_TOLD: usize = 4;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::waits::wait::PEERS;
 
     /// Of these ranks each waits for those, in this group.
     fn follow_in(direct: &[usize], waits: &[(usize, &[usize], &str)]) -> End {
         follow(0, "world", direct, |rank| {
             let (_, peers, group) = waits.iter().find(|(waiting, ..)| *waiting == rank)?;
-            Some(Wait { begun: 0, peers: peers.to_vec(), group: (*group).to_owned() })
+            Some(Wait { begun: 0, peers: peers.to_vec(), is_cut: peers.len() == PEERS, group: (*group).to_owned() })
         })
     }
 
@@ -136,6 +141,13 @@ mod tests {
         let End::Through(ends, words) = follow_in(&[1], &long) else { panic!("a chain") };
         assert_eq!(ends, [20]);
         assert!(words.ends_with("rank 4, which waits for rank after rank, the last of"), "{words}");
+    }
+
+    #[test]
+    fn it_is_no_circle_where_one_waits_for_more_than_is_told() {
+        assert_eq!(follow_in(&[1], &[(1, &[0, 2, 3, 4], "world"), (2, &[1], "g"), (3, &[1], "g"), (4, &[1], "g")]), {
+            End::Direct(vec![1])
+        });
     }
 
     #[test]

@@ -136,13 +136,16 @@ impl Family {
     /// All waits as one, where the oldest is: the rank goes on once all are there for whom any of its threads waits.
     fn whole(&self) -> Option<Wait> {
         let oldest = self.waits.values().next()?;
+        let most = self.waits.values().map(|wait| wait.peers.len()).max()?;
         let mut peers: Vec<usize> = vec![];
-        for &peer in self.waits.values().flat_map(|wait| &wait.peers) {
+        // Of each wait the first, then of each the second: few are told.
+        for peer in (0..most).flat_map(|at| self.waits.values().filter_map(move |wait| wait.peers.get(at).copied())) {
             if !peers.contains(&peer) {
                 peers.push(peer);
             }
         }
-        Some(Wait { peers, ..oldest.clone() })
+        let is_cut = self.waits.len() > 1 && peers.len() > wait::PEERS;
+        Some(Wait { peers, is_cut, ..oldest.clone() })
     }
 
     fn living(&mut self, mut look: impl FnMut(&Fate, &Relative)) {
@@ -255,7 +258,8 @@ impl Vigil<'_> {
     pub(crate) fn tell(&mut self, stuck: &[Stuck]) {
         self.end();
         let Kinship { kin, name, .. } = self.kinship;
-        self.told = Some(kin.tell(Wait { begun: 0, peers: self.kinship.worldly(stuck), group: name.clone() }));
+        self.told =
+            Some(kin.tell(Wait { begun: 0, peers: self.kinship.worldly(stuck), is_cut: false, group: name.clone() }));
     }
 
     /// The wait has ended, well or not yet.
@@ -331,6 +335,16 @@ mod tests {
         let mut vigil = kinship.vigil();
         vigil.tell(&[Stuck::unknown(1)]);
         vigil.give_up();
+    }
+
+    #[test]
+    fn of_the_waits_of_several_threads_each_is_told() {
+        let wait = |peers: &[usize]| Wait { begun: 0, peers: peers.to_vec(), is_cut: false, group: String::new() };
+        let waits = [(0, wait(&[0, 1, 2, 3])), (1, wait(&[5, 1]))].into();
+        let whole = Family { waits, ..Family::default() }.whole().expect("waits");
+        assert_eq!((&*whole.peers, whole.is_cut), (&[0, 5, 1, 2, 3][..], true));
+        let whole = Family { waits: [(0, wait(&[0, 1, 2, 3, 4]))].into(), ..Family::default() }.whole();
+        assert!(!whole.expect("a wait").is_cut, "all of them are waited for: a circle by one is one");
     }
 
     /// Others may be about to give up theirs; but it must not be told of a rank that hangs elsewhere by then.

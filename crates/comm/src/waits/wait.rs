@@ -9,6 +9,8 @@ pub(super) struct Wait {
     /// How many collectives it had begun where this is read: once it has begun more, it waits no longer.
     pub(super) begun: u32,
     pub(super) peers: Vec<usize>,
+    /// Whether these are not all, for whom several threads wait: what one of them waits for may be there, where all that is told is a circle.
+    pub(super) is_cut: bool,
     /// The group in which it waits, the beginning of its name.
     pub(super) group: String,
 }
@@ -18,7 +20,7 @@ impl Wait {
         let mut words = [0; WORDS];
         let peers = self.peers.iter().filter_map(|&peer| u16::try_from(peer).ok()).filter(|peer| *peer != NOBODY);
         let peers: Vec<u16> = peers.chain([NOBODY; PEERS]).take(PEERS).collect();
-        words[0] = IS_WAITING | u64::from(self.begun);
+        words[0] = IS_WAITING | if self.is_cut { IS_CUT } else { 0 } | u64::from(self.begun);
         words[1] = peers.iter().rev().fold(0, |packed, &peer| packed << 16 | u64::from(peer));
         let name = shortened(&self.group).as_bytes().chunks(size_of::<u64>());
         for (word, bytes) in words[2..].iter_mut().zip(name) {
@@ -38,7 +40,7 @@ impl Wait {
         let name: Vec<u8> =
             words[2..].iter().flat_map(|word| word.to_le_bytes()).take_while(|byte| *byte != 0).collect();
         let group = String::from_utf8(name).ok()?.chars().filter(|letter| !letter.is_control()).collect();
-        Some(Wait { begun: words[0] as u32, peers, group })
+        Some(Wait { begun: words[0] as u32, peers, is_cut: words[0] & IS_CUT != 0, group })
     }
 }
 
@@ -49,8 +51,9 @@ pub(super) fn shortened(name: &str) -> &str {
 }
 
 const IS_WAITING: u64 = 1 << 63;
+const IS_CUT: u64 = 1 << 62;
 /// As many ranks as are named; who waits for more mostly waits for one of them.
-const PEERS: usize = 4;
+pub(super) const PEERS: usize = 4;
 const NOBODY: u16 = u16::MAX;
 const NAME: usize = (WORDS - 2) * size_of::<u64>();
 
@@ -60,8 +63,10 @@ mod tests {
 
     #[test]
     fn words_hold_a_wait() {
-        let wait = Wait { begun: 7, peers: vec![3, 0, 65534], group: "pipeline/2".to_owned() };
+        let wait = Wait { begun: 7, peers: vec![3, 0, 65534], is_cut: false, group: "pipeline/2".to_owned() };
         assert_eq!(Wait::decode(&wait.encode()), Some(wait.clone()));
+        let told = Wait { is_cut: true, ..wait.clone() };
+        assert_eq!(Wait::decode(&told.encode()), Some(told));
         assert_eq!(Wait::decode(&[0; WORDS]), None);
         let long = Wait { group: format!("{}é", "x".repeat(NAME - 1)), peers: (0..9).collect(), ..wait };
         let cut = Wait { group: "x".repeat(NAME - 1), peers: vec![0, 1, 2, 3], ..long.clone() };
