@@ -12,8 +12,8 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use phalanx_core::backend::{Buffers, Numbers, Pending};
@@ -28,7 +28,7 @@ use crate::bell::Bell;
 use crate::fate::{Fate, Return, is_before};
 use crate::lane::{Job, Lane};
 use crate::patience::{Crowd, Patience};
-use crate::post::Post;
+use crate::post::{Open, Post};
 use crate::pulse::Pulse;
 use crate::slot::{Slot, Waiter};
 use crate::stage::Stage;
@@ -82,6 +82,8 @@ struct Inner {
     numbers: Numbers,
     began: Instant,
     is_driven: AtomicBool,
+    /// The driver.
+    driver: OnceLock<ThreadId>,
     /// Whether a call of this rank has told of what the group failed.
     has_told: AtomicBool,
     /// Why this rank has given the group up, as its later calls tell. The others hear only that it has.
@@ -111,6 +113,7 @@ impl Host {
             numbers,
             began,
             is_driven,
+            driver: OnceLock::new(),
             has_told,
             gave_up: OnceLock::new(),
             presence: Mutex::new(presence),
@@ -136,7 +139,7 @@ impl Host {
         let ready = self.inner.stands(&call).and_then(|()| self.drive(&call, thread::Builder::new()));
         if let Err(error) = ready {
             call.end(|| self.now(), Some(&error));
-            slot.fill(Err(error));
+            drop(slot.fill(Err(error)));
         } else if call.op.is_message() {
             self.inner.post().post_async(call, buffers, Arc::clone(&slot));
             self.inner.lane.nudge();
@@ -198,7 +201,9 @@ impl Drop for Host {
         self.inner.lane.close();
         self.inner.bell.ring();
         let driver = self.driver.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(ended) = driver.filter(|_| !self.linger.is_zero()) {
+        // A task that is told of an end may have held the last group: then this is the driver.
+        let is_driver = self.inner.driver.get() == Some(&thread::current().id());
+        if let Some(ended) = driver.filter(|_| !self.linger.is_zero() && !is_driver) {
             let _ = ended.recv_timeout(self.linger);
         }
     }
@@ -415,8 +420,8 @@ impl Inner {
         }
     }
 
-    fn post(&self) -> MutexGuard<'_, Post> {
-        self.post.lock().unwrap_or_else(PoisonError::into_inner)
+    fn post(&self) -> Open<'_> {
+        Open::new(self.post.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

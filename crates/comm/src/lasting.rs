@@ -180,7 +180,7 @@ impl Backend for Lasting {
             Ok(host) => host.submit(call, buffers),
             Err(error) => {
                 let slot = Arc::new(Slot::default());
-                slot.fill(Err(error));
+                drop(slot.fill(Err(error)));
                 Box::new(Waiter(slot))
             }
         }

@@ -1,6 +1,7 @@
 //! The post office of one rank: its mail, the links it travels over, and the asynchronous messages under way.
 
-use std::sync::Arc;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use phalanx_core::backend::{Buffers, Finished};
@@ -11,7 +12,7 @@ use phalanx_core::{Call, Error, Op, Result, Scope, Stuck};
 use phalanx_mem::Buffer;
 
 use crate::fate::Fate;
-use crate::slot::Slot;
+use crate::slot::{News, Slot};
 
 /// All messages of one rank.
 #[derive(Debug)]
@@ -22,6 +23,42 @@ pub(crate) struct Post {
     outstanding: Vec<Outstanding>,
     /// Asynchronous messages of which the group fails: that must be so before they tell it.
     failed: Vec<Failed>,
+    /// Of what the tasks that wait for messages are to be told, once this is nobody's any more.
+    news: Vec<News>,
+}
+
+/// The post office while a thread has it. What it has put in is told when it has it no more.
+#[derive(Debug)]
+pub(crate) struct Open<'a> {
+    // The first field: it is given back before anybody is told.
+    post: MutexGuard<'a, Post>,
+    news: Vec<News>,
+}
+
+impl<'a> Open<'a> {
+    pub(crate) fn new(post: MutexGuard<'a, Post>) -> Open<'a> {
+        Open { post, news: vec![] }
+    }
+}
+
+impl Deref for Open<'_> {
+    type Target = Post;
+
+    fn deref(&self) -> &Post {
+        &self.post
+    }
+}
+
+impl DerefMut for Open<'_> {
+    fn deref_mut(&mut self) -> &mut Post {
+        &mut self.post
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.news = std::mem::take(&mut self.post.news);
+    }
 }
 
 /// An asynchronous message that has failed, and is to tell that yet.
@@ -42,7 +79,7 @@ struct Outstanding {
 
 impl Post {
     pub(crate) fn new(mail: Mail, mesh: Mesh, fate: Arc<Fate>) -> Post {
-        Post { mail, mesh, fate, outstanding: vec![], failed: vec![] }
+        Post { mail, mesh, fate, outstanding: vec![], failed: vec![], news: vec![] }
     }
 
     /// Begins a message over what the caller lends, and shows whenever it polls.
@@ -84,7 +121,7 @@ impl Post {
     /// Moves what can be moved and ends what has ended; true when anything moved. A caller that has lent something shows it.
     pub(crate) fn poll(&mut self, now: impl Fn() -> Duration, shown: Option<Shown<'_, '_>>) -> bool {
         let moved = self.mail.poll(&mut self.mesh, shown);
-        let Post { mail, outstanding, fate, failed, .. } = self;
+        let Post { mail, outstanding, fate, failed, news, .. } = self;
         let mut at = 0;
         while let Some(waiting) = outstanding.get(at) {
             let Some(end) = mail.take(waiting.ticket) else {
@@ -98,7 +135,7 @@ impl Post {
                 }
                 end => {
                     let end = end.map_err(|error| first_failure(fate, error));
-                    waiting.end(&now, end.map(|delivery| finished(&waiting.call, delivery)));
+                    news.push(waiting.end(&now, end.map(|delivery| finished(&waiting.call, delivery))));
                 }
             }
         }
@@ -129,7 +166,7 @@ impl Post {
 
     /// Ends all asynchronous messages with this error, which is that of the round. The mail goes on with them until it is over.
     pub(crate) fn end_all(&mut self, error: &Error, now: Duration) {
-        self.outstanding.drain(..).for_each(|waiting| waiting.end(|| now, Err(error.clone())));
+        self.news.extend(self.outstanding.drain(..).map(|waiting| waiting.end(|| now, Err(error.clone()))));
     }
 
     /// Whether there is anything for a thread that waits for a message: its end, or that it has to poll.
@@ -163,14 +200,14 @@ impl Post {
 impl Failed {
     /// Tells what the group failed of.
     pub(crate) fn tell(self, reported: Error, now: Duration) {
-        self.waiting.end(|| now, Err(reported));
+        drop(self.waiting.end(|| now, Err(reported)));
     }
 }
 
 impl Outstanding {
-    fn end(&self, now: impl FnOnce() -> Duration, end: Result<Finished>) {
+    fn end(&self, now: impl FnOnce() -> Duration, end: Result<Finished>) -> News {
         self.call.end(now, end.as_ref().err());
-        self.slot.fill(end);
+        self.slot.fill(end)
     }
 }
 

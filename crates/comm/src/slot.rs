@@ -27,24 +27,39 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Waiter(pub(crate) Arc<Slot>);
 
+/// An end that was put in, of which the waiter's task is told when this is dropped. What it does then is the program's own, as is what becomes of
+/// an end that nobody waits for: neither may find the lock of a post office taken, or a turn, whose thread it runs on.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct News {
+    _slot: Arc<Slot>,
+    waker: Option<Waker>,
+}
+
+impl Drop for News {
+    fn drop(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            // A panic must not end the thread that plays for everybody.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        }
+    }
+}
+
 impl Slot {
-    /// Puts the end in and wakes the waiter.
-    pub(crate) fn fill(&self, end: Result<Finished>) {
+    /// Puts the end in and wakes the waiter, if it is a thread.
+    pub(crate) fn fill(self: &Arc<Slot>, end: Result<Finished>) -> News {
         let mut state = self.state();
         (state.end, state.has_ended) = (Some(end), true);
         let waker = state.waker.take();
         drop(state);
         self.ended.notify_all();
-        if let Some(waker) = waker {
-            // It is the program's own. A panic must not end the thread that plays for everybody.
-            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
-        }
+        News { _slot: Arc::clone(self), waker }
     }
 
     /// Says that nobody puts an end in any more. Where none was, the thread that was to do so has panicked, and the waiter is told that.
-    pub(crate) fn forsake(&self) {
+    pub(crate) fn forsake(self: &Arc<Slot>) {
         if !self.state().has_ended {
-            self.fill(Err(Error::aborted("the thread that carried the operation out panicked")));
+            drop(self.fill(Err(Error::aborted("the thread that carried the operation out panicked"))));
         }
     }
 

@@ -15,6 +15,7 @@ use phalanx_mem::Buffer;
 use super::{Host, Inner};
 use crate::lane::Job;
 use crate::patience::{Patience, Wariness};
+use crate::slot::News;
 use crate::stage::Stage;
 
 impl Host {
@@ -28,6 +29,7 @@ impl Host {
         let (end, ended) = mpsc::channel::<Infallible>();
         let driver = move || {
             Wariness::never();
+            let _ = inner.driver.set(thread::current().id());
             inner.drive_to_the_end();
             drop(inner);
             drop(end);
@@ -78,9 +80,11 @@ impl Inner {
         let failed = self.post().take_failed();
         failed.into_iter().for_each(|message| message.tell(told.clone(), self.now()));
         self.post().end_all(&told, self.now());
-        while let Some((job, _turn)) = self.lane.next(Duration::ZERO) {
+        while let Some((job, turn)) = self.lane.next(Duration::ZERO) {
             job.call.end(|| self.now(), Some(&told));
-            job.slot.fill(Err(told.clone()));
+            let news = job.slot.fill(Err(told.clone()));
+            drop(turn);
+            drop(news);
         }
     }
 
@@ -99,8 +103,9 @@ impl Inner {
             }
             let limit = if is_busy { Duration::ZERO } else { IDLE };
             if let Some((job, turn)) = self.lane.next(limit) {
-                self.play_job(job);
+                let news = self.play_job(job);
                 drop(turn);
+                drop(news);
                 patience.renew();
             } else if let Some(job) = self.lane.take_overdue() {
                 let stuck = self.absent(&job.call, self.lane.turn());
@@ -109,7 +114,7 @@ impl Inner {
         }
     }
 
-    fn play_job(&self, mut job: Job) {
+    fn play_job(&self, mut job: Job) -> News {
         let mut buffers = std::mem::take(&mut job.buffers);
         let call = &job.call;
         let input = buffers.input.as_ref().map(Buffer::as_bytes).unwrap_or_default();
@@ -122,7 +127,7 @@ impl Inner {
             Err(self.fail_playing(call, self.panicked(), &mut stage))
         });
         call.end(|| self.now(), played.as_ref().err());
-        job.slot.fill(played.map(|()| Finished { buffers, source: None }));
+        job.slot.fill(played.map(|()| Finished { buffers, source: None }))
     }
 
     /// Ends the group because a collective has waited too long for its turn, which this one has: however well it moves, that one keeps its
@@ -140,7 +145,7 @@ impl Inner {
     pub(super) fn fail_queued(&self, job: Job, stuck: Vec<Stuck>) {
         let error = self.fail_call(&job.call, self.kinship.traced(job.call.timed_out(stuck)));
         job.call.end(|| self.now(), Some(&error));
-        job.slot.fill(Err(error));
+        drop(job.slot.fill(Err(error)));
     }
 }
 

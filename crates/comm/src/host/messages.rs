@@ -10,7 +10,7 @@ use phalanx_core::{Call, Error, Op, Result};
 
 use super::Inner;
 use crate::patience::Patience;
-use crate::post::{Failed, Post};
+use crate::post::{Failed, Open, Post};
 use crate::pulse::Pulse;
 
 impl Inner {
@@ -119,7 +119,7 @@ impl Inner {
     /// Moves asynchronous messages while a collective waits, unless another thread does. Once it `has_waited` for long, also
     /// those that nobody has asked for: their sender may have to come to the collective yet.
     pub(super) fn drive_post_in_passing(&self, has_waited: bool) {
-        let Ok(mut post) = self.post.try_lock() else {
+        let Ok(mut post) = self.post.try_lock().map(Open::new) else {
             return;
         };
         if !has_waited && !post.is_busy() {

@@ -310,6 +310,37 @@ fn what_follows_a_waker_that_panics_ends() {
     assert_eq!(work.wait(), Ok(()));
 }
 
+/// A task may go on where it is told, on the thread that moves messages and plays collectives.
+#[test]
+fn who_is_told_of_an_end_may_call_the_group_at_once() {
+    struct Calls(Group, mpsc::Sender<Result<()>>);
+    impl Wake for Calls {
+        fn wake(self: Arc<Self>) {
+            let sent = self.0.send_async(vec![1_u8], 1, 7).map(drop);
+            self.1.send(sent.and_then(|()| self.0.barrier())).expect("the test waits");
+        }
+    }
+    for is_message in [true, false] {
+        let [caller, other] = pair();
+        let (tell, told) = mpsc::channel();
+        let waker = Waker::from(Arc::new(Calls(caller.clone(), tell)));
+        let mut looks = Context::from_waker(&waker);
+        let (mut message, mut barrier) = (None, None);
+        if is_message {
+            let work = message.insert(caller.recv_async(vec![0_u8], 1, 7).expect("it is queued"));
+            assert!(Pin::new(work).poll(&mut looks).is_pending());
+            other.send(&[1_u8], 0, 7).expect("it is asked for");
+        } else {
+            let work = barrier.insert(caller.barrier_async().expect("it is queued"));
+            assert!(Pin::new(work).poll(&mut looks).is_pending());
+            other.barrier().expect("rank 0 comes");
+        }
+        other.recv(&mut [0_u8], 0, 7).expect("it comes");
+        other.barrier().expect("rank 0 comes again");
+        assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok(Ok(())), "a message: {is_message}");
+    }
+}
+
 /// A link whose use is a mistake of this library.
 struct Mistaken;
 
