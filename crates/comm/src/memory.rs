@@ -214,6 +214,8 @@ impl Windows for BoardWindows {
             // Whoever waits until its memory is its own again may sleep.
             (self.has_borrowed, self.has_news) = (true, true);
         }
+        // It waits for those as well who never look at it. Two ranks have looked at each other's, or have nothing to wait for.
+        self.has_news |= self.seat.take_done() && self.bells.len() > 2;
         Ok(settled)
     }
 
@@ -295,6 +297,28 @@ mod tests {
     use phalanx_mem::ring;
 
     use super::*;
+
+    /// The owner of what peers read where it is waits for those as well that read something else.
+    #[test]
+    fn that_a_rank_is_done_is_announced_where_more_than_two_may_wait_for_it() {
+        for size in [2, 3] {
+            let bells: Vec<_> = (0..size).map(|_| Arc::new(Bell::new().expect("memory"))).collect();
+            let seats = phalanx_mem::board::seats(size, 64).expect("memory");
+            let mut all: Vec<_> = seats.into_iter().map(|seat| BoardWindows::new(seat, bells.clone())).collect();
+            for windows in &mut all {
+                assert_eq!(windows.try_offer(&[7; board::HEAD], &[], Lease::View), Ok(true));
+                windows.announce();
+            }
+            let armed = bells[0].arm();
+            assert_eq!(all[1].try_settle(), Ok(true));
+            all[1].announce();
+            assert_eq!(bells[0].arm() != armed, size > 2, "{size} ranks");
+            let armed = bells[0].arm();
+            assert_eq!(all[1].try_settle(), Ok(true));
+            all[1].announce();
+            assert_eq!(bells[0].arm(), armed, "it was said before");
+        }
+    }
 
     #[test]
     fn whoever_sleeps_hears_of_what_moved_once_it_is_announced() {

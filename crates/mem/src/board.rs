@@ -128,6 +128,9 @@ pub struct Seat {
     referred: Option<(u64, u64)>,
     /// Whether a peer's memory was viewed, or told where it is.
     has_borrowed: Cell<bool>,
+    /// The phase up to which this member has said that it is done, and whether it was asked since whether it has.
+    done: u64,
+    has_done: bool,
     /// The phase in which a part of this member's heap was lent that peers may still write, and which.
     lent: Option<(u64, Range<usize>)>,
     /// Where in this member's room the last offer ended, if they lie there in turn.
@@ -213,6 +216,8 @@ impl Seat {
     /// [`Closed`](BoardError::Closed) when a member left before it was done with what this one has lent it.
     pub fn try_settle(&mut self) -> Result<bool, BoardError> {
         self.region.word(self.shape.done(self.member)).store(self.phase, Ordering::Release);
+        self.has_done |= self.done != self.phase;
+        self.done = self.phase;
         let quit = |&member: &usize| self.has_left(member) && self.owes(member);
         if self.lent.is_some()
             && let Some(member) = (0..self.shape.members).find(quit)
@@ -229,6 +234,11 @@ impl Seat {
     /// Whether anything was viewed that peers keep where it is since this was asked last.
     pub fn take_borrowed(&self) -> bool {
         self.has_borrowed.take()
+    }
+
+    /// Whether this member has said of more phases that it is done with them since this was asked last.
+    pub fn take_done(&mut self) -> bool {
+        std::mem::take(&mut self.has_done)
     }
 
     /// The members that may still read what this member's offers refer to.
@@ -364,6 +374,8 @@ impl Seat {
             heaps: vec![],
             referred: None,
             has_borrowed: Cell::new(false),
+            done: 0,
+            has_done: false,
             lent: None,
             turn: shape.is_in_turn.then_some(0),
             gauge: if shape.is_in_turn { Gauge::in_turn } else { Gauge::new }(shape.gauge(member)),

@@ -235,8 +235,13 @@ impl Seat {
 }
 
 /// The bytes that an offer takes of its slot: what follows a head begins behind the longest.
+/// A head that is longer than its place fits no slot, nor does a shorter one with something behind it, which would begin in its place.
 fn span(head: &[u8], rest: usize) -> usize {
-    if rest == 0 { head.len() } else { head.len().max(HEAD).saturating_add(rest) }
+    match head.len() {
+        HEAD => HEAD.saturating_add(rest),
+        len if len < HEAD && rest == 0 => len,
+        _ => usize::MAX,
+    }
 }
 
 fn length_of(parts: &[&[u8]]) -> usize {

@@ -7,6 +7,18 @@ use crate::LINE;
 use crate::gauge::{Gauge, Reach};
 
 #[test]
+fn a_head_that_does_not_fit_its_place_is_no_offer() {
+    let mut seats = seats(2, 1 << 20).expect("memory");
+    let mut offer = |head: usize, rest: usize| {
+        seats[0].try_offer(&vec![1; head], &[&vec![1; rest]], (Lease::None, false)).map_err(|error| error.to_string())
+    };
+    for (head, rest) in [(HEAD + 1, 0), (1 << 13, 0), (HEAD + 1, 100), (HEAD - 1, 100), (0, 1)] {
+        assert!(offer(head, rest).is_err(), "{head} and {rest} bytes");
+    }
+    assert_eq!((offer(HEAD - 1, 0), offer(HEAD, 100)), (Ok(true), Ok(true)));
+}
+
+#[test]
 fn offers_are_seen_by_all_at_their_phase() {
     let mut seats = seats(3, 8).expect("memory");
     for (member, seat) in seats.iter_mut().enumerate() {
