@@ -77,7 +77,9 @@ impl FullyShard {
     /// # Errors
     ///
     /// [`Usage`](phalanx_core::ErrorKind::Usage) for no unit, a unit of a name or with a parameter that another one has, no trained parameter at
-    /// all, and what the engine refuses; [`Desync`](phalanx_core::ErrorKind::Desync) on all ranks where they do not say the same.
+    /// all, one on a device without autodiff, a running average of another type than its unit is computed in, a policy that says
+    /// [`output`](Policy::output), because what units return is cast by themselves, and what the engine refuses;
+    /// [`Desync`](phalanx_core::ErrorKind::Desync) on all ranks where they do not say the same.
     pub fn new(groups: impl Into<Groups>, policy: Policy, units: Units) -> Result<FullyShard> {
         let (groups, Units { mut held, number }) = (groups.into(), units);
         check(&held, &policy).map_err(|error| refuse(&groups, error))?;

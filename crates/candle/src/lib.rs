@@ -57,6 +57,7 @@ pub use error::{Error, Result};
 pub use fully_shard::FullyShard;
 pub use model::Model;
 pub use optimizer::{AdamW, Optimizer, Schedule, Sgd};
+pub use phalanx_core::DType;
 pub use phalanx_fsdp::{DdpOptions, Groups, Offload, Part, Policy, Reshard, hooks};
 pub use single::Single;
 pub use strategy::{Held, Look, Strategy, Update};

@@ -58,8 +58,30 @@ impl Unit {
         self
     }
 
-    /// Adds parameters that are trained, in this order, which is to be the same on all ranks. A `VarMap` of candle's has another order in
-    /// every process: collect its variables into a `BTreeMap` first.
+    /// Adds parameters that are trained, in this order, which is to be the same on all ranks. A `VarMap` of candle-nn's has another order in
+    /// every process: collect its variables into a `BTreeMap` first. Make one map for each unit, and its module by a `VarBuilder` of that.
+    ///
+    /// ```
+    /// use std::collections::{BTreeMap, HashMap};
+    ///
+    /// use candle_core::{DType, Device, Tensor, Var};
+    /// use phalanx_candle::{Unit, ops};
+    ///
+    /// # fn main() -> candle_core::Result<()> {
+    /// let weight = Var::ones((2, 4), DType::F32, &Device::Cpu)?;
+    /// let used = weight.clone();
+    /// let module = move |x: &Tensor| ops::linear(x, &used);
+    /// // What `map.data().lock().unwrap().clone()` gives.
+    /// let map = HashMap::from([("head.weight".to_owned(), weight)]);
+    ///
+    /// let vars: BTreeMap<_, _> = map.into_iter().collect();
+    /// let unit = Unit::new("head", module).parameters(vars);
+    /// # let _ = unit;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// candle-nn's fused norms and softmax, and its modules that run them, have no gradient: [`ops`](crate::ops) has others.
     pub fn parameters<N: Into<String>>(self, vars: impl IntoIterator<Item = (N, Var)>) -> Unit {
         vars.into_iter().fold(self, |unit, (name, var)| unit.parameter(name, &var))
     }

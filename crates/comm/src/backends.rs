@@ -11,6 +11,22 @@ use phalanx_core::store::Store;
 use phalanx_core::{Error, Layout, Result};
 
 /// What makes backends of one kind. A program's own take part in a world under a name of its choice.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use phalanx_comm::{Maker, Network, Seat};
+/// # use phalanx_core::{Result, backend::Backend};
+/// /// Groups over TCP whose frames carry a checksum: the host's backend, in a way of the program's own.
+/// struct Checked;
+///
+/// impl Maker for Checked {
+///     fn make(&self, seat: &Seat) -> Result<Arc<dyn Backend>> {
+///         let (rank, size) = (seat.layout().rank(), seat.layout().size());
+///         let network = Network::new(rank, size, seat.store().clone()).shared_memory(false).checksum(true);
+///         Ok(network.join(seat.timeout())?.backend().clone())
+///     }
+/// }
+/// ```
 pub trait Maker: Send + Sync {
     /// This rank's backend for a new group. Returns once the other ranks have come, or with [`Setup`](phalanx_core::ErrorKind::Setup) at the
     /// end of the seat's time.
@@ -67,6 +83,18 @@ impl Seat {
 /// Backends by name, and which of them groups have whose memory is on a kind of device. All ranks of a world say the same.
 ///
 /// `host` is always there: shared memory and TCP. Groups are on the device `cpu`, which `host` serves, unless they say otherwise.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use phalanx_comm::{Backends, Maker};
+/// # use phalanx_core::Result;
+/// # fn with(fast: Arc<dyn Maker>) -> Result<()> {
+/// let backends = Backends::new().register("fast", fast)?.devices("cuda:fast")?;
+/// assert_eq!(backends.config(), "cpu:host,cuda:fast");
+/// // Given to `Joining::backends` of the crate `phalanx`, or to `WorldOptions::backends`; then `Wiring::device("cuda")` asks for it.
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Default)]
 pub struct Backends {
     makers: BTreeMap<String, Arc<dyn Maker>>,

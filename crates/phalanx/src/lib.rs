@@ -30,6 +30,7 @@
 //! | know what failed | [`Error`]: its [kind](ErrorKind), its [scope](Scope), and [who](Error::culprits) is to blame |
 //! | go on without a rank, or with more | [`World::reconfigure`], [`Joining::newcomer`] |
 //! | see what happens | [`account`], [`trace`], [`neighbours`]; the features `metrics` and `tracing` |
+//! | carry operations out | a [`backend`], by a [`Maker`] among a world's [`Backends`]; over links of one's own [`schedule`], [`player`], [`mail`], [`link`] |
 //! | train | the feature `fsdp`, and the crates `phalanx-candle` and `phalanx-burn` |
 //! | use GPUs | the feature `nccl` |
 #![forbid(unsafe_code)]
@@ -46,7 +47,7 @@ mod inquiry;
 mod joining;
 mod lobby;
 mod lookup;
-#[cfg(all(feature = "nccl", target_os = "linux"))]
+#[cfg(feature = "nccl")]
 mod maker;
 mod presence;
 mod profile;
@@ -65,27 +66,27 @@ pub use account::{Account, GroupAccount, KindAccount, Underway, account};
 pub use environment::{Launcher, Placement};
 pub use inquiry::{Neighbour, neighbours};
 pub use joining::Joining;
-#[cfg(all(feature = "nccl", target_os = "linux"))]
+#[cfg(feature = "nccl")]
 pub use maker::NcclMaker;
+#[doc(hidden)]
+pub use phalanx_comm::Registry;
 pub use phalanx_comm::Threads;
 pub use phalanx_comm::rendezvous::{Member, World, WorldOptions};
 pub use phalanx_comm::secure::{ClaimError, JobKey, JobName, KeyError};
-#[cfg(target_os = "linux")]
-pub use phalanx_comm::{Backends, Formed, Maker, Mesh, Protection, Registry, Seat, Transport, Wiring};
+pub use phalanx_comm::{Backends, Formed, Maker, Mesh, Protection, Seat, Transport, Wiring};
 pub use phalanx_core::store::{Store, StoreError};
 pub use phalanx_core::{
     Aborted, Alarm, BadView, Bool, Call, Chain, Class, Coalesced, Complex, Counts, DType, Delivered, Desync, Device,
     Element, Error, ErrorKind, F8E4M3, F8E4M3Fnuz, F8E5M2, F8E5M2Fnuz, Fingerprint, Group, GroupOptions, Hook, Last,
     Layout, Message, Need, Op, OpKind, Peer, PeerReason, Place, Ranks, ReduceOp, Reduction, Result, Scope, Setup, Site,
-    Stuck, Timeout, Usage, View, ViewMut, Waiting, WeakGroup, Work, backend, bf16, f16, player, reals, recorder,
-    reduce, schedule,
+    Stuck, Timeout, Usage, View, ViewMut, Waiting, WeakGroup, Work, backend, bf16, f16, link, mail, player, reals,
+    recorder, reduce, schedule,
 };
 #[cfg(feature = "fsdp")]
 pub use phalanx_fsdp as fsdp;
 pub use phalanx_mem::{Buffer, CastError, OutOfMemory, SplitError};
 #[cfg(feature = "nccl")]
 pub use phalanx_nccl as nccl;
-#[cfg(target_os = "linux")]
 pub use presence::Presence;
 #[cfg(feature = "metrics")]
 pub use publish::{Publisher, Publishing};

@@ -10,6 +10,19 @@ use crate::Backends;
 use crate::secure::{JobKey, JobName};
 
 /// Which world to join, and as whom.
+///
+/// ```
+/// use std::time::Duration;
+/// use phalanx_comm::rendezvous::{World, WorldOptions};
+/// use phalanx_comm::store::LocalStore;
+/// use phalanx_core::store::Store;
+///
+/// // Here one rank in a store of its own; of many each has a handle to the same.
+/// let options = WorldOptions::new(0, 1).epoch(2).timeout(Duration::from_secs(60));
+/// let world = World::join(Store::new(LocalStore::default()), &options)?;
+/// assert_eq!((world.rank(), world.size(), world.epoch()), (0, 1, 2));
+/// # Ok::<(), phalanx_core::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct WorldOptions {

@@ -24,6 +24,19 @@ use crate::waits::Kin;
 ///
 /// There is no global world: a process may be in several, or as several ranks in one.
 ///
+/// ```
+/// # use std::time::Duration;
+/// # use phalanx_comm::rendezvous::{World, WorldOptions};
+/// # let store = phalanx_core::store::Store::new(phalanx_comm::store::LocalStore::default());
+/// let world = World::join(store, &WorldOptions::new(0, 1))?; // `phalanx::init()?` in a program of many processes
+/// let group = world.group()?;
+/// world.store().set(&format!("host of {}", world.rank()), world.members()[world.rank()].host_name())?;
+/// world.barrier("told", Duration::from_secs(60))?;
+/// group.barrier()?;
+/// world.leave(Duration::from_secs(10))?;
+/// # Ok::<(), phalanx_core::Error>(())
+/// ```
+///
 /// Dropping a world leaves it. Where the world's store lives in this process ([`World::host`]), that waits until the others
 /// have left too, at most 5 s, because the store ends with it; not while the thread panics. Anywhere else it takes at most
 /// 1 s. Prefer [`World::leave`], which says what went wrong.
@@ -305,6 +318,7 @@ impl World {
 
     /// Keys of the world's store that the program does not see, for a service beside it: the same after a [change](World::reconfigure), and those
     /// that [`service_keys`] gives to whoever is no member.
+    #[doc(hidden)]
     pub fn service_keys(&self, service: &str) -> Store {
         self.base.scope(SERVICE).scope(service)
     }
@@ -339,6 +353,7 @@ impl World {
     }
 
     /// The groups that this rank is in, for whoever watches them: it stays the same when the world changes.
+    #[doc(hidden)]
     #[cfg(target_os = "linux")]
     pub fn registry(&self) -> &Registry {
         &self.registry
@@ -350,6 +365,7 @@ impl World {
     }
 
     /// Keeps something until this rank leaves the world, over all its changes.
+    #[doc(hidden)]
     pub fn keep(&mut self, companion: impl Any + Send + Sync) {
         self.companions.push(Box::new(companion));
     }

@@ -19,6 +19,15 @@ use super::{HandshakeError, KeyError};
 ///
 /// What a handshake needs is derived from the key, so that the memory of connections holds nothing of it. The keys of a
 /// single connection live in ordinary memory while it lasts.
+///
+/// ```
+/// # use phalanx_comm::secure::JobKey;
+/// let key = JobKey::mint()?;
+/// let digits = key.to_hex(); // what stands in a key file; wiped when it is dropped
+/// assert_eq!((digits.len(), JobKey::from_hex(&digits)?.to_hex()), (64, digits));
+/// assert_eq!(format!("{key:?}"), "JobKey(..)");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct JobKey {
     secret: Arc<Secret<BYTES>>,

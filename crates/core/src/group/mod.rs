@@ -113,8 +113,7 @@ pub struct GroupOptions {
 }
 
 impl Default for GroupOptions {
-    /// No hooks and no check for NaN. Named "world", 30 minutes for an operation, epoch 0, call sites not compared, 2,048 operations remembered, objects of up
-    /// to 256 MiB.
+    /// No hooks, no check for NaN, sites not compared; "world", 30 minutes an operation, epoch 0, 2,048 operations remembered, objects up to 256 MiB.
     fn default() -> GroupOptions {
         let timeout = Duration::from_secs(30 * 60);
         let (largest_object, hooks, alarms) = (256 << 20, Arc::default(), Arc::default());
@@ -143,6 +142,7 @@ impl GroupOptions {
     }
 
     /// The name that was set.
+    #[doc(hidden)]
     pub fn chosen_name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -154,11 +154,13 @@ impl GroupOptions {
     }
 
     /// The members that were set, for backends.
+    #[doc(hidden)]
     pub fn chosen_members(&self) -> Option<&Arc<[usize]>> {
         self.members.as_ref()
     }
 
     /// The members of a group of so many ranks, one for each.
+    #[doc(hidden)]
     pub fn members_of(&self, size: usize) -> Arc<[usize]> {
         match &self.members {
             Some(members) if members.len() == size => Arc::clone(members),
@@ -180,12 +182,12 @@ impl GroupOptions {
     }
 
     /// The epoch, for backends, whose messages carry it too.
+    #[doc(hidden)]
     pub fn current_epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// Whether ranks must call from the same line of the program. It tells two operations of the same shape apart; leave
-    /// it off where ranks run different code.
+    /// Whether ranks must call from the same line of the program, which tells operations of one shape apart. Not where ranks run different code.
     pub fn compare_call_sites(mut self, compare: bool) -> GroupOptions {
         self.compare_sites = compare;
         self
@@ -198,6 +200,7 @@ impl GroupOptions {
     }
 
     /// The profile, for backends, which choose by it; none where it was not set.
+    #[doc(hidden)]
     pub fn chosen_profile(&self) -> Option<Profile> {
         self.profile
     }
@@ -283,6 +286,7 @@ impl Group {
     }
 
     /// The time now, by the clock of what the [recorder](Group::recorder) writes down.
+    #[doc(hidden)]
     pub fn now(&self) -> Duration {
         self.shared.backend.now()
     }
@@ -343,12 +347,12 @@ impl Group {
         self.submit_from(op, dtype, factor, buffers, Site::caller()).map(|underway| underway.pending)
     }
 
-    /// The same for a unit of a model, by its number: ranks that are in the same operation for different units disagree. It is for operations
-    /// of all ranks alike, without a root.
+    /// The same for a unit of a model, by its number: ranks that are in the same operation for different units disagree.
     ///
     /// # Errors
     ///
-    /// As [`submit_bytes`](Group::submit_bytes), and for another operation.
+    /// As [`submit_bytes`](Group::submit_bytes), and for an operation that has a root, or is not of all ranks alike.
+    #[doc(hidden)]
     #[track_caller]
     pub fn submit_for(&self, unit: usize, op: Op, dtype: DType, buffers: Buffers) -> Result<Box<dyn Pending>> {
         if op.root().is_some() || op.is_message() {
