@@ -18,14 +18,16 @@ trap 'rm -rf "$work"' EXIT
 cc -O3 -march=native -pthread -w "-DLIMITS=\"$limits\"" bench/kernels.c -o "$work/kernels_c"
 bench=$(cargo bench -p phalanx-core --bench kernels --no-run --message-format=json 2>"$work/build.log" |
   sed -n 's/.*"name":"kernels".*"executable":"\([^"]*\)".*/\1/p') || { cat "$work/build.log" >&2; exit 1; }
+[[ -x $bench ]] || { echo "kernels: cargo named no bench" >&2; exit 1; }
 
 run_c() {
   taskset -c 0 "$work/kernels_c" "$1" "$2"
 }
 
-# Criterion leaves the median time in nanoseconds.
+# Criterion leaves the median time in nanoseconds. A run that fails leaves that of the round before.
 run_ours() {
-  CRITERION_HOME="$work/criterion" taskset -c 0 "$bench" --bench --exact "fold_sum/$1/$2" >/dev/null 2>&1
+  CRITERION_HOME="$work/criterion" taskset -c 0 "$bench" --bench --exact "fold_sum/$1/$2" >"$work/run.log" 2>&1 ||
+    { cat "$work/run.log" >&2; return 1; }
   sed -E 's/.*"median":\{"confidence_interval":\{[^}]*\},"point_estimate":([0-9.e+]+).*/\1/' \
     "$work/criterion/fold_sum/$1/$2/new/estimates.json" | awk -v mib="$2" '{ print mib * 1048576 / $1 }'
 }
@@ -34,7 +36,10 @@ for round in $(seq "$rounds"); do
   echo "round $round of $rounds" >&2
   for dtype in f32 f64 i32 bf16 f16; do
     for mib in 1 64; do
-      echo "$dtype $mib $(run_c "$dtype" "$mib") $(run_ours "$dtype" "$mib")"
+      theirs=$(run_c "$dtype" "$mib")
+      ours=$(run_ours "$dtype" "$mib")
+      [[ -n $theirs && -n $ours ]] || { echo "kernels: no rate for $dtype and $mib MiB" >&2; exit 1; }
+      echo "$dtype $mib $theirs $ours"
     done
   done
 done >"$work/rates"
