@@ -15,17 +15,21 @@ create_exception!(
      after: the seconds that were waited, where the time was up."
 );
 
+create_exception!(
+    phalanx._native,
+    NetworkError,
+    Error,
+    "A store that is not reached, that was lost, or that cannot be served where it should be. It says what every Error does."
+);
+
 /// What Python is raised for `failure` of a group in this epoch.
 pub(crate) fn raised(py: Python<'_>, failure: &Failure, epoch: u32) -> PyErr {
-    let said = Said {
-        kind: failure.kind().name(),
-        scope: failure.scope().name(),
-        ranks: ranks(failure),
-        epoch: Some(epoch),
-        sequence: sequence(failure),
-        after: after(failure),
-    };
-    said.aloud(py, failure.to_string())
+    Said::of(failure, epoch).aloud(py, Error::new_err(failure.to_string()))
+}
+
+/// What Python is raised for a server that did not come up: PyTorch has a word for what the network is to blame for.
+pub(crate) fn raised_by_server(py: Python<'_>, failure: &Failure) -> PyErr {
+    Said::of(failure, 0).aloud(py, NetworkError::new_err(failure.to_string()))
 }
 
 /// What Python is raised for a store that did not answer as asked.
@@ -35,7 +39,10 @@ pub(crate) fn raised_by_store(py: Python<'_>, failure: &StoreError) -> PyErr {
         StoreError::Refused { .. } => ("usage", "call", None),
         _ => ("setup", "process", None),
     };
-    Said { kind, scope, ranks: Vec::new(), epoch: None, sequence: None, after }.aloud(py, failure.to_string())
+    let told = failure.to_string();
+    let is_lost = matches!(failure, StoreError::Lost { .. });
+    let error = if is_lost { NetworkError::new_err(told) } else { Error::new_err(told) };
+    Said { kind, scope, ranks: Vec::new(), epoch: None, sequence: None, after }.aloud(py, error)
 }
 
 /// What an exception has for attributes.
@@ -49,8 +56,18 @@ struct Said {
 }
 
 impl Said {
-    fn aloud(self, py: Python<'_>, message: String) -> PyErr {
-        let error = Error::new_err(message);
+    fn of(failure: &Failure, epoch: u32) -> Said {
+        Said {
+            kind: failure.kind().name(),
+            scope: failure.scope().name(),
+            ranks: ranks(failure),
+            epoch: Some(epoch),
+            sequence: sequence(failure),
+            after: after(failure),
+        }
+    }
+
+    fn aloud(self, py: Python<'_>, error: PyErr) -> PyErr {
         let value = error.value(py);
         let named = [
             value.setattr("kind", self.kind),

@@ -12,7 +12,7 @@ use crate::failure::raised;
 use crate::held::Held;
 use crate::joining::Door;
 use crate::memory::{Loan, Span};
-use crate::operation::{Op, known};
+use crate::operation::{Op, fits, known};
 use crate::served::Served;
 use crate::shared::Memory;
 use crate::work::Work;
@@ -88,8 +88,7 @@ impl Group {
     /// What the arguments of `run` and `submit` have in common, checked.
     fn prepare(&self, op: &Operation, asked: &Asked) -> Result<(Ranks, DType, Loan)> {
         let name = op.kind().name();
-        let dtype = DType::from_wire(asked.dtype)
-            .ok_or_else(|| Error::usage(name, "dtype", asked.dtype, "must be the number of a dtype"))?;
+        let dtype = element_type(name, asked.dtype)?;
         let loan = Loan::new(name, asked.input, asked.output)?;
         let ranks = self.handle(asked.millis, asked.site)?;
         if !op.is_message() {
@@ -128,6 +127,20 @@ impl Group {
         let op = &op.get().0;
         let asked = Asked { dtype, output, input, millis, site: callsite::of_caller(py, op.kind()) };
         py.detach(|| self.play(op.clone(), &asked, factor)).map_err(|error| raised(py, &error, self.epoch))
+    }
+
+    /// Raises what `run` and `submit` would raise of one of several operations that are called together, of which none is to begin where
+    /// another one cannot. Sends nothing.
+    #[pyo3(signature = (op, dtype, output, input=None))]
+    fn check(&self, py: Python<'_>, op: &Bound<'_, Op>, dtype: u8, output: Span, input: Option<Span>) -> PyResult<()> {
+        let op = &op.get().0;
+        let name = op.kind().name();
+        let checked = element_type(name, dtype).and_then(|dtype| {
+            Loan::new(name, input, output)?;
+            let elements = |(_, byte_len): Span| byte_len / dtype.byte_len();
+            fits(op, dtype, (self.rank, self.size), input.map(elements), elements(output))
+        });
+        checked.map_err(|error| raised(py, &error, self.epoch))
     }
 
     /// All-reduces the elements at `address` in place, on this thread: what `run` does with that operation, in fewer steps of Python.
@@ -234,6 +247,10 @@ impl Group {
             .map(|ranks| ranks.layout().hosts().to_vec())
             .map_err(|error| raised(py, &error, self.epoch))
     }
+}
+
+fn element_type(call: &'static str, number: u8) -> Result<DType> {
+    DType::from_wire(number).ok_or_else(|| Error::usage(call, "dtype", number, "must be the number of a dtype"))
 }
 
 impl From<Scale> for Factor {

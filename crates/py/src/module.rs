@@ -8,7 +8,7 @@ mod _native {
     #[pymodule_export]
     use crate::callsite::pass_over;
     #[pymodule_export]
-    use crate::failure::Error;
+    use crate::failure::{Error, NetworkError};
     #[pymodule_export]
     use crate::group::Group;
     #[pymodule_export]

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::types::PyBytes;
 use pyo3::{Bound, Py, PyErr, PyResult, Python, pyclass, pymethods};
 
-use crate::failure::{raised, raised_by_store};
+use crate::failure::{raised, raised_by_server, raised_by_store};
 use crate::served::Served;
 
 /// A client of a store. Calls from several threads do not wait for each other.
@@ -123,7 +123,7 @@ impl StoreHost {
     fn new(py: Python<'_>, host: &str, port: u16, key: Option<&str>, insecure: bool) -> PyResult<StoreHost> {
         let options = ServerOptions::new(StoreAddress::tcp(host, port)).insecure(is_bare(py, host, key, insecure)?);
         let options = job_key(py, key)?.into_iter().fold(options, ServerOptions::key);
-        let server = py.detach(|| StoreServer::start(options)).map_err(|error| raised(py, &error, 0))?;
+        let server = py.detach(|| StoreServer::start(options)).map_err(|error| raised_by_server(py, &error))?;
         let port = if let StoreAddress::Tcp { port, .. } = server.address() { *port } else { port };
         Ok(StoreHost { server: Served::new(server), port })
     }

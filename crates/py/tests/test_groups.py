@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import tempfile
 import unittest
+import warnings
+from collections.abc import Callable
 from datetime import timedelta
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -16,6 +19,7 @@ from torch.distributed.fsdp import fully_shard
 
 import phalanx
 from phalanx import joining
+from phalanx.failures import unequipped
 from phalanx.joining import meet
 from ranks import on_ranks
 
@@ -47,6 +51,12 @@ class Groups(unittest.TestCase):
 
     def test_an_error_of_a_part_names_ranks_of_the_whole(self):
         on_ranks(4, quarrelling_part)
+
+    def test_errors_of_memory_and_of_parts_are_pytorchs(self):
+        on_ranks(1, failing_beside)
+
+    def test_a_rank_beside_the_group_waits_at_no_barrier_of_it(self):
+        on_ranks(3, beside)
 
     @unittest.skipUnless(KNOWS_THE_CPU, "older versions of PyTorch ask for another backend")
     def test_pytorchs_monitored_barrier_is_the_groups(self):
@@ -273,6 +283,34 @@ def quarrelling_part(rank: int, size: int) -> None:
             assert all(f"rank {each} with count {each}" in told for each in (1, 3)), error
         else:
             raise AssertionError("nobody noticed")
+
+
+def failing_beside(rank: int, size: int) -> None:
+    group = dist.group.WORLD
+    with mock.patch("phalanx.identity.shown", side_effect=unequipped([0])):
+        raises_of_backend("setup", lambda: group.split_group([0], timedelta(seconds=30)))
+    group.shutdown()
+    raises_of_backend("aborted", lambda: phalanx.empty(4))
+
+
+def raises_of_backend(kind: str, call: Callable[[], object]) -> None:
+    try:
+        call()
+    except phalanx.BackendError as error:
+        assert error.kind == kind and str(error).startswith("phalanx: "), error
+    else:
+        raise AssertionError("nothing was raised")
+
+
+def beside(rank: int, size: int) -> None:
+    part = dist.new_group([0, 1])
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        phalanx.monitored_barrier(part, timeout=30)
+    told = [str(warning.message) for warning in heard]
+    words = "Running monitored_barrier on global rank 2 which does not belong to the given group."
+    assert told == ([words] if rank == 2 else []), told
+    phalanx.monitored_barrier()
 
 
 def monitored(rank: int, size: int) -> None:

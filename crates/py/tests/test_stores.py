@@ -111,6 +111,68 @@ class Stores(unittest.TestCase):
         self.assertIsInstance(told, phalanx.StoreFailure)
         self.assertEqual((str(told), told.kind), (str(caught.exception), "timeout"))
 
+    def test_what_pytorchs_own_store_does_not_take_is_refused(self):
+        theirs = dist.TCPStore("127.0.0.1", self.store.port, is_master=False, wait_for_workers=False)
+        for store in (theirs, self.store):
+            for call in (
+                lambda: store.set("a", 5),
+                lambda: store.set("a", True),
+                lambda: store.set("a", None),
+                lambda: store.append("a", 5),
+                lambda: store.compare_set("a", 5, "x"),
+                lambda: store.compare_set("a", "x", 5),
+                lambda: store.queue_push("a", 5),
+                lambda: store.multi_set(["a"], [5]),
+                lambda: store.multi_set("a", ["1"]),
+                lambda: store.multi_set(["a"], "1"),
+                lambda: store.multi_set(["a"], b"1"),
+                lambda: store.multi_get("ab"),
+                lambda: store.check("ab"),
+                lambda: store.check(b"ab"),
+                lambda: store.wait("ab"),
+                lambda: store.wait("ab", timedelta(seconds=1)),
+            ):
+                with self.assertRaises(TypeError):
+                    call()
+        self.assertEqual(self.store.num_keys(), 0)
+        with self.assertRaisesRegex(TypeError, "^phalanx: set: value is a int, must be a str or bytes$"):
+            self.store.set("a", 5)
+        with self.assertRaisesRegex(TypeError, "^phalanx: check: keys are a str, must be a list$"):
+            self.store.check("ab")
+
+    def test_values_that_come_through_pytorchs_prefixes_are_bytes(self):
+        prefixed = dist.PrefixStore("p", self.store)
+        prefixed.multi_set(["x", "y"], ["1", "\x02"])
+        prefixed.append("x", "!")
+        self.assertEqual(prefixed.compare_set("x", "1!", "two"), b"two")
+        self.assertEqual(self.store.multi_get(["p/x", "p/y"]), [b"two", b"\x02"])
+        self.store.set("bytes", bytearray(b"\x00\xff"))
+        self.assertEqual(self.store.get("bytes"), b"\x00\xff")
+
+    def test_a_store_that_is_lost_or_not_reached_is_pytorchs_network_error_too(self):
+        server = phalanx.TCPStore("127.0.0.1", 0, is_master=True)
+        client = phalanx.TCPStore("127.0.0.1", server.port, timeout=timedelta(milliseconds=200))
+        for call in (
+            lambda: phalanx.TCPStore("127.0.0.1", server.port, is_master=True),
+            lambda: server._server.close() or client.get("a"),
+            lambda: phalanx.TCPStore("127.0.0.1", server.port, timeout=timedelta(milliseconds=200)),
+        ):
+            with self.assertRaises(phalanx.StoreFailure) as caught:
+                call()
+            self.assertIsInstance(caught.exception, dist.DistNetworkError)
+            self.assertEqual(caught.exception.kind, "setup")
+            told = pickle.loads(pickle.dumps(caught.exception))
+            self.assertIsInstance(told, dist.DistNetworkError)
+        # Nothing is wrong with the network where one has waited in vain, or has not the key.
+        locked = phalanx.TCPStore("127.0.0.1", 0, is_master=True, key="5a" * 32)
+        for call in (
+            lambda: self.store.wait(["never"], timedelta(milliseconds=1)),
+            lambda: phalanx.TCPStore("127.0.0.1", locked.port, key="a5" * 32, timeout=timedelta(seconds=5)),
+        ):
+            with self.assertRaises(phalanx.StoreFailure) as caught:
+                call()
+            self.assertNotIsInstance(caught.exception, dist.DistNetworkError)
+
     def test_a_key_keeps_strangers_out(self):
         secret = "5a" * 32
         store = phalanx.TCPStore("127.0.0.1", 0, is_master=True, key=secret)

@@ -60,6 +60,9 @@ class Refusals(unittest.TestCase):
     def test_what_cannot_be_done_is_said_and_the_group_goes_on(self):
         on_ranks(2, refusals)
 
+    def test_a_mistake_in_a_later_tensor_is_seen_before_the_first_is_sent(self):
+        on_ranks(2, later_mistakes)
+
 
 def strided(rank: int, size: int) -> None:
     whole = torch.zeros(4, 6)
@@ -323,6 +326,68 @@ def refusals(rank: int, size: int) -> None:
     data = torch.ones(2)
     dist.all_reduce(data)
     assert data.tolist() == [2.0, 2.0]
+
+
+def later_mistakes(rank: int, size: int) -> None:
+    group, sparse, spread = dist.group.WORLD, torch.zeros(5).to_sparse(), torch.ones(1).expand(5)
+
+    def lists(count: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+        return [torch.zeros(count, dtype=dtype) for _ in range(size)]
+
+    def summed(wrong: torch.Tensor | None) -> list[torch.Tensor]:
+        data = [torch.ones(3), torch.ones(5) if wrong is None else wrong]
+        group.allreduce(data).wait()
+        return data
+
+    def told(wrong: torch.Tensor | None) -> list[torch.Tensor]:
+        data = [torch.full((3,), 2.0 - rank), torch.full((5,), 2.0 - rank) if wrong is None else wrong]
+        group.broadcast(data, root(0)).wait()
+        return data
+
+    def gathered(wrong: torch.Tensor | None) -> list[torch.Tensor]:
+        outputs, second = [lists(3), lists(5)], torch.full((5,), 2.0) if wrong is None else wrong
+        group.allgather(outputs, [torch.full((3,), 2.0), second]).wait()
+        return [output for each in outputs for output in each]
+
+    def gathered_by_rank(wrong: torch.Tensor | None) -> list[torch.Tensor]:
+        outputs = [[torch.zeros(3), torch.zeros(5)] for _ in range(size)]
+        second = torch.full((5,), 2.0) if wrong is None else wrong
+        group.allgather_coalesced(outputs, [torch.full((3,), 2.0), second]).wait()
+        return [output for each in outputs for output in each]
+
+    def gathered_whole(wrong: torch.Tensor | None) -> list[torch.Tensor]:
+        outputs = [torch.zeros(3 * size), torch.zeros(5 * size) if wrong is None else wrong]
+        group.allgather_into_tensor_coalesced(outputs, [torch.full((3,), 2.0), torch.full((5,), 2.0)]).wait()
+        return outputs
+
+    def scattered(wrong: torch.Tensor | None) -> list[torch.Tensor]:
+        outputs, ones = [torch.zeros(3), torch.zeros(5) if wrong is None else wrong], torch.ones(5)
+        group.reduce_scatter(outputs, [[torch.ones(3)] * size, [ones] * size]).wait()
+        return outputs
+
+    def scattered_whole(wrong: torch.Tensor | None) -> list[torch.Tensor]:
+        outputs = [torch.zeros(3), torch.zeros(5) if wrong is None else wrong]
+        group.reduce_scatter_tensor_coalesced(outputs, [torch.ones(3 * size), torch.ones(5 * size)]).wait()
+        return outputs
+
+    for call, mistakes in (
+        (summed, (sparse, spread, torch.ones(5, device="meta"), torch.ones(5).to(torch.float8_e5m2))),
+        (told, (sparse, torch.ones(5, dtype=torch.complex32))),
+        (gathered, (sparse, torch.ones(4), torch.ones(5).int())),
+        (gathered_by_rank, (sparse, torch.ones(4), torch.ones(5).int())),
+        (gathered_whole, (torch.zeros(9), torch.zeros(10).int())),
+        (scattered, (spread, torch.zeros(4), torch.zeros(5).int())),
+        (scattered_whole, (spread, torch.zeros(4), torch.zeros(5).int())),
+    ):
+        for wrong in mistakes:
+            if rank == 0:
+                try:
+                    call(wrong)
+                except (ValueError, TypeError) as error:
+                    assert str(error).startswith("phalanx: "), error
+                else:
+                    raise AssertionError(f"{call.__name__} took {wrong}")
+            assert all((data == 2).all() for data in call(None)), call.__name__
 
 
 def root(rank: int) -> dist.BroadcastOptions:

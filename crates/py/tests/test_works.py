@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import threading
 import time
 import unittest
+import weakref
 from datetime import timedelta
 
 import torch
@@ -46,8 +49,66 @@ class Works(unittest.TestCase):
         self.assertEqual(bounds[0], 200)
         self.assertLessEqual(bounds[2], 160)
 
+    def test_a_future_has_ended_once_its_work_was_waited_for(self):
+        on_ranks(2, waited_for)
+
+    def test_who_hears_of_the_end_first_ends_the_future(self):
+        part = Ending()
+        work = Work([part], ["output"])
+        told = work.get_future().then(lambda ended: ended.value())
+        # The part has ended, and nobody has been told of it yet.
+        self.assertTrue(work.wait())
+        self.assertTrue(told.done())
+        part.end()
+        self.assertEqual(told.wait(), ["output"])
+
+    def test_a_future_of_a_failure_has_ended_once_its_work_was_waited_for(self):
+        part = Ending(failing=True)
+        work = Work([part], [])
+        future = work.get_future()
+        with self.assertRaises(phalanx.BackendError):
+            work.wait()
+        self.assertTrue(future.done())
+        part.end()
+
+    def test_a_work_whose_callbacks_are_being_called_is_not_completed_yet(self):
+        called, may_end = threading.Event(), threading.Event()
+        part = Ending()
+        work = Work([part], [])
+
+        def slow(_ended: torch.futures.Future) -> bool:
+            called.set()
+            may_end.wait()
+            return True
+
+        told = work.get_future().then(slow)
+        teller = threading.Thread(target=part.end)
+        teller.start()
+        called.wait()
+        self.assertFalse(work.is_completed())
+        # They are waited for, but no longer than for the end itself.
+        self.assertTrue(work.wait(timedelta(milliseconds=20)))
+        self.assertFalse(told.done())
+        may_end.set()
+        self.assertTrue(work.wait())
+        self.assertTrue(told.done())
+        teller.join()
+        self.assertTrue(work.is_completed())
+
+    def test_memory_is_kept_until_the_end_whatever_becomes_of_the_tensor(self):
+        on_ranks(2, given_up)
+
     def test_calls_that_are_coalesced_are_one_work(self):
         on_ranks(2, coalesced)
+
+    def test_outputs_are_brought_back_once_whoever_waits(self):
+        brought = []
+        works = [Work([], [each], lambda each=each: brought.append(each)) for each in range(2)]
+        whole = Work.of(works)
+        works[0].wait()
+        self.assertEqual(whole.result(), [0, 1])
+        works[1].wait()
+        self.assertEqual(brought, [0, 1])
 
     def test_parts_that_end_at_once_are_all_told(self):
         """A part that fails on one thread while another one ends on the next."""
@@ -77,19 +138,26 @@ class Works(unittest.TestCase):
 
 
 class Ending:
-    """A part that ends when it is told to."""
+    """A part that has ended for those who wait, and tells the others when it is told to."""
 
-    def __init__(self, failing: bool) -> None:
-        self.failing = failing
+    def __init__(self, failing: bool = False) -> None:
+        self.error = phalanx.Error("failed") if failing else None
+        if self.error is not None:
+            self.error.kind = "peer"
+
+    def is_done(self) -> bool:
+        return True
+
+    def wait(self, _millis: int | None) -> bool:
+        if self.error is not None:
+            raise self.error
+        return True
 
     def then(self, callback) -> None:
         self.callback = callback
 
     def end(self) -> None:
-        error = phalanx.Error("failed") if self.failing else None
-        if error is not None:
-            error.kind = "peer"
-        self.callback(error)
+        self.callback(self.error)
 
 
 def futures(rank: int, size: int) -> None:
@@ -106,6 +174,55 @@ def futures(rank: int, size: int) -> None:
     assert [output.tolist() for output in outputs] == [[0, 0], [1, 1]]
 
 
+def waited_for(rank: int, size: int) -> None:
+    data, other = torch.ones(4), torch.ones(4)
+    for turn in range(300):
+        told: list[int] = []
+        slow = None
+        if turn % 3 == 0:
+            slow = dist.all_reduce(other, async_op=True).get_future().then(lambda _ended: time.sleep(0.003))
+        work = dist.all_reduce(data, async_op=True)
+        future = work.get_future()
+        future.then(lambda _ended, told=told, turn=turn: told.append(turn))
+        if turn % 2 == 0:
+            work.wait()
+        while not work.is_completed():
+            time.sleep(0)
+        assert future.done() and told == [turn], (turn, future.done(), told)
+        if slow is not None:
+            slow.wait()
+        data.fill_(1.0)
+        other.fill_(1.0)
+    # A callback may ask of its own work.
+    work = dist.all_reduce(data, async_op=True)
+    asked = work.get_future().then(lambda _ended: work.wait() and work.is_completed() and work.is_success())
+    work.wait()
+    assert asked.wait()
+
+
+def given_up(rank: int, size: int) -> None:
+    store, count = dist.distributed_c10d._get_default_store(), 1000
+    if rank:
+        store.wait(["given up"])
+        dist.all_reduce(torch.ones(count))
+        return
+    # Those of ctypes itself cannot be told when they go.
+    room = type("Room", (ctypes.c_char * (4 * count),), {})()
+    gone: list[bool] = []
+    weakref.finalize(room, gone.append, True)
+    data = torch.frombuffer(room, dtype=torch.float32).fill_(1.0)
+    del room
+    work = dist.all_reduce(data, async_op=True)
+    data.data = torch.empty(0)
+    gc.collect()
+    assert not gone
+    store.set("given up", "")
+    work.wait()
+    del work
+    gc.collect()
+    assert gone
+
+
 def coalesced(rank: int, size: int) -> None:
     here = torch.device("cpu")
     for device in (None, here):
@@ -118,6 +235,16 @@ def coalesced(rank: int, size: int) -> None:
         with dist.distributed_c10d._coalescing_manager(device=device):
             dist.all_gather_into_tensor(rows, torch.full((2,), float(rank)))
         assert rows.tolist() == [0, 0, 1, 1]
+        shares, sums = [torch.ones(2 * size) for _ in range(2)], [torch.zeros(2) for _ in range(2)]
+        for count in (1, 2):
+            with dist.distributed_c10d._coalescing_manager(device=device, async_ops=True) as gathering:
+                for _ in range(count):
+                    dist.all_gather_into_tensor(rows, torch.full((2,), float(rank)))
+            with dist.distributed_c10d._coalescing_manager(device=device, async_ops=True) as scattering:
+                for each in range(count):
+                    dist.reduce_scatter_tensor(sums[each], shares[each])
+            # Each once, however it was begun.
+            assert [len(manager.works[0].result()) for manager in (gathering, scattering)] == [count] * 2
     # What PyTorch does not gather up itself: the group does.
     taken, told = torch.zeros(3), torch.full((2,), float(rank))
     with dist.distributed_c10d._coalescing_manager(device=here, async_ops=True) as manager:

@@ -15,6 +15,8 @@ class Error(RuntimeError):
     sequence: int | None
     after: float | None
 
+class NetworkError(Error): ...
+
 class Op:
     @staticmethod
     def all_reduce(count: int, reduce: int) -> Op: ...
@@ -57,6 +59,7 @@ class Group:
         millis: int | None = None,
         factor: Factor | None = None,
     ) -> int | None: ...
+    def check(self, op: Op, dtype: int, output: Span, input: Span | None = None) -> None: ...
     def all_reduce(
         self,
         dtype: int,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -50,6 +50,16 @@ from .works import ENDED, Work, milliseconds
 Finish = Callable[[], None]
 
 
+class Call(NamedTuple):
+    """One operation of the native half on tensors that were checked, and what brings its result back."""
+
+    op: Op
+    output: Tensor | None = None
+    source: Tensor | None = None
+    finish: Finish | None = None
+    factor: float | tuple[float, float] | None = None
+
+
 @eager
 class ProcessGroup(Identity):
     """A process group whose operations end with the right result, or with an error that says which rank is to blame.
@@ -76,12 +86,11 @@ class ProcessGroup(Identity):
             sparse.all_reduce(self, tensors[0], opts)
             return Work([], list(tensors)) if getattr(opts, "asyncOp", True) else ENDED
         reduce, factor = reduction(opts)
-        works = []
+        calls = []
         for tensor in tensors:
             flat = contiguous("all_reduce", tensor)
-            one = Op.all_reduce(flat.numel(), reduce)
-            works.append(self._call(one, opts, flat, None, _back(tensor, flat), factor))
-        return self._together(works, tensors)
+            calls.append(Call(Op.all_reduce(flat.numel(), reduce), flat, None, _back(tensor, flat), factor))
+        return self._called(calls, opts, tensors)
 
     def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> Work | None:
         check_some("all_reduce_coalesced", "tensors", tensors)
@@ -102,21 +111,19 @@ class ProcessGroup(Identity):
         tensor, root = single("reduce", "tensors", tensors), _root("reduce", opts)
         flat = contiguous("reduce", tensor)
         back = _back(tensor, flat) if self._group.rank == root else None
-        return self._together(
-            [self._call(Op.reduce(flat.numel(), reduce, root), opts, flat, None, back, factor)], tensors
-        )
+        return self._called([Call(Op.reduce(flat.numel(), reduce, root), flat, None, back, factor)], opts, tensors)
 
     def broadcast(
         self, tensors: Sequence[Tensor], opts: Any = None, timeout: timedelta | None = None, *, root: Any = None
     ) -> Work | None:
         tensors = listed(tensors)
         opts = options(c10d.BroadcastOptions, opts, timeout, rootRank=root)
-        root, works = _root("broadcast", opts), []
+        root, calls = _root("broadcast", opts), []
         for tensor in tensors:
             flat = contiguous("broadcast", tensor)
             back = _back(tensor, flat) if self._group.rank != root else None
-            works.append(self._call(Op.broadcast(flat.numel(), root), opts, flat, None, back))
-        return self._together(works, tensors)
+            calls.append(Call(Op.broadcast(flat.numel(), root), flat, None, back))
+        return self._called(calls, opts, tensors)
 
     # Gathering and scattering.
 
@@ -133,10 +140,8 @@ class ProcessGroup(Identity):
             raise ValueError(
                 f"phalanx: all_gather: output has {len(outputs)} lists, must have one for each of {len(inputs)} inputs"
             )
-        works = [
-            self._gather_into("all_gather", list(parts), tensor, opts, None) for parts, tensor in zip(outputs, inputs)
-        ]
-        return self._together(works, outputs)
+        calls = [self._gather_into("all_gather", list(parts), tensor, None) for parts, tensor in zip(outputs, inputs)]
+        return self._called(calls, opts, outputs)
 
     def allgather_coalesced(
         self, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], opts: Any = None
@@ -148,21 +153,18 @@ class ProcessGroup(Identity):
                     f"phalanx: all_gather_coalesced: a list of {len(parts)} outputs, must be one for each of {len(inputs)} inputs"
                 )
         parts_of = [[parts[at] for parts in outputs] for at in range(len(inputs))]
-        works = [self._gather_into("all_gather", parts, tensor, opts, None) for parts, tensor in zip(parts_of, inputs)]
-        return self._together(works, outputs)
+        calls = [self._gather_into("all_gather", parts, tensor, None) for parts, tensor in zip(parts_of, inputs)]
+        return self._called(calls, opts, outputs)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work | None:
-        check_whole("all_gather_into_tensor", "output", output, "input", input, self._group.size)
-        check_same_dtype("all_gather_into_tensor", [output, input])
-        flat, source = contiguous("all_gather", output), contiguous("all_gather", input)
-        return self._together([self._gathered(flat, source, source.numel(), opts, _back(output, flat))], [output])
+        return self._called([self._gather_whole(output, input)], opts, [output])
 
     def all_gather_single_coalesced(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
     ) -> Work | None:
         check_pairs("all_gather_into_tensor", outputs, inputs)
-        works = [self.all_gather_single(output, tensor, opts) for output, tensor in zip(outputs, inputs)]
-        return self._together(works, outputs)
+        calls = [self._gather_whole(output, tensor) for output, tensor in zip(outputs, inputs)]
+        return self._called(calls, opts, outputs)
 
     def gather(
         self,
@@ -178,24 +180,24 @@ class ProcessGroup(Identity):
         tensor, root = single("gather", "inputs", inputs), _root("gather", opts)
         if self._group.rank == root:
             parts = self._listed("gather", "outputs", single("gather", "output lists", outputs))
-            return self._together([self._gather_into("gather", parts, tensor, opts, root)], outputs)
+            return self._called([self._gather_into("gather", parts, tensor, root)], opts, outputs)
         if outputs and outputs[0]:
             raise ValueError(
                 f"phalanx: gather: outputs are a list of {len(outputs[0])}, must be empty on ranks other than root {root}"
             )
         source = contiguous("gather", tensor)
-        return self._together([self._call(Op.gather(source.numel(), root), opts, None, source)], outputs)
+        return self._called([Call(Op.gather(source.numel(), root), None, source)], opts, outputs)
 
     def gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work | None:
         opts = options(c10d.GatherOptions, opts)
         source, root = contiguous("gather", input), _root("gather_single", opts)
         op = Op.gather(input.numel(), root)
         if self._group.rank != root:
-            return self._together([self._call(op, opts, None, source)], [output])
+            return self._called([Call(op, None, source)], opts, [output])
         check_whole("gather_single", "output", output, "input", input, self._group.size)
         check_same_dtype("gather_single", [output, input])
         flat = contiguous("gather", output)
-        return self._together([self._call(op, opts, flat, apart(source, flat), _back(output, flat))], [output])
+        return self._called([Call(op, flat, apart(source, flat), _back(output, flat))], opts, [output])
 
     def scatter(
         self,
@@ -220,7 +222,7 @@ class ProcessGroup(Identity):
                 f"phalanx: scatter: inputs are a list of {len(inputs[0])}, must be empty on ranks other than root {root}"
             )
         source = _NOTHING if source is None else source
-        return self._together([self._call(Op.scatter(counts, root), opts, flat, source, _back(output, flat))], outputs)
+        return self._called([Call(Op.scatter(counts, root), flat, source, _back(output, flat))], opts, outputs)
 
     # Reducing and scattering.
 
@@ -239,25 +241,22 @@ class ProcessGroup(Identity):
             raise ValueError(
                 f"phalanx: reduce_scatter: inputs are {len(inputs)} lists, must be one for each of {len(outputs)} outputs"
             )
-        works = []
+        calls = []
         for output, given in zip(outputs, inputs):
             parts = self._listed("reduce_scatter", "inputs", given)
             check_same_dtype("reduce_scatter", [output, *parts])
-            works.append(self._reduce_scattered(output, joined("reduce_scatter", parts), counts_of(parts), opts))
-        return self._together(works, outputs)
+            calls.append(_reduce_scatter(output, joined("reduce_scatter", parts), counts_of(parts), opts))
+        return self._called(calls, opts, outputs)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work | None:
-        check_whole("reduce_scatter_tensor", "input", input, "output", output, self._group.size)
-        check_same_dtype("reduce_scatter_tensor", [output, input])
-        source = contiguous("reduce_scatter", input)
-        return self._together([self._reduce_scattered(output, source, output.numel(), opts)], [output])
+        return self._called([self._reduce_scatter_whole(output, input, opts)], opts, [output])
 
     def reduce_scatter_single_coalesced(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
     ) -> Work | None:
         check_pairs("reduce_scatter_tensor", outputs, inputs)
-        works = [self.reduce_scatter_single(output, tensor, opts) for output, tensor in zip(outputs, inputs)]
-        return self._together(works, outputs)
+        calls = [self._reduce_scatter_whole(output, tensor, opts) for output, tensor in zip(outputs, inputs)]
+        return self._called(calls, opts, outputs)
 
     # All to all.
 
@@ -268,7 +267,7 @@ class ProcessGroup(Identity):
         flat = room_for("all_to_all", takers)
         source = apart(joined("all_to_all", givers), flat)
         op = Op.all_to_all(count_of_each(givers), count_of_each(takers))
-        return self._together([self._call(op, opts, flat, source, lambda: part_into(takers, flat))], outputs)
+        return self._called([Call(op, flat, source, lambda: part_into(takers, flat))], opts, outputs)
 
     def all_to_all_single(
         self,
@@ -285,16 +284,14 @@ class ProcessGroup(Identity):
         flat = contiguous("all_to_all", output)
         source = apart(contiguous("all_to_all", input), flat)
         check_same_dtype("all_to_all", [output, input])
-        return self._together(
-            [self._call(Op.all_to_all(give, take), opts, flat, source, _back(output, flat))], [output]
-        )
+        return self._called([Call(Op.all_to_all(give, take), flat, source, _back(output, flat))], opts, [output])
 
     # Messages.
 
     def send(self, tensors: Sequence[Tensor], dst: int, tag: int = 0) -> Work | None:
         source = contiguous("send", single("send", "tensors", tensors))
         op = Op.send(source.numel(), rank_number("send", "to", dst), tag_number("send", tag))
-        return self._together([self._begin(op, None, source)], tensors)
+        return self._called([Call(op, None, source)], None, tensors)
 
     def recv(self, tensors: Sequence[Tensor], src: int, tag: int = 0) -> Work | None:
         return self._receive(tensors, rank_number("recv", "from", src), tag)
@@ -306,7 +303,7 @@ class ProcessGroup(Identity):
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Work | None:
         opts = options(c10d.BarrierOptions, opts, timeout)
-        return self._together([self._call(Op.barrier(), opts)], [])
+        return self._called([Call(Op.barrier())], opts, [])
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Waits for every rank; on rank 0, an error names the first that did not come, or all of them."""
@@ -336,25 +333,32 @@ class ProcessGroup(Identity):
 
     # The way down.
 
-    def _call(
-        self,
-        op: Op,
-        opts: Any,
-        output: Tensor | None = None,
-        source: Tensor | None = None,
-        finish: Finish | None = None,
-        factor: float | tuple[float, float] | None = None,
-    ) -> Work | None:
+    def _called(self, calls: Sequence[Call], opts: Any, outputs: Sequence[Any]) -> Work | None:
+        """All of these operations with the outputs of them all: none is begun where one cannot be, because the peers would take what is repeated
+        for the next ones."""
+        if len(calls) > 1:
+            for call in calls:
+                self._check(call)
+        return self._together([self._call(call, opts) for call in calls], outputs)
+
+    def _check(self, call: Call) -> None:
+        dtype, given, taken = _spans(call)
+        try:
+            self._group.check(call.op, dtype, taken, given)
+        except _native.Error as error:
+            raise translated(error) from None
+
+    def _call(self, call: Call, opts: Any) -> Work | None:
         """Carries out one operation of the native half: at once where `opts` say that the caller waits, else as a work."""
         if getattr(opts, "asyncOp", True):
-            return self._begin(op, output, source, opts, finish, factor)
+            return self._begin(call, opts)
         if _profiler_enabled():
-            with record_function(f"phalanx:{op.name}"):
-                self._play(op, opts, output, source, factor)
+            with record_function(f"phalanx:{call.op.name}"):
+                self._play(call, opts)
         else:
-            self._play(op, opts, output, source, factor)
-        if finish is not None:
-            finish()
+            self._play(call, opts)
+        if call.finish is not None:
+            call.finish()
         return ENDED
 
     def _all_reduce_at_once(self, tensor: Tensor, opts: Any) -> None:
@@ -366,31 +370,25 @@ class ProcessGroup(Identity):
         except _native.Error as error:
             raise translated(error) from None
 
-    def _play(self, op: Op, opts: Any, output: Tensor | None, source: Tensor | None, factor: Any) -> None:
-        dtype, given, taken = _spans(op, output, source)
+    def _play(self, call: Call, opts: Any) -> None:
+        dtype, given, taken = _spans(call)
         try:
-            self._group.run(op, dtype, taken, given, milliseconds(opts.timeout), factor)
+            self._group.run(call.op, dtype, taken, given, milliseconds(opts.timeout), call.factor)
         except _native.Error as error:
             raise translated(error) from None
 
-    def _begin(
-        self,
-        op: Op,
-        output: Tensor | None,
-        source: Tensor | None,
-        opts: Any = None,
-        finish: Finish | None = None,
-        factor: Any = None,
-    ) -> Work:
-        dtype, given, taken = _spans(op, output, source)
+    def _begin(self, call: Call, opts: Any) -> Work:
+        dtype, given, taken = _spans(call)
+        # A program may give a tensor other memory before the end: what is kept is not the tensor.
+        owner = [tensor.untyped_storage() for tensor in (call.output, call.source) if tensor is not None]
         millis = None if opts is None else milliseconds(opts.timeout)
-        event = record_function(f"phalanx:{op.name}") if _profiler_enabled() else nullcontext()
+        event = record_function(f"phalanx:{call.op.name}") if _profiler_enabled() else nullcontext()
         try:
             with event:
-                work = self._group.submit(op, dtype, taken, (output, source), given, millis, factor)
+                work = self._group.submit(call.op, dtype, taken, owner, given, millis, call.factor)
         except _native.Error as error:
             raise translated(error) from None
-        return Work([work], [], finish)
+        return Work([work], [], call.finish)
 
     def _together(self, works: Sequence[Work | None], outputs: Sequence[Any]) -> Work | None:
         """One work of those that were called together, none where they have all ended."""
@@ -404,46 +402,55 @@ class ProcessGroup(Identity):
             self._begun.append(work)
         return work
 
-    def _gather_into(
-        self, call: str, parts: Sequence[Tensor], tensor: Tensor, opts: Any, root: int | None
-    ) -> Work | None:
+    def _gather_into(self, call: str, parts: Sequence[Tensor], tensor: Tensor, root: int | None) -> Call:
         """Gathers every rank's tensor into these parts, on all ranks or on `root`."""
         self._listed(call, "outputs", parts)
         check_same_dtype(call, [tensor, *parts])
         flat, source = room_for(call, parts), contiguous(call, tensor)
         finish = lambda: part_into(parts, flat)
         if root is None:
-            return self._gathered(flat, source, counts_of(parts), opts, finish)
-        return self._call(Op.gather(counts_of(parts), root), opts, flat, apart(source, flat), finish)
+            return self._gather_flat(flat, source, counts_of(parts), finish)
+        return Call(Op.gather(counts_of(parts), root), flat, apart(source, flat), finish)
 
-    def _gathered(
-        self, flat: Tensor, source: Tensor, counts: int | list[int], opts: Any, finish: Finish | None
-    ) -> Work | None:
+    def _gather_whole(self, output: Tensor, input: Tensor) -> Call:
+        """Gathers every rank's tensor into this one."""
+        check_whole("all_gather_into_tensor", "output", output, "input", input, self._group.size)
+        check_same_dtype("all_gather_into_tensor", [output, input])
+        flat, source = contiguous("all_gather", output), contiguous("all_gather", input)
+        return self._gather_flat(flat, source, source.numel(), _back(output, flat))
+
+    def _gather_flat(self, flat: Tensor, source: Tensor, counts: int | list[int], finish: Finish | None) -> Call:
         """Gathers into flat memory; where the input lies at its place in it already, it is not given."""
         rank = self._group.rank
         own, before = (counts, counts * rank) if isinstance(counts, int) else (counts[rank], sum(counts[:rank]))
         if source.data_ptr() == flat.data_ptr() + before * flat.itemsize and source.numel() == own:
-            return self._call(Op.all_gather(counts), opts, flat, None, finish)
-        return self._call(Op.all_gather(counts), opts, flat, apart(source, flat), finish)
+            return Call(Op.all_gather(counts), flat, None, finish)
+        return Call(Op.all_gather(counts), flat, apart(source, flat), finish)
 
-    def _reduce_scattered(self, output: Tensor, source: Tensor, counts: int | list[int], opts: Any) -> Work | None:
-        reduce, factor = reduction(opts)
-        flat = contiguous("reduce_scatter", output)
-        op = Op.reduce_scatter(counts, reduce)
-        return self._call(op, opts, flat, apart(source, flat), _back(output, flat), factor)
+    def _reduce_scatter_whole(self, output: Tensor, input: Tensor, opts: Any) -> Call:
+        check_whole("reduce_scatter_tensor", "input", input, "output", output, self._group.size)
+        check_same_dtype("reduce_scatter_tensor", [output, input])
+        return _reduce_scatter(output, contiguous("reduce_scatter", input), output.numel(), opts)
 
     def _receive(self, tensors: Sequence[Tensor], src: int | None, tag: int) -> Work | None:
         tensor = single("recv", "tensors", tensors)
         flat = contiguous("recv", tensor)
         op = Op.recv(flat.numel(), src, tag_number("recv", tag))
-        return self._together([self._begin(op, flat, _NOTHING, None, _back(tensor, flat))], tensors)
+        return self._called([Call(op, flat, _NOTHING, _back(tensor, flat))], None, tensors)
 
     def _listed(self, call: str, argument: str, parts: Sequence[Any]) -> list[Any]:
         return one_for_each(call, argument, parts, self._group.size)
 
 
-def _spans(op: Op, output: Tensor | None, source: Tensor | None) -> tuple[int, tuple[int, int] | None, tuple[int, int]]:
+def _reduce_scatter(output: Tensor, source: Tensor, counts: int | list[int], opts: Any) -> Call:
+    reduce, factor = reduction(opts)
+    flat = contiguous("reduce_scatter", output)
+    return Call(Op.reduce_scatter(counts, reduce), flat, apart(source, flat), _back(output, flat), factor)
+
+
+def _spans(call: Call) -> tuple[int, tuple[int, int] | None, tuple[int, int]]:
     """The dtype's number, and where input and output are; without an input the operation works in place."""
+    op, output, source = call.op, call.output, call.source
     tensor = output if output is not None else source
     if tensor is None:
         return _BYTES, None, _NOWHERE

@@ -35,6 +35,10 @@ class StoreFailure(dist.DistStoreError, Failure):
     """A store that did not answer as asked: both ``dist.DistStoreError`` and ``phalanx.Error``."""
 
 
+class NetworkFailure(StoreFailure, dist.DistNetworkError):
+    """A store that is not reached, that was lost, or that cannot be served where it should be, as PyTorch's ``TCPStore`` calls it, too."""
+
+
 def translated(error: Error) -> Failure:
     """The same error with the words that PyTorch's programs look for, where it has not got them yet."""
     if isinstance(error, Failure):

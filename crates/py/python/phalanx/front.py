@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from datetime import timedelta
 from typing import Any
 
@@ -60,6 +61,10 @@ def monitored_barrier(
     group: dist.ProcessGroup | None = None, timeout: float | timedelta | None = None, wait_all_ranks: bool = False
 ) -> None:
     """`dist.monitored_barrier` for groups of this backend, which PyTorch keeps for another one. `timeout` may be seconds too."""
+    if group == dist.GroupMember.NON_GROUP_MEMBER:
+        told = f"Running monitored_barrier on global rank {dist.get_rank()} which does not belong to the given group."
+        warnings.warn(told, stacklevel=2)
+        return
     group = group if group is not None else dist.group.WORLD
     if not isinstance(group, ProcessGroup):
         raise TypeError(f"phalanx: monitored_barrier: group is {group}, must be one of the backend phalanx")

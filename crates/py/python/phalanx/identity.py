@@ -94,7 +94,11 @@ class Identity(dist.ProcessGroup):
             raise ValueError(f"phalanx: allocate_tensor: device is {device}, must be cpu")
         if size == 0:
             return torch.empty(0, dtype=dtype, device="cpu")
-        return torch.frombuffer(self._pool.take(size * dtype.itemsize), dtype=dtype)
+        try:
+            room = self._pool.take(size * dtype.itemsize)
+        except _native.Error as error:
+            raise translated(error) from None
+        return torch.frombuffer(room, dtype=dtype)
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:
         return torch.device(device).type == "cpu"
@@ -147,11 +151,11 @@ class Identity(dist.ProcessGroup):
         which = sha256(",".join(map(str, ranks)).encode()).hexdigest()[:16]
         name = group_name or f"{self._name}:split:{which}"
         rank = ranks.index(self._group.rank)
-        place = shown(rank, len(ranks), [self._members[each] for each in ranks])
         chosen = given_or(replace(self._options, world=None), opts)
         # Parts that have no rank in common may have one name, and are made at the same time.
         store = dist.PrefixStore(f"split/{name}/{which}/", self._store)
         try:
+            place = shown(rank, len(ranks), [self._members[each] for each in ranks])
             group = meet(store, rank, len(ranks), name, timeout or dist.default_pg_timeout, chosen, place)
         except _native.Error as error:
             raise translated(error) from None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 from weakref import WeakValueDictionary
 
 import torch.distributed as dist
 
 from . import _native
-from .failures import StoreFailure
+from .failures import NetworkFailure, StoreFailure
 from .works import milliseconds
 from .worlds import World
 
@@ -28,7 +29,7 @@ class ClientStore(dist.Store):
         return milliseconds(self.timeout) or _DEFAULT_MILLIS
 
     def set(self, key: str, value: str | bytes) -> None:
-        _asked(self._client.set, key, _bytes(value), self._millis)
+        _asked(self._client.set, key, _bytes("set", value), self._millis)
 
     def get(self, key: str) -> bytes:
         return _asked(self._client.get, key, self._millis)
@@ -37,27 +38,29 @@ class ClientStore(dist.Store):
         return _asked(self._client.add, key, amount, self._millis)
 
     def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
-        return _asked(self._client.compare_set, key, _bytes(expected), _bytes(desired), self._millis)
+        given = _bytes("compare_set", expected), _bytes("compare_set", desired)
+        return _asked(self._client.compare_set, key, *given, self._millis)
 
     def delete_key(self, key: str) -> bool:
         return _asked(self._client.delete, key, self._millis)
 
     def append(self, key: str, value: str | bytes) -> None:
-        _asked(self._client.append, key, _bytes(value), self._millis)
+        _asked(self._client.append, key, _bytes("append", value), self._millis)
 
     def check(self, keys: Sequence[str]) -> bool:
-        return _asked(self._client.check, list(keys), self._millis)
+        return _asked(self._client.check, _listed("check", "keys", keys), self._millis)
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        _asked(self._client.wait, list(keys), milliseconds(timeout) or self._millis)
+        _asked(self._client.wait, _listed("wait", "keys", keys), milliseconds(timeout) or self._millis)
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
-        return _asked(self._client.multi_get, list(keys), self._millis)
+        return _asked(self._client.multi_get, _listed("multi_get", "keys", keys), self._millis)
 
     def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
+        keys, values = _listed("multi_set", "keys", keys), _listed("multi_set", "values", values)
         if len(keys) != len(values):
             raise ValueError(f"phalanx: multi_set: {len(keys)} keys and {len(values)} values, must be as many")
-        _asked(self._client.multi_set, list(keys), [_bytes(value) for value in values], self._millis)
+        _asked(self._client.multi_set, keys, [_bytes("multi_set", value) for value in values], self._millis)
 
     def num_keys(self) -> int:
         return _asked(self._client.num_keys, self._millis)
@@ -66,7 +69,7 @@ class ClientStore(dist.Store):
         return _asked(self._client.list_keys, self._millis)
 
     def queue_push(self, key: str, value: str | bytes) -> None:
-        _asked(self._client.push, key, _bytes(value), self._millis)
+        _asked(self._client.push, key, _bytes("queue_push", value), self._millis)
 
     def queue_pop(self, key: str, block: bool = True) -> bytes:
         value = _asked(self._client.pop, key, block, self._millis)
@@ -158,7 +161,8 @@ def _asked(call, *arguments):
     try:
         return call(*arguments)
     except _native.Error as error:
-        raise StoreFailure(f"phalanx: {error}", error) from None
+        kind = NetworkFailure if isinstance(error, _native.NetworkError) else StoreFailure
+        raise kind(f"phalanx: {error}", error) from None
 
 
 def _started(host_name: str, port: int, key: str | None, insecure: bool) -> _native.StoreHost:
@@ -174,8 +178,20 @@ def _served(host_name: str, port: int, key: str | None, insecure: bool) -> _nati
     return server
 
 
-def _bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else bytes(value)
+def _listed(call: str, argument: str, given: Sequence[Any]) -> list[Any]:
+    """Several keys or values. A single one is a sequence too, of its letters, which nobody means."""
+    if isinstance(given, (str, bytes, bytearray)):
+        raise TypeError(f"phalanx: {call}: {argument} are a {type(given).__name__}, must be a list")
+    return list(given)
+
+
+def _bytes(call: str, value: str | bytes) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    # C++ hands over bytes as a list of their numbers.
+    if isinstance(value, (bytes, bytearray, memoryview, list)):
+        return bytes(value)
+    raise TypeError(f"phalanx: {call}: value is a {type(value).__name__}, must be a str or bytes")
 
 
 # Those that may be shared.

@@ -36,6 +36,10 @@ class Work(dist.Work):
         self._finish = finish
         self._lock = threading.Lock()
         self._future: torch.futures.Future | None = None
+        # What ends the future: the thread that learns first that all parts have ended takes it out, and says when all callbacks are over.
+        self._ends: torch.futures.Future | None = None
+        self._teller: int | None = None
+        self._told: threading.Event | None = None
         self._failure: BaseException | None = None
         if IS_BEFORE_2_7:
             _UNDER_WAY.add(self)
@@ -49,13 +53,14 @@ class Work(dist.Work):
             works[0]._outputs = outputs
             return works[0]
         _UNDER_WAY.difference_update(works)
-        finishes = [work._finish for work in works if work._finish is not None]
+        unsettled = [work for work in works if work._finish is not None]
 
         def finish() -> None:
-            for each in finishes:
-                each()
+            # Each may have been waited for alone, too: its outputs are brought back once.
+            for work in unsettled:
+                work._settle()
 
-        return Work([part for work in works for part in work._parts], outputs, finish if finishes else None)
+        return Work([part for work in works for part in work._parts], outputs, finish if unsettled else None)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         millis = milliseconds(timeout)
@@ -66,10 +71,13 @@ class Work(dist.Work):
             except _native.Error as error:
                 self._failure = translated(error)
                 _UNDER_WAY.discard(self)
+                if all(each.is_done() for each in self._parts):
+                    self._tell_before(until)
                 raise self._failure from None
             if not has_ended:
                 told = f"phalanx: Timed out waiting {millis}ms for an operation under way"
                 raise BackendError(told, late("call", after=timeout.total_seconds()))
+        self._tell_before(until)
         self._settle()
         return True
 
@@ -77,6 +85,7 @@ class Work(dist.Work):
         """What ends with the outputs, or with an error that C++ sees as one too: it has the words, and `exception` the kind and the ranks."""
         if self._future is None:
             ends = torch.futures.Future()
+            self._told, self._ends = threading.Event(), ends
             # An exception that is set from Python is a value to C++, which takes it for tensors; one that a callback raises is an error.
             self._future = ends.then(self._outcome)
             left = len(self._parts)
@@ -90,17 +99,17 @@ class Work(dist.Work):
                     left -= 1
                     is_last = left == 0
                 if is_last:
-                    ends.set_result(None)
+                    self._tell()
 
             for part in self._parts:
                 part.then(ended)
             if not self._parts:
-                ends.set_result(None)
+                self._tell()
         return self._future
 
     def is_completed(self) -> bool:
         """Whether all has ended; then the outputs are what they are to be, without a call of `wait`."""
-        if not all(part.is_done() for part in self._parts):
+        if not all(part.is_done() for part in self._parts) or self._is_being_told():
             return False
         if self._failure is None:
             with suppress(Exception):
@@ -137,6 +146,29 @@ class Work(dist.Work):
         """What the future ends with, on the thread that tells of ends."""
         self._settle()
         return self._outputs
+
+    def _tell(self) -> None:
+        """Ends the future, on the thread that comes here first."""
+        with self._lock:
+            ends, self._ends = self._ends, None
+            if ends is None:
+                return
+            self._teller = threading.get_ident()
+        try:
+            ends.set_result(None)
+        finally:
+            self._told.set()
+
+    def _tell_before(self, until: float | None) -> None:
+        """Has the future ended and its callbacks called before a wait is over: programs go on with what these have made."""
+        self._tell()
+        if self._is_being_told():
+            self._told.wait(None if until is None else max(0.0, until - time.monotonic()))
+
+    def _is_being_told(self) -> bool:
+        """Whether another thread is at it. A callback that asks for its own work waits for nobody."""
+        is_begun = self._told is not None and self._ends is None
+        return is_begun and not self._told.is_set() and self._teller != threading.get_ident()
 
     def _settle(self) -> None:
         """Does what is left to do, once, where nothing has failed; tells everybody who comes what has, or does so itself."""
