@@ -34,6 +34,16 @@ impl Seat {
 /// process groups are: `phalanx top` shows it, `phalanx trace collect` asks it on its host, `PHALANX_METRICS` and `PHALANX_TRACE_DIR` hold for it.
 ///
 /// It ends when this is dropped.
+///
+/// ```no_run
+/// # use phalanx::{Group, GroupOptions, JobName, Presence, Transport};
+/// # fn example(form: impl Fn(GroupOptions) -> phalanx::Result<Group>) -> Result<(), Box<dyn std::error::Error>> {
+/// let presence = Presence::open(&JobName::new("night-run")?, (2, 8), 2)?;
+/// let group = form(GroupOptions::default().alarm(presence.alarm()))?; // however the program comes by it
+/// presence.show(&group, (0..8).collect(), Transport::Tcp);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Presence {
     registry: Registry,

@@ -9,6 +9,15 @@ use crate::report;
 
 /// Runs `rank` on `size` threads of this process, each with its group, and returns what each returned, in rank order.
 ///
+/// ```
+/// let ends = phalanx::threads(3, |group| {
+///     let mut ranks = [0_u64; 3];
+///     group.all_gather(&[group.rank() as u64], &mut ranks).map(|()| ranks)
+/// })?;
+/// assert!(ends.iter().all(|end| *end == Ok([0, 1, 2])));
+/// # Ok::<(), phalanx::Error>(())
+/// ```
+///
 /// # Errors
 ///
 /// [`Setup`](phalanx_core::ErrorKind::Setup), where the ranks are more than 1024 or the system has no means for so many.
@@ -83,6 +92,12 @@ pub fn init() -> Result<World> {
 }
 
 /// Joins the world that `url` describes; see [`Joining::url`].
+///
+/// ```no_run
+/// let world = phalanx::join("file:///mnt/shared/job?rank=1&world_size=4")?;
+/// println!("rank {} of {} on {} hosts", world.rank(), world.size(), world.nodes());
+/// # Ok::<(), phalanx::Error>(())
+/// ```
 ///
 /// # Errors
 ///

@@ -205,8 +205,8 @@ fn agree(dumps: &BTreeMap<usize, (PathBuf, Dump)>, path: &Path, dump: &Dump) -> 
 
 /// What our dumps are called before the rank.
 const PREFIX: &str = "trace_";
-/// As much as a pickle may be.
-const LONGEST: u64 = 256 << 20;
+/// The longest file that is read, in bytes: as much as a pickle may be.
+pub const LONGEST: u64 = 256 << 20;
 /// More than any job has.
 const MOST_FILES: usize = 1 << 16;
 /// Whoever has it writes.

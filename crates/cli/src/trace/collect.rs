@@ -60,7 +60,7 @@ pub(super) fn run(options: &Options) -> Result<(), Failure> {
             .map_err(|error| refused(&error))?,
     };
     for (rank, why) in &collected.garbled {
-        tell(&format!("rank {rank} answered what is no dump: {why}"));
+        tell(&format!("the answer of rank {rank} is no dump that can be kept: {why}"));
     }
     if !collected.silent.is_empty() {
         let silent = Ranks(&collected.silent).named();

@@ -3,8 +3,8 @@
 
 mod collect;
 
-use std::fs;
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -94,11 +94,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         Command::Analyze(analyze) => analyze.run(),
         Command::Html(Html { directory, output }) => {
             let (dumps, report) = read(directory)?;
-            write(output, &page::html(&dumps, &report))
+            write(output, |out| page::write(out, &dumps, &report))
         }
         Command::Perfetto(Perfetto { directory, output }) => {
             let (dumps, report) = read(directory)?;
-            write(output, &perfetto::trace(&dumps, &report).to_string())
+            write(output, |out| perfetto::write(out, &dumps, &report))
         }
         Command::Convert(Convert { directory, torch }) => convert(directory, torch),
     }
@@ -145,8 +145,11 @@ fn read_newest(directory: &Path) -> Result<Found, Failure> {
     Ok(found)
 }
 
-fn write(output: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(output, text).map_err(|error| Failure::Stopped(format!("{}: {error}", output.display())))?;
+/// Writes a drawing as it comes: it may be longer than all dumps.
+fn write(output: &Path, draw: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<(), Failure> {
+    let written =
+        File::create(output).map(BufWriter::new).and_then(|mut out| draw(&mut out).and_then(|()| out.flush()));
+    written.map_err(|error| Failure::Stopped(format!("{}: {error}", output.display())))?;
     printed(writeln!(io::stdout(), "{}", output.display()))
 }
 

@@ -3,10 +3,12 @@
 
 mod desk;
 mod door;
+mod name;
 mod neighbours;
 mod office;
 mod request;
 mod service;
+mod visit;
 mod visitor;
 
 use door::{Door, Renewal};
@@ -14,3 +16,4 @@ pub use neighbours::{Neighbour, neighbours};
 pub(crate) use neighbours::{TRACE_PATH, ask};
 pub(crate) use office::Office;
 pub(crate) use service::Service;
+pub(crate) use visit::Said;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use phalanx_core::{Error, Result};
 
+use super::name::name;
 use super::request::Page;
 use super::visitor::Pages;
 use super::{Door, Office, Renewal, neighbours};
@@ -102,7 +103,7 @@ fn door(address: SocketAddr, local_rank: usize) -> Result<Door> {
 fn host_door(seat: &Seat) -> Option<Door> {
     static WORLDS: AtomicU32 = AtomicU32::new(0);
     let (rank, size) = seat.registry.seat();
-    let name = neighbours::name(&seat.job, (rank, size), WORLDS.fetch_add(1, Ordering::Relaxed));
+    let name = name(&seat.job, (rank, size), WORLDS.fetch_add(1, Ordering::Relaxed));
     let door = Door::host(&name);
     door.inspect_err(|error| log::debug!("rank {rank} is not seen by `phalanx top`: {error}")).ok()
 }

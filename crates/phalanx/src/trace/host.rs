@@ -5,15 +5,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use phalanx_core::{Error, Result};
-use phalanx_trace::{Broken, Dump};
+use phalanx_trace::{Dump, files};
 
 use super::collect::Collected;
-use crate::inquiry::{Neighbour, TRACE_PATH, ask};
+use crate::inquiry::{Neighbour, Said, TRACE_PATH, ask};
 
-/// What one rank says; nothing where it is silent.
+/// What one rank says, or why that is no dump; nothing where it is silent.
 struct Answer {
     neighbour: Neighbour,
-    said: Option<Result<Dump, Broken>>,
+    said: Option<Result<Dump, String>>,
 }
 
 /// Asks the ranks of this host that this user may ask, as [`neighbours`](crate::neighbours) does, for what they have recorded, and writes it into
@@ -32,7 +32,7 @@ pub fn collect_host(
 ) -> Result<Collected> {
     let failed = |why: String| Error::setup("traces of this host's ranks", why);
     let told = ask(TRACE_PATH, patience).map_err(|error| failed(error.to_string()))?.into_iter();
-    let answers = told.map(|(neighbour, page)| Answer { neighbour, said: page.map(|page| Dump::from_json(&page)) });
+    let answers = told.map(|(neighbour, said)| Answer { neighbour, said: read(said) });
     let answers = choose(answers.collect(), job, pid).map_err(failed)?;
     let mut collected = Collected { elsewhere: elsewhere(&answers), ..Collected::default() };
     for Answer { neighbour, said } in answers {
@@ -42,6 +42,20 @@ pub fn collect_host(
         }
     }
     Ok(collected)
+}
+
+/// The dump in what a rank says, or why there is none.
+fn read(said: Said) -> Option<Result<Dump, String>> {
+    match said {
+        Said::Page(page) => Some(Dump::from_json(&page).map_err(|broken| broken.to_string())),
+        Said::TooLong => {
+            let limit = files::LONGEST;
+            Some(Err(format!(
+                "it is longer than {limit} bytes, or has no room beside those of this host's other ranks"
+            )))
+        }
+        Said::Nothing => None,
+    }
 }
 
 /// The ranks of the job that are not on this host, as far as one that is here says how many there are.
@@ -181,7 +195,7 @@ impl Answer {
 mod tests {
     use std::time::SystemTime;
 
-    use phalanx_trace::Identity;
+    use phalanx_trace::{Broken, Identity};
 
     use super::*;
 
@@ -234,8 +248,10 @@ mod tests {
 
     #[test]
     fn the_dumps_of_another_job_are_not_taken_for_those_of_one_that_is_silent() {
-        let mute =
-            |rank, pid, said: Option<Broken>| Answer { said: said.map(Err), ..answer("a", rank, (pid, 0), None) };
+        let mute = |rank, pid, said: Option<Broken>| {
+            let said = said.map(|broken| Err(broken.to_string()));
+            Answer { said, ..answer("a", rank, (pid, 0), None) }
+        };
         // Processes 10 and 11 are of one job, 20 and 21 of the other.
         let answers = |said: fn() -> Option<Broken>| {
             let [zero, one] = [(0, 20), (1, 21)].map(|(rank, pid)| answer("a", rank, (pid, 0), Some(9)));
@@ -292,6 +308,14 @@ mod tests {
         let several = "they are of several jobs, of which one has to be named (`job`): b, c";
         assert_eq!(chosen(beside().split_off(1), None, Some(1)), Err(several.to_owned()));
         assert_eq!(chosen(beside(), Some("c"), Some(1)), Ok(vec![1]));
+    }
+
+    #[test]
+    fn a_rank_whose_dump_is_too_long_is_told_from_a_silent_one() {
+        assert_eq!(read(Said::Nothing), None);
+        let why = read(Said::TooLong).unwrap().unwrap_err();
+        assert!(why.starts_with("it is longer than 268435456 bytes"), "{why}");
+        assert!(read(Said::Page(b"{}".to_vec())).is_some_and(|said| said.is_err()));
     }
 
     #[test]

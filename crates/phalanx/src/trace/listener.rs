@@ -30,6 +30,8 @@ struct Listening {
     /// How many ranks those who ask were told of.
     size: Option<usize>,
     answered: Option<Request>,
+    /// How often the store had no room for the answer to the request that stands.
+    tries: u32,
 }
 
 impl Listener {
@@ -40,7 +42,8 @@ impl Listener {
 
     pub(crate) fn start(world: &World, black_box: &Arc<BlackBox>) -> io::Result<Listener> {
         let (keys, registry) = (Keys::of_world(world).within(PATIENCE), world.registry().clone());
-        let mut listening = Listening { keys, registry, black_box: Arc::clone(black_box), size: None, answered: None };
+        let black_box = Arc::clone(black_box);
+        let mut listening = Listening { keys, registry, black_box, size: None, answered: None, tries: 0 };
         let (end, ended) = mpsc::channel::<Infallible>();
         let listen = move || {
             let mut pause = Duration::ZERO;
@@ -70,10 +73,15 @@ impl Listening {
         let Some(request) = self.keys.asked(rank)?.filter(|request| self.answered.as_ref() != Some(request)) else {
             return Ok(());
         };
-        if let Some(dump) = self.black_box.dump() {
-            self.keys.tell(rank, &request, dump.to_json().as_bytes())?;
+        // There is room again once those who ask have heard others; but nobody tries for ever whom they have forgotten.
+        let is_told = match self.black_box.dump() {
+            Some(dump) => self.keys.tell(rank, &request, dump.to_json().as_bytes())?,
+            None => true,
+        };
+        self.tries = if is_told { 0 } else { self.tries + 1 };
+        if is_told || self.tries >= MOST_TRIES {
+            (self.answered, self.tries) = (Some(request), 0);
         }
-        self.answered = Some(request);
         Ok(())
     }
 }
@@ -81,6 +89,8 @@ impl Listening {
 const VARIABLE: &str = "PHALANX_TRACE_REQUESTS";
 /// How often a rank looks: rarely enough to cost a large job's store nothing that could be measured.
 const EVERY: Duration = Duration::from_secs(1);
+/// How often it tries to tell what the store has no room for.
+const MOST_TRIES: u32 = 60;
 /// How long it lets the store alone that did not answer, and how long it waits for an answer.
 const AFTER_TROUBLE: Duration = Duration::from_secs(15);
 const PATIENCE: Duration = Duration::from_secs(5);

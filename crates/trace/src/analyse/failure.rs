@@ -45,7 +45,8 @@ pub(super) fn no_dump(roster: &Roster<'_>, waits: &[Wait<'_>]) -> Option<Finding
     ranks.sort_unstable();
     ranks.dedup();
     ranks.retain(|rank| !roster.dumps.contains_key(rank));
-    let concerns = |wait: &&Wait<'_>| !wait.silent.is_empty() && wait.on.is_empty();
+    // A wait that a failure elsewhere has ended says no more of the others that had not come: one without a dump may be what failed.
+    let concerns = |wait: &&Wait<'_>| !wait.silent.is_empty() && (wait.on.is_empty() || wait.place.is_aborted);
     let waiting = waits.iter().filter(concerns).map(|wait| wait.place.clone()).collect();
     (!ranks.is_empty()).then_some(Finding::NoDump { ranks, waiting })
 }

@@ -1,11 +1,12 @@
 //! What can be found, and the one line that tells each.
 
 use std::fmt;
+use std::sync::Arc;
 
 use phalanx_core::Ranks;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use crate::dump::{Entry, Site};
+use crate::dump::{Entry, Site, State};
 
 /// One thing that was found, most important first in a report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -46,8 +47,9 @@ pub enum Finding {
         is_forgotten: bool,
         /// What it waits in itself, which is why it does not come.
         busy: Option<Place>,
-        /// Who waits for it, and where.
-        waiting: Vec<Place>,
+        /// Who waits for it, and where: those who wait for several ranks stand there once for all.
+        #[serde(serialize_with = "shared")]
+        waiting: Arc<[Place]>,
     },
     /// A message waits for a peer that does nothing about it.
     Unanswered {
@@ -173,6 +175,8 @@ pub struct Place {
     pub site: Option<Site>,
     /// How it stands.
     pub state: &'static str,
+    /// Whether a failure elsewhere has ended it, and not its own time limit.
+    pub is_aborted: bool,
     /// How long it had taken when the dump was taken.
     pub age_ns: Option<u64>,
 }
@@ -183,6 +187,8 @@ impl Finding {
         match self {
             Finding::Divergence { is_over: false, .. } => 0,
             Finding::Deadlock { .. } => 1,
+            // What ended their wait is the cause, and the group's verdict tells it.
+            Finding::Absent { .. } | Finding::Unanswered { .. } if self.has_ended_in_anothers_failure() => 8,
             Finding::Absent { busy: None, .. } => 2,
             Finding::Unanswered { .. } | Finding::Unsent { .. } => 3,
             Finding::NoDump { waiting, .. } if !waiting.is_empty() => 4,
@@ -194,6 +200,16 @@ impl Finding {
             Finding::Failed { .. } => 10,
             Finding::NoDump { .. } => 11,
             Finding::Late { .. } => 12,
+        }
+    }
+
+    /// Whether nobody waits for the rank that is missing here, nor did until time was up: a failure of something else has ended every wait, so that
+    /// the rank may have been on its way.
+    fn has_ended_in_anothers_failure(&self) -> bool {
+        match self {
+            Finding::Absent { waiting, .. } => waiting.iter().all(|place| place.is_aborted),
+            Finding::Unanswered { place, .. } => place.is_aborted,
+            _ => false,
         }
     }
 
@@ -217,6 +233,7 @@ impl Finding {
     pub fn culprits(&self) -> Vec<usize> {
         match self {
             Finding::Divergence { is_over: true, .. } => Vec::new(),
+            Finding::Absent { .. } | Finding::Unanswered { .. } if self.has_ended_in_anothers_failure() => Vec::new(),
             Finding::Divergence { sides, .. } => odd(sides),
             Finding::Deadlock { circle } => circle.iter().map(|place| place.rank).collect(),
             Finding::Absent { rank, .. } | Finding::Late { rank, .. } => vec![*rank],
@@ -235,7 +252,8 @@ impl Finding {
 impl Place {
     pub(super) fn of(rank: usize, group: String, entry: &Entry, age_ns: Option<u64>) -> Place {
         let (kind, sequence, site) = (entry.kind.clone(), entry.sequence, entry.site.clone());
-        Place { rank, group, kind, sequence, tag: entry.tag, site, state: entry.state.name(), age_ns }
+        let (state, is_aborted) = (entry.state.name(), is_aborted(&entry.state));
+        Place { rank, group, kind, sequence, tag: entry.tag, site, state, is_aborted, age_ns }
     }
 
     fn is_message(&self) -> bool {
@@ -268,11 +286,7 @@ impl fmt::Display for Finding {
                 )
             }
             Finding::Absent { .. } => self.absent(f),
-            Finding::Unanswered { group, place, peer, last } => {
-                let (rank, operation) = (place.rank, place.operation());
-                write!(f, "{group}: rank {rank} waits for rank {peer} in {operation}{}; ", since([place]))?;
-                write!(f, "rank {peer} {}", last_of(last.as_ref()))
-            }
+            Finding::Unanswered { group, place, peer, last } => unanswered(f, group, place, (*peer, last.as_ref())),
             Finding::Unsent { group, place, free } => {
                 let (rank, operation, since) = (place.rank, place.operation(), since([place]));
                 write!(f, "{group}: rank {rank} waits for any rank in {operation}{since}, and nobody has sent to it")?;
@@ -324,18 +338,48 @@ impl Finding {
         let kind = kind.as_deref().unwrap_or("operation");
         let all: Vec<usize> = waiting.iter().map(|place| place.rank).collect();
         let site = at(waiting.first().and_then(|place| place.site.as_ref()));
-        write!(f, "{group}: rank {rank} never called {kind} {sequence}; {} there{site}", waits(&all))?;
+        let wait = if self.has_ended_in_anothers_failure() { waited(&all) } else { waits(&all) };
+        write!(f, "{group}: rank {rank} never called {kind} {sequence}; {wait} there{site}")?;
         let last = match last {
             Some(last) => format!("was {}", last.operation()),
             None if *is_forgotten => "is no longer remembered".to_owned(),
             None => "was nothing".to_owned(),
         };
-        write!(f, "{}; its last {last}", since(waiting))?;
+        if self.has_ended_in_anothers_failure() {
+            write!(f, " until another failure ended that; its last {last}")?;
+        } else {
+            write!(f, "{}; its last {last}", since(&**waiting))?;
+        }
         match busy {
             Some(busy) => write!(f, ", and it waits in {} of {}", busy.operation(), busy.group),
             None => Ok(()),
         }
     }
+}
+
+fn shared<S: Serializer>(places: &Arc<[Place]>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(&**places)
+}
+
+/// Whether an operation was ended by what happened elsewhere: to a peer, or in another operation.
+fn is_aborted(state: &State) -> bool {
+    matches!(state, State::Failed(error) if ["peer", "aborted"].contains(&&**error))
+}
+
+/// That a message waits, or did, for a peer, and what that called last.
+fn unanswered(
+    f: &mut fmt::Formatter<'_>,
+    group: &str,
+    place: &Place,
+    (peer, last): (usize, Option<&Place>),
+) -> fmt::Result {
+    let (rank, operation) = (place.rank, place.operation());
+    if place.is_aborted {
+        write!(f, "{group}: rank {rank} waited for rank {peer} in {operation} until another failure ended that")?;
+    } else {
+        write!(f, "{group}: rank {rank} waits for rank {peer} in {operation}{}", since([place]))?;
+    }
+    write!(f, "; rank {peer} {}", last_of(last))
 }
 
 /// That ranks have no dump, and the first operation in which others wait for them.
@@ -367,6 +411,10 @@ fn has(all: &[usize]) -> String {
 
 fn waits(all: &[usize]) -> String {
     format!("{} {}", Ranks(all).named(), if all.len() == 1 { "waits" } else { "wait" })
+}
+
+fn waited(all: &[usize]) -> String {
+    format!("{} waited", Ranks(all).named())
 }
 
 /// Who waits, in what, and since when.

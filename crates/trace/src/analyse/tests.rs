@@ -201,6 +201,25 @@ fn who_never_came_is_told_with_its_last_call_and_who_waits() {
 }
 
 #[test]
+fn who_waits_for_many_ranks_is_kept_once_for_all() {
+    let dumps = world(40, |number, mut rank| {
+        if number < 20 {
+            rank.call(0, "barrier", SECOND, State::Started);
+        }
+        rank
+    });
+    let report = analyse(&dumps);
+    let waiting = report.findings.iter().filter_map(|finding| match finding {
+        Finding::Absent { waiting, .. } => Some(waiting),
+        _ => None,
+    });
+    let waiting: Vec<_> = waiting.collect();
+    assert_eq!((waiting.len(), waiting[0].len()), (20, 20));
+    assert!(waiting.iter().all(|places| std::sync::Arc::ptr_eq(places, waiting[0])));
+    assert_eq!(report.to_json()["findings"][19]["waiting"][19]["rank"], 19);
+}
+
+#[test]
 fn a_rank_that_is_a_moment_behind_is_nobody_absent() {
     let dumps = world(2, |number, rank| {
         let mut rank = rank.done("all_reduce", 3);
@@ -530,6 +549,55 @@ fn who_stopped_at_an_error_is_not_blamed_for_what_it_did_not_call() {
     assert!(!report.findings.iter().any(|finding| matches!(finding, Finding::Absent { .. })), "{report}");
 }
 
+/// Rank 3 died in operation 10, which ended that of ranks 0 and 2. Rank 1 was still on its way there.
+#[test]
+fn who_had_not_come_yet_when_another_rank_died_is_not_blamed() {
+    let mut dumps = world(4, |number, rank| {
+        let mut rank = rank.done("all_reduce", 10);
+        if number != 1 {
+            let error = if number == 0 { "peer" } else { "aborted" };
+            rank.call(0, "all_reduce", 10 * SECOND, State::Failed(error.to_owned()));
+            rank.0.groups[0].verdict = Some("rank 3 is dead".to_owned());
+        }
+        rank
+    });
+    // It was asked before it died, or not at all.
+    let died = dumps.pop();
+    let report = analyse(&dumps);
+    let [Finding::NoDump { ranks, waiting }, Finding::Verdict { .. }, absent, ..] = &report.findings[..] else {
+        panic!("{report}")
+    };
+    assert_eq!((&ranks[..], waiting.len(), absent.culprits()), (&[3][..], 2, vec![]), "{report}");
+    let expected = "world: rank 1 never called all_reduce 10; ranks 0, 2 waited there (at train.rs:20) until another failure \
+                    ended that; its last was all_reduce 9 (at train.rs:19)";
+    assert_eq!(absent.to_string(), expected);
+    dumps.extend(died);
+    let report = analyse(&dumps);
+    assert!(matches!(report.findings[..2], [Finding::Verdict { .. }, Finding::Absent { rank: 1, .. }]), "{report}");
+    // One that waits still, or until its time was up, knows of nobody else.
+    dumps[2].entries[10].state = State::Failed("timeout".to_owned());
+    assert!(matches!(analyse(&dumps).findings[0], Finding::Absent { rank: 1, .. }));
+}
+
+/// The same, where it is a message of rank 1 that was waited for.
+#[test]
+fn whose_message_had_not_come_yet_when_another_rank_died_is_not_blamed() {
+    let dumps = world(3, |number, mut rank| {
+        if number == 0 {
+            rank.call(0, "recv", SECOND, State::Failed("aborted".to_owned())).peer = Some(1);
+            rank.0.groups[0].verdict = Some("rank 2 is dead".to_owned());
+        }
+        rank
+    });
+    let report = analyse(&dumps[..2]);
+    let [Finding::Verdict { .. }, unanswered @ Finding::Unanswered { .. }, ..] = &report.findings[..] else {
+        panic!("{report}")
+    };
+    let expected = "world: rank 0 waited for rank 1 in recv 0 (at train.rs:10) until another failure ended that; \
+                    rank 1 has called nothing";
+    assert_eq!((unanswered.to_string(), unanswered.culprits()), (expected.to_owned(), vec![]));
+}
+
 #[test]
 fn ranks_without_a_dump_are_told_and_suspected_where_others_wait() {
     let mut dumps = world(4, |_, rank| {
@@ -580,6 +648,23 @@ fn the_straggler_is_found_although_the_clocks_of_hosts_differ() {
         let [Finding::Late { rank, times: 20, operations: 20, .. }] = found[..] else { panic!("{found:?}") };
         assert_eq!(rank, number);
     }
+}
+
+/// Two machines that are both called what machines are called which nobody has named.
+#[test]
+fn nobody_is_late_because_its_host_has_the_name_of_another_one() {
+    let mut dumps = world(2, |_, mut rank| {
+        for turn in 0..20 {
+            rank.call(0, "all_reduce", turn * SECOND, State::Done);
+        }
+        rank.0.host_name = Some("localhost".to_owned());
+        rank
+    });
+    for entry in &mut dumps[1].entries {
+        entry.created_ns += SECOND / 3;
+        entry.ended_ns = entry.ended_ns.map(|time| time + SECOND / 3);
+    }
+    assert_eq!(analyse(&dumps).findings, []);
 }
 
 /// Ranks that come in turns, as two that are alike do, are not late, whoever is last once more often than the other.
@@ -829,6 +914,7 @@ fn one_of_each() -> Vec<Finding> {
         tag: None,
         site: None,
         state: "started",
+        is_aborted: false,
         age_ns: None,
     };
     let (recv, reduce) = (|rank| place(rank, "recv", 3), |rank| place(rank, "all_reduce", 1000));
@@ -848,7 +934,17 @@ fn one_of_each() -> Vec<Finding> {
             last: None,
             is_forgotten: false,
             busy: Some(place(2, "barrier", 3)),
-            waiting: vec![reduce(0), reduce(1)],
+            waiting: [reduce(0), reduce(1)].into(),
+        },
+        Finding::Absent {
+            group: group(),
+            sequence: 1000,
+            kind: Some("all_reduce".to_owned()),
+            rank: 2,
+            last: None,
+            is_forgotten: false,
+            busy: None,
+            waiting: [Place { is_aborted: true, ..reduce(0) }].into(),
         },
         unanswered(None),
         unanswered(Some(reduce(1))),

@@ -1,7 +1,9 @@
 //! Who waits for whom: the first operation of each rank that has begun and not ended, and the peers it cannot end without. Messages are told of
 //! in `message`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::hash_map::Entry::{Occupied, Vacant};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::roster::{Company, Roster, Seat};
@@ -87,7 +89,21 @@ pub(super) fn absent(roster: &Roster<'_>, waits: &[Wait<'_>]) -> Vec<Finding> {
         let here: Vec<&Wait<'_>> = here.iter().filter(|wait| !wait.entry.is_message).collect();
         let missing: BTreeSet<usize> = here.iter().flat_map(|wait| wait.on.iter().copied()).collect();
         let company = &roster.companies[at];
-        found.extend(missing.into_iter().map(|rank| absentee(company, &here, busy.get(&rank).copied(), rank)));
+        // Mostly all who are missing are waited for by the same ranks: a copy of these for each would be as many places as both have ranks together.
+        let mut shared: HashMap<Vec<usize>, Arc<[Place]>> = HashMap::new();
+        for rank in missing {
+            let waiting: Vec<usize> = (0..here.len()).filter(|wait| here[*wait].on.contains(&rank)).collect();
+            let first = waiting.iter().map(|wait| here[*wait].entry.sequence).min().unwrap_or_default();
+            let places = |waiting: &Vec<usize>| waiting.iter().map(|wait| here[*wait].place.clone()).collect();
+            let waiting = match shared.entry(waiting) {
+                Occupied(known) => Arc::clone(known.get()),
+                Vacant(new) => {
+                    let places = places(new.key());
+                    Arc::clone(new.insert(places))
+                }
+            };
+            found.push(absentee(company, (first, waiting), busy.get(&rank).copied(), rank));
+        }
     }
     found
 }
@@ -99,11 +115,15 @@ fn by_company<'w, 'd>(waits: &'w [Wait<'d>]) -> impl Iterator<Item = (usize, &'w
     groups.filter_map(|here| Some((here.first()?.company, here)))
 }
 
-fn absentee(company: &Company<'_>, here: &[&Wait<'_>], busy: Option<&Place>, rank: usize) -> Finding {
-    let waiting: Vec<&&Wait<'_>> = here.iter().filter(|wait| wait.on.contains(&rank)).collect();
+/// `first` is the first number under which others wait for the rank.
+fn absentee(
+    company: &Company<'_>,
+    (first, waiting): (u64, Arc<[Place]>),
+    busy: Option<&Place>,
+    rank: usize,
+) -> Finding {
     let seat = company.seats.get(&rank);
     let last = seat.and_then(|seat| Some((seat, seat.last()?)));
-    let first = waiting.iter().map(|wait| wait.entry.sequence).min().unwrap_or_default();
     let next = seat.map(Seat::next).filter(|next| *next > 0);
     let sequence = next.unwrap_or(first);
     let kind = company.at(sequence).next().and_then(|(_, entries)| Some(entries.first()?.kind.clone()));
@@ -115,7 +135,7 @@ fn absentee(company: &Company<'_>, here: &[&Wait<'_>], busy: Option<&Place>, ran
         last: last.map(|(seat, entry)| Place::of(rank, company.label(), entry, seat.age(entry))),
         is_forgotten: last.is_none() && next.is_some(),
         busy: busy.cloned(),
-        waiting: waiting.iter().map(|wait| wait.place.clone()).collect(),
+        waiting,
     }
 }
 
