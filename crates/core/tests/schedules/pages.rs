@@ -50,7 +50,7 @@ fn the_fields_of_the_page_stand_where_it_says() {
     };
     let values: [(&str, u64); 11] = [
         ("magic", 0xFA),
-        ("version", 2),
+        ("version", 3),
         ("op", 6),
         ("dtype", 17),
         ("reduce", 4),
