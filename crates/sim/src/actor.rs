@@ -15,8 +15,8 @@ use crate::scene::{Call, Scene};
 pub(crate) struct Actor {
     rank: usize,
     mesh: Mesh,
-    /// How many operations it has ended.
-    pub(crate) done: usize,
+    /// When it ended each of the operations that it has ended.
+    pub(crate) ended: Vec<u64>,
     pub(crate) playing: Option<Playing>,
     pub(crate) ending: Option<Ending>,
     /// It is not polled before this tick.
@@ -40,12 +40,17 @@ impl Actor {
             let seat = Seat::new(board, network, rank, &scene.hosts, scene.slot_byte_len);
             mesh = mesh.with_windows(Box::new(seat));
         }
-        Actor { rank, mesh, done: 0, playing: None, ending: None, asleep_until: 0 }
+        Actor { rank, mesh, ended: vec![], playing: None, ending: None, asleep_until: 0 }
+    }
+
+    /// How many operations it has ended.
+    pub(crate) fn done(&self) -> usize {
+        self.ended.len()
     }
 
     /// How many operations it has begun.
     pub(crate) fn begun(&self) -> usize {
-        self.done + usize::from(self.playing.is_some())
+        self.done() + usize::from(self.playing.is_some())
     }
 
     pub(crate) fn begin(
@@ -60,7 +65,7 @@ impl Actor {
             op: call.op.clone(),
             dtype: call.dtype,
             factor: call.factor,
-            fingerprint: Fingerprint::of(&call.op, call.dtype, size, EPOCH, self.done as u32),
+            fingerprint: Fingerprint::of(&call.op, call.dtype, size, EPOCH, self.done() as u32),
             rank: self.rank,
             // Each rank decides for itself.
             past_caches: if self.rank.is_multiple_of(2) {

@@ -26,6 +26,8 @@ pub(crate) struct Seat {
     me: usize,
     hosts: Vec<u32>,
     made: u64,
+    /// How many offers had been made with the last one that peers read where it is; 0 while they read nothing there.
+    shown: u64,
     slot_byte_len: usize,
 }
 
@@ -45,6 +47,7 @@ impl Seat {
             me,
             hosts: hosts.to_vec(),
             made: 0,
+            shown: 0,
             slot_byte_len,
         }
     }
@@ -77,6 +80,13 @@ impl Seat {
         self.made += 1;
     }
 
+    /// By chance peers read an offer where it is, as they do where the memory is of the group's making and long enough.
+    fn lease(&mut self, lease: Lease) {
+        if lease != Lease::None && lock(&self.network).stays() {
+            self.shown = self.made;
+        }
+    }
+
     /// How many offers everybody must have made before the next one may take its slot.
     fn needed(&self) -> u64 {
         (self.made + 1 + LOOKBACK).saturating_sub(SLOTS)
@@ -84,11 +94,12 @@ impl Seat {
 }
 
 impl Windows for Seat {
-    fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], _lease: Lease) -> Result<bool, LinkError> {
+    fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], lease: Lease) -> Result<bool, LinkError> {
         let (head, bytes) = (head.to_vec(), parts.concat());
         let made = self.has_room(head.len() + bytes.len())?;
         if made {
             self.show(head, bytes);
+            self.lease(lease);
         }
         Ok(made)
     }
@@ -156,8 +167,12 @@ impl Windows for Seat {
     }
 
     fn try_settle(&mut self) -> Result<bool, LinkError> {
-        // Everything is copied here.
-        Ok(true)
+        lock(&self.network).done_with[self.me] = self.made;
+        let settled = self.readers().is_empty();
+        if settled {
+            self.shown = 0;
+        }
+        Ok(settled)
     }
 
     fn take_borrowed(&mut self) -> Borrowed {
@@ -165,7 +180,8 @@ impl Windows for Seat {
     }
 
     fn readers(&self) -> Vec<usize> {
-        vec![]
+        let network = lock(&self.network);
+        self.mates().filter(|&mate| !network.left[mate] && network.done_with[mate] < self.shown).collect()
     }
 
     fn slot_byte_len(&self) -> usize {
@@ -177,3 +193,41 @@ impl Windows for Seat {
 const SLOTS: u64 = 6;
 /// How many of the latest offers a rank may view.
 const LOOKBACK: u64 = 3;
+
+#[cfg(test)]
+mod tests {
+    use fastrand::Rng;
+
+    use super::*;
+    use crate::network::Network;
+    use crate::scene::Temper;
+
+    /// Two ranks of one host, each of which has offered the same number of times until the first has something to be read where it is.
+    fn two() -> ([Seat; 2], Shared) {
+        let temper = Temper { piece: 1, refusal: 0, capacity: 1, delay: 0, burst: 0, slow: None };
+        let network: Shared = Arc::new(Network::new(2, temper, Rng::with_seed(0)).into());
+        let board = Arc::new(Board::new([64, 64].into_iter()));
+        let mut seats = [0, 1].map(|rank| Seat::new(&board, &network, rank, &[0, 0], 64));
+        while seats[0].shown == 0 {
+            assert_eq!(seats[0].try_offer(&[1], &[], Lease::View), Ok(true));
+            assert_eq!(seats[1].try_offer(&[2], &[], Lease::None), Ok(true));
+        }
+        (seats, network)
+    }
+
+    #[test]
+    fn an_operation_ends_once_the_peers_have_read_what_is_read_where_it_is() {
+        let ([mut giver, mut reader], _) = two();
+        assert_eq!((giver.try_settle(), giver.readers()), (Ok(false), vec![1]));
+        assert_eq!(reader.try_settle(), Ok(true), "its own offers were copied");
+        assert_eq!((giver.try_settle(), giver.readers()), (Ok(true), vec![]));
+    }
+
+    #[test]
+    fn nobody_waits_for_a_reader_that_has_left() {
+        let ([mut giver, _], network) = two();
+        assert_eq!(giver.try_settle(), Ok(false));
+        lock(&network).leave(1, false);
+        assert_eq!(giver.try_settle(), Ok(true));
+    }
+}

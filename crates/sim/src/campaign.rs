@@ -16,7 +16,7 @@ pub struct Options {
     first_seed: u64,
     seeds: u64,
     mutation: Option<Mutation>,
-    until_violation: bool,
+    until_caught: bool,
 }
 
 /// What the seeds so far came to.
@@ -29,6 +29,7 @@ pub struct Tally {
     errors: BTreeMap<ErrorKind, u64>,
     faults: BTreeMap<FaultKind, u64>,
     violations: Vec<(u64, ViolationKind)>,
+    caught: Vec<(u64, ViolationKind)>,
     ticks: u64,
     bytes: u64,
 }
@@ -39,7 +40,7 @@ pub fn campaign(options: &Options, mut progress: impl FnMut(&Tally)) -> Tally {
     for index in 0..options.seeds {
         tally.add(&run(options.first_seed.wrapping_add(index), options.mutation));
         progress(&tally);
-        if options.until_violation && !tally.violations.is_empty() {
+        if options.until_caught && !tally.caught.is_empty() {
             break;
         }
     }
@@ -48,7 +49,7 @@ pub fn campaign(options: &Options, mut progress: impl FnMut(&Tally)) -> Tally {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { first_seed: 0, seeds: 1000, mutation: None, until_violation: false }
+        Options { first_seed: 0, seeds: 1000, mutation: None, until_caught: false }
     }
 }
 
@@ -71,9 +72,9 @@ impl Options {
         self
     }
 
-    /// Whether to end at the first violation: no unless set.
-    pub fn until_violation(mut self, until_violation: bool) -> Options {
-        self.until_violation = until_violation;
+    /// Whether to end as soon as the planted bug has shown: no unless set.
+    pub fn until_caught(mut self, until_caught: bool) -> Options {
+        self.until_caught = until_caught;
         self
     }
 }
@@ -109,14 +110,14 @@ impl Tally {
         &self.faults
     }
 
-    /// The seeds in which something happened that must not, and what.
+    /// The seeds in which something happened that must not although no bug was planted, and what: each is a bug of ours.
     pub fn violations(&self) -> &[(u64, ViolationKind)] {
         &self.violations
     }
 
-    /// How many of the violations are of this kind.
-    pub fn count(&self, kind: ViolationKind) -> usize {
-        self.violations.iter().filter(|(_, other)| *other == kind).count()
+    /// The seeds in which the planted bug showed, and as what.
+    pub fn caught(&self) -> &[(u64, ViolationKind)] {
+        &self.caught
     }
 
     /// Virtual time, over all seeds; a tick stands for a microsecond.
@@ -146,7 +147,34 @@ impl Tally {
             *self.faults.entry(fault).or_default() += 1;
         }
         if let Some(violation) = report.violation() {
-            self.violations.push((report.seed(), violation.kind()));
+            let found = if report.planted().is_some() { &mut self.caught } else { &mut self.violations };
+            found.push((report.seed(), violation.kind()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Violation;
+
+    #[test]
+    fn a_violation_where_nothing_was_planted_is_a_bug_of_ours_also_while_a_planted_one_is_hunted() {
+        let hang = Violation { kind: ViolationKind::Hang, rank: 0, what: "made by hand".to_owned() };
+        let mutation = Some(Mutation::DroppedFold);
+        let report = |seed, planted: Option<&str>| Report {
+            seed,
+            planted: planted.map(str::to_owned),
+            violation: Some(hang.clone()),
+            ..run(seed, mutation)
+        };
+        let (caught, ours) = (report(1, Some("in operation 0")), report(2, None));
+        assert!(!caught.is_bug_of_ours() && ours.is_bug_of_ours());
+        assert!(!Report { violation: None, ..ours.clone() }.is_bug_of_ours());
+        let mut tally = Tally::default();
+        tally.add(&caught);
+        tally.add(&ours);
+        assert_eq!(tally.caught(), [(1, ViolationKind::Hang)]);
+        assert_eq!(tally.violations(), [(2, ViolationKind::Hang)]);
     }
 }

@@ -97,7 +97,8 @@ fn temper(dice: &mut Rng, size: usize, bytes: usize) -> Temper {
 
 fn stalls(dice: &mut Rng, size: usize) -> Vec<Stall> {
     let count = [0, 0, 1, 3][dice.usize(..4)];
-    let stall = || Stall { rank: dice.usize(..size), at: early(dice), ticks: dice.u64(1..5000) };
+    // The first tick that is played is 1.
+    let stall = || Stall { rank: dice.usize(..size), at: 1 + early(dice), ticks: dice.u64(1..5000) };
     iter::repeat_with(stall).take(count).collect()
 }
 
@@ -131,13 +132,17 @@ mod tests {
     use std::collections::BTreeSet;
 
     use phalanx_core::schedule::Algorithm;
-    use phalanx_core::{DType, ReduceOp};
+    use phalanx_core::{DType, Op, ReduceOp};
 
     use super::*;
 
+    fn scenes() -> Vec<Scene> {
+        (0..3000).map(|seed| scene(&mut Rng::with_seed(seed), false)).collect()
+    }
+
     #[test]
     fn the_seeds_come_past_everything() {
-        let scenes: Vec<Scene> = (0..3000).map(|seed| scene(&mut Rng::with_seed(seed), false)).collect();
+        let scenes = scenes();
         let calls = || scenes.iter().flat_map(|scene| &scene.acts).map(Act::usual);
         let plays: BTreeSet<_> = calls().map(|call| (call.op.kind(), call.algorithm)).collect();
         let dtypes: BTreeSet<_> = calls().map(|call| call.dtype).collect();
@@ -153,5 +158,38 @@ mod tests {
         assert_eq!(sizes, (1..=9).collect());
         let healthy = scenes.iter().filter(|scene| scene.fault.is_none()).count();
         assert!((1200..2100).contains(&healthy), "{healthy} of 3000 have no fault");
+    }
+
+    #[test]
+    fn some_seeds_disagree_about_the_tables_of_an_all_to_all_but_never_a_rank_with_itself() {
+        let (mut even, mut given, mut taken) = (0, 0, 0);
+        for (act, odd) in scenes().iter().flat_map(|scene| &scene.acts).filter_map(|act| Some((act, act.odd?))) {
+            // The same rank's tables as they were: those of its peers are the other half of them.
+            let table = |rank: usize| match &act.calls[rank].op {
+                Op::AllToAll { give, take } => Some((give, take)),
+                _ => None,
+            };
+            let ranks = 0..act.calls.len();
+            let Some(tables) = ranks.clone().map(table).collect::<Option<Vec<_>>>() else { continue };
+            let (give, take) = tables[odd];
+            assert_eq!(give.of(odd), take.of(odd), "{act}");
+            let peers = || ranks.clone().filter(|&peer| peer != odd);
+            let gives = peers().filter(|&peer| give.of(peer) != tables[peer].1.of(odd)).count();
+            let takes = peers().filter(|&peer| take.of(peer) != tables[peer].0.of(odd)).count();
+            match (give.is_even(), gives, takes) {
+                (true, gives, takes) if gives + takes > 0 => even += 1,
+                (false, 1, 0) => given += 1,
+                (false, 0, 1) => taken += 1,
+                (_, gives, takes) => assert_eq!((gives, takes), (0, 0), "{act}"),
+            }
+        }
+        assert!(even > 0 && given > 0 && taken > 0, "{even} of even parts, {given} of gifts, {taken} of what is taken");
+    }
+
+    #[test]
+    fn no_stall_is_over_before_the_first_tick() {
+        let stalls: Vec<Stall> = scenes().into_iter().flat_map(|scene| scene.stalls).collect();
+        assert!(stalls.iter().any(|stall| stall.at == 1));
+        assert!(stalls.iter().all(|stall| stall.at >= 1));
     }
 }

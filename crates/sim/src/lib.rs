@@ -16,9 +16,9 @@
 //! let tally = campaign(&Options::default().seeds(50), |_| {});
 //! assert!(tally.violations().is_empty());
 //!
-//! let options = Options::default().mutation(Some(Mutation::DroppedFold)).until_violation(true);
+//! let options = Options::default().mutation(Some(Mutation::DroppedFold)).until_caught(true);
 //! let tally = campaign(&options, |_| {});
-//! let (seed, _) = tally.violations()[0];
+//! let (seed, _) = tally.caught()[0];
 //! println!("{}", run(seed, Some(Mutation::DroppedFold)));
 //! ```
 #![forbid(unsafe_code)]

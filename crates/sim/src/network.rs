@@ -21,6 +21,8 @@ pub(crate) struct Network {
     pub(crate) left: Vec<bool>,
     /// How many offers each rank has made.
     pub(crate) offers: Vec<u64>,
+    /// Up to how many offers each rank has said that it reads none of them any more.
+    pub(crate) done_with: Vec<u64>,
     /// When offers that were made will be seen.
     pub(crate) shows: Vec<u64>,
     /// Bytes that entered links and windows so far.
@@ -73,6 +75,7 @@ impl Network {
             eager: false,
             left: vec![false; size],
             offers: vec![0; size],
+            done_with: vec![0; size],
             shows: vec![],
             moved: 0,
         }
@@ -125,9 +128,9 @@ impl Network {
         pipe.flipped || pipe.state != State::Open || self.left[from]
     }
 
-    /// Whether any byte was changed in flight.
-    pub(crate) fn is_flipped(&self) -> bool {
-        self.pipes.iter().any(|pipe| pipe.flipped)
+    /// Whether a byte was changed on its way from `from` to `to`.
+    pub(crate) fn is_flipped(&self, from: usize, to: usize) -> bool {
+        self.pipes[self.pipe(from, to)].flipped
     }
 
     /// The next time at which bytes arrive or an offer is seen.
@@ -144,6 +147,11 @@ impl Network {
         self.now + self.dice.u64(..=self.temper.delay)
     }
 
+    /// Whether what is offered now is read where it is.
+    pub(crate) fn stays(&mut self) -> bool {
+        self.dice.bool()
+    }
+
     /// Whether chance says "not now".
     fn refuses(&mut self) -> bool {
         !self.eager && self.dice.u8(..) < self.temper.refusal
@@ -156,6 +164,10 @@ impl Network {
     fn close(&mut self, from: usize, to: usize, lost: bool) {
         let pipe = self.pipe(from, to);
         let pipe = &mut self.pipes[pipe];
+        if pipe.state == State::Silent {
+            // Through what is silent nobody hears that the other end has closed.
+            return;
+        }
         pipe.state = State::Closed;
         if lost {
             pipe.flight.clear();
@@ -264,5 +276,22 @@ impl Link for End {
 
     fn try_recv(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
         lock(&self.network).recv(self.back, into)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn through_a_link_that_was_cut_silently_nothing_comes_even_when_the_other_end_leaves() {
+        let temper = Temper { piece: usize::MAX, refusal: 0, capacity: 8, delay: 0, burst: 0, slow: None };
+        let network: Shared = Arc::new(Network::new(2, temper, Rng::with_seed(0)).into());
+        let [mut first, mut second] = [(0, 1), (1, 0)].map(|(me, peer)| End::new(&network, me, peer));
+        assert!(first.try_send(&[1; 8]).is_ok_and(|sent| sent > 0));
+        lock(&network).cut(0, 1, true);
+        lock(&network).leave(0, false);
+        assert_eq!(second.try_recv(&mut [0; 8]), Ok(0));
+        assert!(second.try_send(&[2; 8]).is_ok_and(|sent| sent > 0));
     }
 }

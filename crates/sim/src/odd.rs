@@ -11,7 +11,7 @@ use crate::scene::{Act, Call};
 pub(crate) fn differ(dice: &mut Rng, world: &World, act: &mut Act, rank: usize) -> Option<()> {
     let mut call = act.calls[rank].clone();
     match dice.u8(..6) {
-        0 => call.op = other_count(dice, &call.op, world.size())?,
+        0 => call.op = other_count(dice, &call.op, rank, world.size())?,
         1 => call.dtype = other_dtype(dice, &call)?,
         2 => call.op = other_reduce(dice, &call)?,
         3 => call.op = other_root(dice, &call.op, world.size())?,
@@ -35,7 +35,7 @@ fn moves_nothing(calls: &[Call]) -> bool {
     !calls.iter().enumerate().any(needs)
 }
 
-fn other_count(dice: &mut Rng, op: &Op, size: usize) -> Option<Op> {
+fn other_count(dice: &mut Rng, op: &Op, rank: usize, size: usize) -> Option<Op> {
     let mut op = op.clone();
     let at = dice.usize(..size);
     match &mut op {
@@ -44,6 +44,10 @@ fn other_count(dice: &mut Rng, op: &Op, size: usize) -> Option<Op> {
         }
         Op::AllGather { counts } | Op::ReduceScatter { counts, .. } => *counts = other_counts(dice, counts, at),
         Op::Gather { counts, .. } | Op::Scatter { counts, .. } => *counts = other_counts(dice, counts, at),
+        Op::AllToAll { give, take } => {
+            let peer = (rank + dice.usize(1..size)) % size;
+            (*give, *take) = other_tables(dice, give, take, peer);
+        }
         _ => return None,
     }
     Some(op)
@@ -57,6 +61,19 @@ fn other_counts(dice: &mut Rng, counts: &Counts, at: usize) -> Counts {
             counts[at] = other_number(dice, counts[at]);
             Counts::uneven(&counts)
         }
+    }
+}
+
+/// Other tables of an all-to-all. What a rank gives itself is also what it takes from itself, so of uneven ones that entry stays.
+fn other_tables(dice: &mut Rng, give: &Counts, take: &Counts, peer: usize) -> (Counts, Counts) {
+    if give.is_even() && take.is_even() {
+        let counts = other_counts(dice, give, peer);
+        return (counts.clone(), counts);
+    }
+    if dice.bool() {
+        (other_counts(dice, give, peer), take.clone())
+    } else {
+        (give.clone(), other_counts(dice, take, peer))
     }
 }
 

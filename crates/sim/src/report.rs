@@ -89,6 +89,11 @@ impl Report {
         self.violation.as_ref()
     }
 
+    /// Whether it is a bug of ours that showed: what must not happen did, and nothing was planted.
+    pub fn is_bug_of_ours(&self) -> bool {
+        self.violation.is_some() && self.planted.is_none()
+    }
+
     /// The fault that the seed planned, if it came to strike before all was over.
     pub fn fault(&self) -> Option<FaultKind> {
         self.scene.fault.as_ref().filter(|_| self.struck).map(|fault| fault.kind())

@@ -50,8 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let report = phalanx_sim::run(seed, mutations.first().copied());
         printed(report::story(&report, options.json))?;
         // A planted bug that shows is what was asked for.
-        let is_found = report.violation().is_some() && mutations.is_empty();
-        return if is_found { Err(Failure::Found) } else { Ok(()) };
+        return found(report.is_bug_of_ours());
     }
     if mutations.is_empty() { options.play() } else { options.hunt(mutations) }
 }
@@ -61,18 +60,19 @@ impl Options {
     fn play(&self) -> Result<(), Failure> {
         let outcome = self.campaign(None);
         printed(report::tally(&outcome, self.json))?;
-        if outcome.tally.violations().is_empty() { Ok(()) } else { Err(Failure::Found) }
+        found(!outcome.tally.violations().is_empty())
     }
 
-    /// Plays seeds with each planted bug until it shows: a bug that does not show is a hole in the simulator.
+    /// Plays seeds with each planted bug until it shows: a bug that does not show is a hole in the simulator, and what shows in a seed
+    /// that has no place for it is a bug of ours.
     fn hunt(&self, mutations: &[Mutation]) -> Result<(), Failure> {
-        let mut missed = false;
+        let mut failed = false;
         for &mutation in mutations {
             let outcome = self.campaign(Some(mutation));
-            missed |= outcome.tally.violations().is_empty();
+            failed |= outcome.tally.caught().is_empty() || !outcome.tally.violations().is_empty();
             printed(report::catch(mutation, &outcome, self.json))?;
         }
-        if missed { Err(Failure::Found) } else { Ok(()) }
+        found(failed)
     }
 
     fn campaign(&self, mutation: Option<Mutation>) -> Outcome {
@@ -80,7 +80,7 @@ impl Options {
             .first_seed(self.first_seed)
             .seeds(self.seeds)
             .mutation(mutation)
-            .until_violation(mutation.is_some());
+            .until_caught(mutation.is_some());
         let progress = progress_bar(self.seeds, mutation);
         let began = Instant::now();
         let tally: Tally = campaign(&options, |tally| progress.set_position(tally.seeds()));
@@ -88,6 +88,10 @@ impl Options {
         progress.finish_and_clear();
         Outcome { tally, elapsed }
     }
+}
+
+fn found(anything: bool) -> Result<(), Failure> {
+    if anything { Err(Failure::Found) } else { Ok(()) }
 }
 
 fn seed(text: &str) -> Result<u64, String> {

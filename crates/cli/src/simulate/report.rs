@@ -68,11 +68,16 @@ pub(super) fn story(report: &Report, as_json: bool) -> io::Result<()> {
 pub(super) fn catch(mutation: Mutation, outcome: &Outcome, as_json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let Outcome { tally, elapsed } = outcome;
-    let found = tally.violations().first();
+    let found = tally.caught().first();
     if as_json {
         let found = found.map(|(seed, kind)| json!({ "seed": seed, "as": kind.name() }));
-        let object =
-            json!({ "mutation": mutation.name(), "seeds": tally.seeds(), "planted": tally.planted(), "found": found });
+        let object = json!({
+            "mutation": mutation.name(),
+            "seeds": tally.seeds(),
+            "planted": tally.planted(),
+            "found": found,
+            "violations": violations(tally),
+        });
         return writeln!(out, "{object}");
     }
     let (name, planted, seeds) = (mutation.name(), counted(tally.planted(), "time"), counted(tally.seeds(), "seed"));
@@ -84,7 +89,11 @@ pub(super) fn catch(mutation: Mutation, outcome: &Outcome, as_json: bool) -> io:
             elapsed.as_secs_f64(),
         ),
         None => writeln!(out, "{name:<22} NOT FOUND, planted {planted} in {seeds}"),
+    }?;
+    for (seed, kind) in tally.violations().iter().take(SHOWN) {
+        writeln!(out, "    {} with nothing planted: phalanx simulate --seed {seed} --mutate {name}", kind.name())?;
     }
+    Ok(())
 }
 
 fn object(outcome: &Outcome) -> Value {
@@ -93,8 +102,6 @@ fn object(outcome: &Outcome) -> Value {
         tally.errors().iter().map(|(kind, count)| (format!("{kind:?}"), json!(count))).collect();
     let faults: serde_json::Map<String, Value> =
         tally.faults().iter().map(|(fault, count)| (fault.to_string(), json!(count))).collect();
-    let violations: Vec<Value> =
-        tally.violations().iter().map(|(seed, kind)| json!({ "seed": seed, "kind": kind.name() })).collect();
     json!({
         "seeds": tally.seeds(),
         "seconds": elapsed.as_secs_f64(),
@@ -103,8 +110,12 @@ fn object(outcome: &Outcome) -> Value {
         "answers": tally.answers(),
         "faults": faults,
         "errors": errors,
-        "violations": violations,
+        "violations": violations(tally),
     })
+}
+
+fn violations(tally: &Tally) -> Vec<Value> {
+    tally.violations().iter().map(|(seed, kind)| json!({ "seed": seed, "kind": kind.name() })).collect()
 }
 
 fn rate(outcome: &Outcome) -> f64 {

@@ -1,5 +1,7 @@
 //! Every reduction on every element type it is defined for, by every algorithm that plays it, against plain arithmetic.
 
+use std::collections::BTreeSet;
+
 use num_complex::Complex as Pair;
 use phalanx_core::reduce::Factor;
 use phalanx_core::schedule::Algorithm;
@@ -11,6 +13,7 @@ use crate::replay::{Case, Stage};
 use crate::value::{Value, bounds};
 
 const WORLDS: std::ops::RangeInclusive<usize> = 1..=17;
+const SEGMENTS: std::ops::RangeInclusive<usize> = 1..=3;
 const SIZES: [usize; 5] = [0, 1, 2, 7, 1000];
 
 /// The largest size, in two worlds only: schedules know no types, and the kernels no worlds.
@@ -56,21 +59,31 @@ fn whoever_folds_pair_by_pair_declines_an_average_whose_sum_does_not_fit() {
     }
 }
 
-/// Plays one operation with every pair of reduction and type, world, size and algorithm. In place or not, segments,
-/// windows and spreads take turns, so that each meets each pair.
+/// Plays one operation with every pair of reduction and type, world, size and algorithm. Dice choose whether it is in place and how many
+/// segments it has: what takes turns beside a loop over algorithms would be the same for each of them every time.
 fn sweep(ops: impl Fn(usize, usize, ReduceOp) -> Vec<Op>) {
     let mut stage = Stage::default();
-    let mut turn = 0;
+    let mut dice = fastrand::Rng::with_seed(0);
     for (reduce, dtype) in pairs() {
+        let mut met = BTreeSet::new();
         for (world, size) in WORLDS.flat_map(|world| SIZES.map(|size| (world, size))).chain(LARGE) {
             for op in ops(size, world, reduce) {
                 let scene = Scene::new(&op, dtype, world);
                 for algorithm in Algorithm::ALL {
                     if algorithm.plays(&op, dtype) {
-                        turn += 1;
-                        scene.play(&op, dtype, algorithm, turn, &mut stage);
+                        let (in_place, segments) = (dice.bool(), dice.usize(SEGMENTS));
+                        met.insert((algorithm, in_place, segments));
+                        scene.play(&op, dtype, (algorithm, segments, in_place), &mut stage);
                     }
                 }
+            }
+        }
+        for &(algorithm, ..) in &met {
+            let ways =
+                [false, true].into_iter().flat_map(|in_place| SEGMENTS.map(move |segments| (in_place, segments)));
+            for (in_place, segments) in ways {
+                let way = (algorithm, in_place, segments);
+                assert!(met.contains(&way), "{reduce} of {dtype} is never played by {way:?}");
             }
         }
     }
@@ -113,22 +126,20 @@ impl Scene {
         }
     }
 
-    fn play(&self, op: &Op, dtype: DType, algorithm: Algorithm, turn: usize, stage: &mut Stage) {
+    fn play(
+        &self,
+        op: &Op,
+        dtype: DType,
+        (algorithm, segments, in_place): (Algorithm, usize, bool),
+        stage: &mut Stage,
+    ) {
         for hosts in spread(self.world, algorithm) {
             for windows in [false, true] {
                 if windows && algorithm != Algorithm::TwoLevel {
                     continue;
                 }
-                let case = Case {
-                    op,
-                    op_of: &|_| op.clone(),
-                    dtype,
-                    hosts: &hosts,
-                    algorithm,
-                    segments: [1, 3, 2][turn % 3],
-                    in_place: turn.is_multiple_of(2),
-                    windows,
-                };
+                let case =
+                    Case { op, op_of: &|_| op.clone(), dtype, hosts: &hosts, algorithm, segments, in_place, windows };
                 case.play(&self.inputs, &self.factors, stage);
                 case.compare(stage, &self.inputs, &self.expected);
                 if case.lend(&self.inputs, stage) {

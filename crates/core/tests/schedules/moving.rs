@@ -13,7 +13,6 @@ const SIZES: [usize; 3] = [1, 7, 1000];
 #[test]
 fn every_type_is_moved_unchanged() {
     let mut stage = Stage::default();
-    let mut turn = 0;
     for (dtype, world) in DType::ALL.into_iter().flat_map(|dtype| WORLDS.map(|world| (dtype, world))) {
         for op in SIZES.iter().flat_map(|&size| ops(size, world)) {
             let op_of = |_: usize| op.clone();
@@ -27,23 +26,34 @@ fn every_type_is_moved_unchanged() {
                 expected.iter().map(|output| output.as_ref().map(|elements| bytes(dtype, elements))).collect();
             for algorithm in Algorithm::ALL.into_iter().filter(|way| way.plays(&op, dtype)) {
                 for hosts in spread(world, algorithm) {
-                    turn += 1;
-                    let case = Case {
-                        op: &op,
-                        op_of: &op_of,
-                        dtype,
-                        hosts: &hosts,
-                        algorithm,
-                        segments: [1, 3][turn % 2],
-                        in_place: turn % 3 == 0 && op.need_in_place(0, world).is_some(),
-                        windows: turn % 5 < 2,
-                    };
-                    case.play(&inputs, &[], &mut stage);
-                    case.compare(&stage, &inputs, &expected);
+                    for (in_place, segments, windows) in ways(&op, world, algorithm) {
+                        let case = Case {
+                            op: &op,
+                            op_of: &op_of,
+                            dtype,
+                            hosts: &hosts,
+                            algorithm,
+                            segments,
+                            in_place,
+                            windows,
+                        };
+                        case.play(&inputs, &[], &mut stage);
+                        case.compare(&stage, &inputs, &expected);
+                    }
                 }
             }
         }
     }
+}
+
+/// In place or not, in one segment or several, with windows or without, as far as the operation and the algorithm know a difference.
+fn ways(op: &Op, world: usize, algorithm: Algorithm) -> impl Iterator<Item = (bool, usize, bool)> {
+    let can_be_in_place = op.need_in_place(0, world).is_some();
+    let all = [false, true].into_iter().flat_map(|in_place| [1, 3].map(|segments| (in_place, segments)));
+    let all = all.flat_map(|(in_place, segments)| [false, true].map(|windows| (in_place, segments, windows)));
+    all.filter(move |&(in_place, _, windows)| {
+        (!in_place || can_be_in_place) && (!windows || algorithm == Algorithm::TwoLevel)
+    })
 }
 
 fn ops(count: usize, world: usize) -> Vec<Op> {

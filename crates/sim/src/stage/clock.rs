@@ -3,6 +3,7 @@
 use phalanx_core::Error;
 
 use super::Stage;
+use crate::actor::Actor;
 use crate::fault::{Fault, LastWords, When};
 use crate::network::lock;
 use crate::report::{Ending, ViolationKind};
@@ -53,7 +54,10 @@ impl Stage<'_> {
             }
         }
         if tick > DEADLINE * (self.scene.acts.len() as u64 + 4) {
-            self.violate(ViolationKind::Hang, 0, "the time is up".to_owned());
+            let is_at_it = |actor: &Actor| actor.ending.is_none();
+            if let Some(rank) = self.actors.iter().position(is_at_it) {
+                self.violate(ViolationKind::Hang, rank, "the time is up".to_owned());
+            }
         }
     }
 
@@ -131,3 +135,26 @@ impl Stage<'_> {
 
 /// Ticks that a call is given. A tick stands for a microsecond; nothing but a fault lasts nearly as long.
 pub(super) const DEADLINE: u64 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use fastrand::Rng;
+    use phalanx_core::Layout;
+
+    use super::*;
+    use crate::{data, draw};
+
+    #[test]
+    fn when_the_time_is_up_a_rank_is_named_that_has_not_ended() {
+        let healthy = |seed| draw::scene(&mut Rng::with_seed(seed), true);
+        let scene = (0..).map(healthy).find(|scene| scene.size() > 1).expect("most seeds have several ranks");
+        let mut dice = Rng::with_seed(0);
+        let schedules = scene.schedules(&Layout::new(0, scene.hosts.clone()).expect("rank 0 is one of them"));
+        let inputs: Vec<_> = scene.acts.iter().map(|act| data::inputs(&mut dice, act)).collect();
+        let mut stage = Stage::new(&scene, schedules, &inputs, dice);
+        stage.actors[0].ending = Some(Ending::Right);
+        stage.advance_to(u64::MAX);
+        let violation = stage.violation.expect("no program takes so long");
+        assert_eq!((violation.kind, violation.rank), (ViolationKind::Hang, 1));
+    }
+}

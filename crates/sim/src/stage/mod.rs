@@ -124,7 +124,7 @@ impl<'a> Stage<'a> {
 
     /// Lets one rank play on; true when it got anywhere.
     fn turn(&mut self, rank: usize) -> bool {
-        let act = self.actors[rank].done;
+        let act = self.actors[rank].done();
         let fresh = self.actors[rank].playing.is_none();
         let mut begun = Ok(());
         if fresh {
