@@ -44,8 +44,8 @@ use report::Report;
 #[derive(Args, Debug)]
 #[command(after_help = AFTER)]
 pub(crate) struct Options {
-    /// The operation, or `all`
-    #[arg(value_name = "OPERATION", default_value = "all", value_parser = kind::parse_kinds)]
+    /// The operation, several with commas between, or `all`
+    #[arg(value_name = "OPERATIONS", default_value = "all", value_parser = kind::parse_kinds)]
     operations: Kinds,
 
     /// Number of ranks, at most 64 with shm
