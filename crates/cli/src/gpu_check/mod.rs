@@ -4,6 +4,7 @@
 //! libraries do to it, the rest is told.
 
 mod find;
+mod interrupts;
 mod rank;
 mod report;
 mod world;
@@ -15,6 +16,7 @@ use clap::Args;
 
 use crate::failure::Failure;
 use crate::seconds::seconds_above_zero;
+use interrupts::Interrupts;
 pub(crate) use rank::{Role, rank};
 use report::Report;
 use world::World;
@@ -57,12 +59,13 @@ pub(crate) struct Places {
 
 /// Looks for everything, tries what can be tried, and tells all of it.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let interrupts = Interrupts::listen()?;
     let found = find::look(&options.places);
     let mut report = Report::begin(&found, options.json, options.output.as_deref())?;
     let has_card = found.cards.len() > options.device;
     let worlds = if has_card { World::all(found.version(), found.cards.len(), options.device) } else { vec![] };
     for world in worlds {
-        let trials = world.run(options)?;
+        let trials = world.run(options, &interrupts)?;
         report.add(&world, trials)?;
     }
     report.end()?;

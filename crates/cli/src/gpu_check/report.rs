@@ -64,10 +64,7 @@ impl<'a> Report<'a> {
     /// What could not be tried here.
     fn not_tested(&self) -> Vec<String> {
         if self.is_empty() {
-            let lacks = |library: &&Library| library.found.is_err() && library.name != "NVRTC";
-            let lacking: Vec<&str> = self.found.libraries.iter().filter(lacks).map(|library| library.name).collect();
-            let why = if lacking.is_empty() { "card of this number".to_owned() } else { lacking.join(" and no ") };
-            return vec![format!("every trial: there is no {why}")];
+            return vec![format!("every trial: there is no {}", what_all_need(&self.found.libraries))];
         }
         let mut list: Vec<String> = Vec::new();
         for (_, how, trials) in &self.worlds {
@@ -135,6 +132,17 @@ impl<'a> Report<'a> {
     }
 }
 
+/// What every trial needs, where nothing was tried: a card, which can only be asked for where there is a driver. Without NCCL there are
+/// trials on it all the same.
+fn what_all_need(libraries: &[Library]) -> String {
+    let lacks = |library: &&Library| library.found.is_err() && library.name != "NVRTC";
+    let lacking: Vec<&str> = libraries.iter().filter(lacks).map(|library| library.name).collect();
+    match lacking.contains(&"CUDA driver") {
+        true => lacking.join(" and no "),
+        false => "card of this number".to_owned(),
+    }
+}
+
 /// What was tried in a world.
 fn rows(how: &str, trials: &[Ended]) -> String {
     let mut text = format!("\n{how}\n");
@@ -148,6 +156,19 @@ fn rows(how: &str, trials: &[Ended]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_there_is_a_driver_the_card_is_what_was_lacking() {
+        let library = |name, is_there| {
+            let found = if is_there { Ok(("1.0".to_owned(), "lib.so".to_owned())) } else { Err("none".to_owned()) };
+            Library { name, found, missing: vec![] }
+        };
+        let told = |driver, nccl| {
+            what_all_need(&[library("CUDA driver", driver), library("NCCL", nccl), library("NVRTC", false)])
+        };
+        assert_eq!([told(true, true), told(true, false)], ["card of this number"; 2]);
+        assert_eq!([told(false, true), told(false, false)], ["CUDA driver", "CUDA driver and no NCCL"]);
+    }
 
     #[test]
     fn a_world_has_a_row_for_each_trial() {

@@ -1,14 +1,16 @@
 //! A world of ranks on cards: which processes it has, and what all of them said together.
 
 use std::process::Stdio;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use phalanx_nccl::api::Version;
 use serde_json::Value;
 
 use super::Options;
-use crate::failure::Failure;
+use super::interrupts::Interrupts;
+use crate::failure::{Failure, tell};
+use crate::run::process::signals;
 use crate::run::scratch::{self, Scratch};
 use crate::tied::{Process, tied_ourselves};
 
@@ -31,6 +33,15 @@ pub(super) struct Ended {
     pub(super) state: State,
     pub(super) why: Option<String>,
     pub(super) seconds: f64,
+}
+
+/// What a world hears while it runs.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// A line of a rank, or that it says no more.
+    Line(usize, Option<String>),
+    /// A signal asks for the end.
+    Signal(i32),
 }
 
 /// The worst of all ranks', the best first.
@@ -85,11 +96,13 @@ impl World {
         worlds
     }
 
-    /// Starts its ranks and hears them to their ends.
-    pub(super) fn run(&self, options: &Options) -> Result<Vec<Ended>, Failure> {
+    /// Starts its ranks and hears them to their ends, or to a signal that asks for its own: none of them is left then.
+    pub(super) fn run(&self, options: &Options, interrupts: &Interrupts) -> Result<Vec<Ended>, Failure> {
+        // What is made first is dropped last: signals are heard until the ranks have ended and their directory is gone.
+        let (teller, said) = mpsc::channel();
+        interrupts.tell(teller.clone());
         let scratch = Scratch::make(&scratch::name())?;
         let store = scratch.path().join("store");
-        let (teller, said) = mpsc::channel();
         let mut processes = Vec::new();
         for (rank, card) in self.cards.iter().enumerate() {
             let numbers = [rank, self.cards.len(), *card].map(|number| number.to_string());
@@ -100,26 +113,38 @@ impl World {
             command.arg("--store").arg(&store).args(options.places.arguments()).stdin(Stdio::null());
             command.envs(self.variables[rank].iter().map(|(name, value)| (*name, value)));
             let teller = teller.clone();
-            processes.push(Process::start(command, move |line| drop(teller.send((rank, line))))?);
+            processes.push(Process::start(command, move |line| drop(teller.send(Said::Line(rank, line))))?);
         }
-        let mut lines = vec![Vec::new(); self.cards.len()];
-        let mut silent = None;
-        let mut speaking = self.cards.len();
         // An operation has its own time, and a trial several.
-        let patience = options.timeout * 3 + Duration::from_secs(30);
-        while speaking > 0 {
-            match said.recv_timeout(patience) {
-                Ok((rank, Some(line))) => lines[rank].extend(serde_json::from_str::<Value>(&line).ok()),
-                Ok((_, None)) => speaking -= 1,
-                Err(RecvTimeoutError::Timeout) => {
-                    silent = Some(format!("nothing was heard for {patience:?}"));
-                    break;
-                }
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-        }
-        Ok(together(&lines, silent))
+        let (lines, silent) = hear(&said, self.cards.len(), options.timeout * 3 + Duration::from_secs(30))?;
+        drop(processes);
+        drop(scratch);
+        // A terminal signals ranks too, and their ends may be heard before what ended them.
+        interrupts.tell_nobody();
+        let signal = said.try_iter().find_map(|said| if let Said::Signal(signal) = said { Some(signal) } else { None });
+        signal.map_or_else(|| Ok(together(&lines, silent)), |signal| Err(ended_by(signal)))
     }
+}
+
+/// Hears ranks to their ends: what each said, and whether they fell silent before.
+fn hear(said: &Receiver<Said>, ranks: usize, patience: Duration) -> Result<(Vec<Vec<Value>>, Option<String>), Failure> {
+    let mut lines = vec![Vec::new(); ranks];
+    let mut speaking = ranks;
+    while speaking > 0 {
+        match said.recv_timeout(patience) {
+            Ok(Said::Line(rank, Some(line))) => lines[rank].extend(serde_json::from_str::<Value>(&line).ok()),
+            Ok(Said::Line(_, None)) => speaking -= 1,
+            Ok(Said::Signal(signal)) => return Err(ended_by(signal)),
+            Err(RecvTimeoutError::Timeout) => return Ok((lines, Some(format!("nothing was heard for {patience:?}")))),
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    Ok((lines, None))
+}
+
+fn ended_by(signal: i32) -> Failure {
+    tell(&format!("ended by {}", signals::name(signal)));
+    Failure::Code(signals::exit_code(signal))
 }
 
 /// What all ranks said of each trial: the worst, and of whom. One that not all came to has failed.

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 /// The first signal that asked for the end, and when it came, once one has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Interrupt(Option<(i32, Instant)>);
+pub(crate) struct Interrupt(Option<(i32, Instant)>);
 
 /// What a signal that asks for the end means beside those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(crate) enum Wish {
     First,
     /// The first once more: GNU `timeout` signals its program and then its group, and systemd every process of a service.
     Same,
@@ -18,7 +18,7 @@ pub(super) enum Wish {
 
 impl Interrupt {
     /// Takes note of a signal that asks for the end.
-    pub(super) fn hear(&mut self, signal: i32, now: Instant) -> Wish {
+    pub(crate) fn hear(&mut self, signal: i32, now: Instant) -> Wish {
         match self.0 {
             None => {
                 self.0 = Some((signal, now));
@@ -30,13 +30,13 @@ impl Interrupt {
     }
 
     /// The first one.
-    pub(super) fn signal(&self) -> Option<i32> {
+    pub(crate) fn signal(&self) -> Option<i32> {
         self.0.map(|(signal, _)| signal)
     }
 }
 
 /// Signals this close to the first were sent for one reason.
-pub(super) const AT_ONCE: Duration = Duration::from_secs(1);
+pub(crate) const AT_ONCE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

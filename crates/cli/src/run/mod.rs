@@ -10,7 +10,7 @@ mod epoch;
 mod events;
 mod exec;
 mod guard;
-mod interrupt;
+pub(crate) mod interrupt;
 mod launcher;
 mod node;
 mod options;
