@@ -52,7 +52,7 @@ pub(super) fn run(
         Err(why) => epoch.unable = Some(why),
     }
     epoch.sweep();
-    epoch.drain(events);
+    epoch.drain(events, grace);
     epoch.outcome(plan, recipe)
 }
 
@@ -196,27 +196,31 @@ impl Epoch {
         }
     }
 
-    /// Waits until all output was passed on, or somebody has had enough of waiting.
-    fn drain(&mut self, events: &Events) {
+    /// Waits until all output was passed on, or somebody has had enough of waiting. It is what the ranks said last, and evidence: who
+    /// asks for the end only now leaves it the grace that running ranks would have.
+    fn drain(&mut self, events: &Events, grace: Duration) {
         if self.output.take().is_none() {
             return;
         }
-        loop {
-            match events.next(None) {
-                Some(Event::Drained(remains)) => {
+        let mut deadline = None;
+        while let Some(event) = events.next(deadline) {
+            match event {
+                Event::Drained(remains) => {
                     self.remains = remains;
                     return;
                 }
                 // Nothing runs any more that it could be sent to.
-                Some(Event::Signal(signal)) if signals::is_ending(signal) => {
-                    match self.watch.hear(signal, Instant::now()) {
+                Event::Signal(signal) if signals::is_ending(signal) => {
+                    let now = Instant::now();
+                    match self.watch.hear(signal, now) {
+                        Wish::First => deadline = Some(now + grace),
                         Wish::Same => {}
-                        Wish::First | Wish::Again => return,
+                        Wish::Again => return,
                     }
                 }
-                Some(Event::Judged(_, judged)) => self.judged = Some(judged),
-                Some(Event::Orphaned) | None => return,
-                Some(_) => {}
+                Event::Judged(_, judged) => self.judged = Some(judged),
+                Event::Orphaned => return,
+                _ => {}
             }
         }
     }
@@ -239,7 +243,7 @@ impl Epoch {
         let state = match end {
             Some(End { exit, was_stopped: false, .. }) => State::Ended(exit),
             _ if self.halted.contains(&local_rank) => State::Halted,
-            _ => State::Stopped,
+            end => State::Stopped(end.map(|end| end.exit)),
         };
         let (report, accusation) = read_reports(&plan.report(local_rank), &plan.own_report(local_rank));
         Fact {
@@ -254,5 +258,65 @@ impl Epoch {
             memory: self.memory[local_rank].clone(),
             log: recipe.log(plan, local_rank),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::getppid;
+    use signal_hook::consts::{SIGINT, SIGTERM};
+
+    use super::*;
+    use crate::run::interrupt::AT_ONCE;
+
+    const LONG: Duration = Duration::from_secs(1000);
+
+    /// An epoch whose one rank has ended, and what its launcher hears meanwhile. Its output never comes by itself.
+    fn swept(heard: Vec<Event>) -> (Epoch, Events) {
+        let (events, elsewhere) = (Events::new(getppid()), Events::new(getppid()));
+        heard.into_iter().for_each(|event| events.sender.send(event).unwrap());
+        let mut watch = Watch::new(1, LONG);
+        watch.end(0, Exit::Code(3), Instant::now());
+        let epoch = Epoch {
+            began: Instant::now(),
+            first_rank: 0,
+            kills: Kills::default(),
+            pids: vec![],
+            unable: None,
+            memory: vec![None],
+            halted: vec![],
+            watch,
+            output: Some(Output::start(vec![], 1, elsewhere.sender).unwrap()),
+            remains: vec![Remains::default()],
+            judged: None,
+        };
+        (epoch, events)
+    }
+
+    fn last_words() -> Vec<Remains> {
+        vec![Remains { tail: vec!["last words".to_owned()], panic: None }]
+    }
+
+    #[test]
+    fn what_ranks_said_last_is_kept_though_a_signal_comes_before_it() {
+        let (mut epoch, events) =
+            swept(vec![Event::Signal(SIGTERM), Event::Signal(SIGINT), Event::Drained(last_words())]);
+        epoch.drain(&events, LONG);
+        assert_eq!((epoch.remains, epoch.watch.interrupt().signal()), (last_words(), Some(SIGTERM)));
+    }
+
+    #[test]
+    fn after_a_signal_output_is_awaited_for_the_grace_alone() {
+        let (mut epoch, events) = swept(vec![Event::Signal(SIGTERM)]);
+        epoch.drain(&events, Duration::ZERO);
+        assert_eq!(epoch.remains, [Remains::default()]);
+    }
+
+    #[test]
+    fn who_asks_again_does_not_wait_for_output() {
+        let (mut epoch, events) = swept(vec![Event::Signal(SIGINT), Event::Drained(last_words())]);
+        epoch.watch.hear(SIGINT, Instant::now().checked_sub(AT_ONCE).unwrap());
+        epoch.drain(&events, LONG);
+        assert_eq!(epoch.remains, [Remains::default()]);
     }
 }

@@ -22,12 +22,18 @@ pub(super) struct Events {
 }
 
 impl Events {
+    /// The queue alone, into which nobody puts signals yet.
+    pub(super) fn new(guard: Option<Pid>) -> Events {
+        let (sender, receiver) = mpsc::channel();
+        Events { sender, receiver, guard, epoch: Cell::new(0) }
+    }
+
     /// Ties this process to the guard, adopts orphans, and turns signals into events.
     pub(super) fn listen(guard: i32) -> Result<Events, Failure> {
         let stopped = |what: &str, error: std::io::Error| Failure::Stopped(format!("{what}: {error}"));
-        let (sender, receiver) = mpsc::channel();
+        let events = Events::new(Pid::from_raw(guard));
         let mut signals = signals::listen(&signals::watched()).map_err(|error| stopped("signal handlers", error))?;
-        let told = sender.clone();
+        let told = events.sender.clone();
         let forward = move || signals.forever().try_for_each(|signal| told.send(Event::Signal(signal)));
         let thread = thread::Builder::new().name("phalanx-signals".to_owned()).spawn(forward);
         thread.map_err(|error| stopped("signal thread", error))?;
@@ -35,7 +41,6 @@ impl Events {
         // One that always has a handler; those that ask for the end may be ignored.
         set_parent_process_death_signal(Some(Signal::CHILD))
             .map_err(|error| stopped("parent-death signal", error.into()))?;
-        let events = Events { sender, receiver, guard: Pid::from_raw(guard), epoch: Cell::new(0) };
         // A guard that died before the line above sends no signal any more.
         events.check_guard()?;
         Ok(events)

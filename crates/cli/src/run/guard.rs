@@ -60,6 +60,7 @@ fn watch(launcher: Pid, signals: &mut Signals, others: &mut HashSet<Pid>) -> Exi
                 signals::send(launcher, signal);
                 continue;
             }
+            take_in_what_others_left(launcher, others);
             while let Some((pid, exit)) = descendants::reap() {
                 if pid == launcher {
                     return exit;
@@ -67,6 +68,20 @@ fn watch(launcher: Pid, signals: &mut Signals, others: &mut HashSet<Pid>) -> Exi
                 others.remove(&pid);
             }
         }
+    }
+}
+
+/// Counts among the `others` what they left to this process. The launcher adopts what it started itself, so that as long as it lives
+/// any other child is theirs.
+fn take_in_what_others_left(launcher: Pid, others: &mut HashSet<Pid>) {
+    if others.is_empty() {
+        return;
+    }
+    let mut children = descendants::children();
+    // Asked last: once it ends, its own come here too.
+    if descendants::keeps_its_children(launcher) {
+        children.remove(&launcher);
+        others.extend(children);
     }
 }
 

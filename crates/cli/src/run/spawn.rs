@@ -23,7 +23,8 @@ pub(super) struct Recipe {
     pub(super) key: Option<(OwnedFd, i32)>,
     pub(super) log_dir: Option<PathBuf>,
     pub(super) is_shown: bool,
-    pub(super) is_pinned: bool,
+    /// The cores that ranks share where each is to keep to its own; else none.
+    pub(super) cores: Vec<usize>,
     /// How many files a rank may have open, where the launcher may have more.
     pub(super) open_files: Option<u64>,
 }
@@ -43,7 +44,7 @@ impl Recipe {
             is_shown: options.log_dir.is_none() || options.tee,
             // Ranks may change their directory, and the verdict names the files.
             log_dir: options.log_dir.as_ref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
-            is_pinned: options.pin,
+            cores: if options.pin { cores::usable() } else { vec![] },
             open_files,
         }
     }
@@ -68,8 +69,8 @@ impl Recipe {
     fn command(&self, plan: &Plan, local_rank: usize) -> io::Result<Command> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("phalanx").arg("__rank").arg("--launcher").arg(getpid().as_raw_pid().to_string());
-        if self.is_pinned {
-            let share = cores::share(&cores::usable(), local_rank, plan.local_ranks);
+        if !self.cores.is_empty() {
+            let share = cores::share(&self.cores, local_rank, plan.local_ranks);
             let share: Vec<String> = share.iter().map(usize::to_string).collect();
             command.arg("--cores").arg(share.join(","));
         }

@@ -85,6 +85,18 @@ fn a_rank_that_panics_is_to_blame_though_others_end_before_it() {
     assert!(verdict.ends_with("; 2 other ranks were stopped; 1 other rank failed after it"), "{verdict}");
 }
 
+/// Groups say that a rank leaves before its process has ended, which may take longer than the others need to end because of that.
+#[test]
+fn a_rank_that_ends_with_an_error_is_to_blame_though_it_was_asked_to_end_meanwhile() {
+    let script = r#"if [ $RANK = 2 ]; then trap 'exit 4' TERM; : > $TMPDIR/ready; sleep 1000 & wait; fi
+        [ $RANK = 0 ] || exec sleep 1000
+        until [ -e $TMPDIR/ready ]; do sleep 0.01; done; rm $TMPDIR/ready
+        echo '{"failure": "rank 2 has left", "accused": [2]}' > "$PHALANX_ERROR_FILE"; exit 1"#;
+    let (verdict, _) = verdict(&[], script);
+    assert!(verdict.starts_with("phalanx: rank 2 failed: exit code 4 after "), "{verdict}");
+    assert!(verdict.ends_with("; 2 other ranks were stopped; 1 other rank failed after it"), "{verdict}");
+}
+
 #[test]
 fn why_the_group_of_a_rank_failed_is_told_with_the_rank() {
     let script = r#"[ $RANK = 0 ] || exec sleep 1000

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::job::{Job, Running, kill};
+use crate::job::{Job, Running, kill, until};
 
 /// A job of two ranks, each of which has a child, a daemon that left its session, and a stubborn one.
 fn family() -> Running {
@@ -35,12 +35,31 @@ fn what_a_script_started_before_it_became_the_guard_is_spared() {
         exec \"$PHALANX\" run --nproc-per-node 1 sh -c 'setsid sleep 2000 > /dev/null 2>&1 & exit 0'";
     let output = job.marked("sh").args(["-c", run]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let left = job.census();
-    assert!(left.iter().any(|(pid, _)| output.stdout == format!("{pid}\n").into_bytes()), "{left:?}");
-    let commands: Vec<&str> = left.iter().map(|(_, command)| command.trim_end()).collect();
-    assert_eq!(commands, ["sleep 1000"; 2]);
-    left.iter().for_each(|(pid, _)| kill(*pid, Signal::KILL));
+    let left = spared(&job, &["sleep 1000"; 2]);
+    assert!(left.iter().any(|pid| output.stdout == format!("{pid}\n").into_bytes()), "{left:?}");
+    left.into_iter().for_each(|pid| kill(pid, Signal::KILL));
     job.assert_nothing_left();
+}
+
+#[test]
+fn what_such_a_process_leaves_behind_is_spared_too() {
+    let job = Job::new();
+    // The subshell ends during the job, and what it leaves becomes a child of the guard.
+    let run = "(until [ -e $TMPDIR/go ]; do sleep 0.01; done; sleep 1000 > /dev/null 2>&1 &) & export LEAVES=$!
+        exec \"$PHALANX\" run --nproc-per-node 1 sh -c ': > $TMPDIR/go
+            while [ -e /proc/$LEAVES ]; do sleep 0.01; done; rm $TMPDIR/go; setsid sleep 2000 > /dev/null 2>&1 &'";
+    let output = job.marked("sh").args(["-c", run]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    spared(&job, &["sleep 1000"]).into_iter().for_each(|pid| kill(pid, Signal::KILL));
+    job.assert_nothing_left();
+}
+
+/// The processes that are left, which are these commands. What a shell has just forked becomes its command a moment later.
+fn spared(job: &Job, expected: &[&str]) -> Vec<i32> {
+    until("the expected commands are left", || {
+        job.census().iter().map(|(_, command)| command.trim_end()).eq(expected.iter().copied())
+    });
+    job.census().into_iter().map(|(pid, _)| pid).collect()
 }
 
 #[test]

@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_failure_anywhere_starts_all_again_while_that_is_allowed() {
-        let failed = accounts([State::Stopped, ILL]);
+        let failed = accounts([State::Stopped(None), ILL]);
         let judgement = decide(&failed, &BTreeMap::new(), Some(&cry(false)), 0, 1);
         assert!(judgement.again && headline(&judgement).starts_with("rank 1 failed: exit code 3"));
         assert!(!decide(&failed, &BTreeMap::new(), None, 1, 1).again);
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn nobody_starts_again_what_somebody_has_ended() {
-        for states in [[State::Stopped; 2], [State::Stopped, WELL], [ILL, State::Stopped]] {
+        for states in [[State::Stopped(None); 2], [State::Stopped(None), WELL], [ILL, State::Stopped(None)]] {
             let judge = |is_final| decide(&accounts(states), &BTreeMap::new(), Some(&cry(is_final)), 0, 9);
             assert!(judge(false).again && !judge(true).again);
             let expected = if states[0] == ILL { "rank 0 failed: exit code 3" } else { "why" };

@@ -56,11 +56,11 @@ impl Judgement {
 
 fn fact_to_value(fact: &Fact) -> Value {
     let (code, signal) = match fact.state {
-        State::Ended(Exit::Code(code)) => (Some(code), None),
-        State::Ended(Exit::Signal(signal)) => (None, Some(signal)),
-        State::Stopped | State::Halted => (None, None),
+        State::Ended(Exit::Code(code)) | State::Stopped(Some(Exit::Code(code))) => (Some(code), None),
+        State::Ended(Exit::Signal(signal)) | State::Stopped(Some(Exit::Signal(signal))) => (None, Some(signal)),
+        State::Stopped(None) | State::Halted => (None, None),
     };
-    let halted = fact.state == State::Halted;
+    let (stopped, halted) = (matches!(fact.state, State::Stopped(_)), fact.state == State::Halted);
     // Only those who may be to blame are quoted.
     let tail = if fact.was_broken() { &fact.remains.tail[..] } else { &[] };
     let panic = fact.remains.panic.as_ref().map(|panic| json!([panic.place, panic.message]));
@@ -68,17 +68,17 @@ fn fact_to_value(fact: &Fact) -> Value {
     let accusation = fact.accusation.as_ref().map(Accusation::to_value);
     json!({
         "rank": fact.rank, "pid": fact.pid, "host": fact.host, "code": code, "signal": signal,
-        "halted": halted, "after": fact.after.as_secs_f64(), "report": report, "accusation": accusation, "tail": tail, "panic": panic, "memory": fact.memory,
-        "log": fact.log.as_ref().map(|path| path.to_string_lossy()),
+        "stopped": stopped, "halted": halted, "after": fact.after.as_secs_f64(), "report": report, "accusation": accusation, "tail": tail,
+        "panic": panic, "memory": fact.memory, "log": fact.log.as_ref().map(|path| path.to_string_lossy()),
     })
 }
 
 fn fact_from_value(value: &Value) -> Option<Fact> {
-    let state = match (number(&value["code"]), number(&value["signal"])) {
-        (Some(code), _) => State::Ended(Exit::Code(code)),
-        (_, Some(signal)) => State::Ended(Exit::Signal(signal)),
+    let exit = number(&value["code"]).map(Exit::Code).or_else(|| number(&value["signal"]).map(Exit::Signal));
+    let state = match exit {
         _ if value["halted"] == true => State::Halted,
-        _ => State::Stopped,
+        Some(exit) if value["stopped"] != true => State::Ended(exit),
+        exit => State::Stopped(exit),
     };
     let text = |name: &str| value[name].as_str().map(str::to_owned);
     Some(Fact {
@@ -143,10 +143,12 @@ mod tests {
             remains: Remains::default(),
             memory: None,
             log: None,
-            ..fact(State::Stopped)
+            ..fact(State::Stopped(None))
         };
         let halted = Fact { state: State::Halted, ..bare.clone() };
-        let facts = vec![fact(State::Ended(Exit::Code(3))), fact(State::Ended(Exit::Signal(9))), halted, bare];
+        let exits = [Exit::Code(3), Exit::Signal(9)];
+        let ended = exits.into_iter().flat_map(|exit| [State::Ended(exit), State::Stopped(Some(exit))]);
+        let facts = ended.map(fact).chain([halted, bare]).collect();
         for account in [Account { facts }, Account { facts: vec![] }] {
             assert_eq!(Account::from_text(account.to_text().as_bytes()), Some(account));
         }

@@ -2,11 +2,12 @@
 //!
 //! This process is a subreaper: what its descendants leave behind becomes its child. So a sweep needs no list of what was
 //! started, only to kill what it sees and to reap until no child is left. Children may have been there before, of a script
-//! that this process took the place of: they and what they started are spared.
+//! that this process took the place of: they, what they started and what they left are spared.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::str::SplitAsciiWhitespace;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -39,6 +40,12 @@ pub(crate) fn reap() -> Option<(Pid, Exit)> {
 /// The children that there are.
 pub(crate) fn children() -> HashSet<Pid> {
     Tree::read().children(getpid()).into_iter().collect()
+}
+
+/// Whether the first thread of a process goes on: until it ends, none of the process's children becomes another's.
+pub(crate) fn keeps_its_children(pid: Pid) -> bool {
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    fields(&stat).and_then(|mut fields| fields.next()).is_some_and(|state| !is_end(state))
 }
 
 /// Kills and reaps every descendant but the children that are `spared`, and returns how many there were, or those that would
@@ -131,16 +138,25 @@ impl Tree {
     }
 }
 
-/// The parent of a process and whether it is dead, from the text of `/proc/PID/stat`. The name in parentheses may hold
-/// anything, so the fields are counted from its end. One whose first thread has ended looks dead, but counts the others.
+/// The parent of a process and whether it is dead, from the text of `/proc/PID/stat`. One whose first thread has ended looks
+/// dead, but counts the others.
 fn parse(stat: &[u8]) -> Option<(Pid, bool)> {
-    let end = stat.iter().rposition(|&byte| byte == b')')?;
-    let rest = std::str::from_utf8(&stat[end + 1..]).ok()?;
-    let mut fields = rest.split_ascii_whitespace();
+    let mut fields = fields(stat)?;
     let state = fields.next()?;
     let parent = Pid::from_raw(fields.next()?.parse().ok()?)?;
     let threads = fields.nth(THREADS).and_then(|threads| threads.parse().ok()).unwrap_or(1);
-    Some((parent, matches!(state, "Z" | "X") && threads <= 1))
+    Some((parent, is_end(state) && threads <= 1))
+}
+
+/// What stands in `/proc/PID/stat` behind the name, which may hold anything: the state of the first thread, the parent, and more.
+fn fields(stat: &[u8]) -> Option<SplitAsciiWhitespace<'_>> {
+    let end = stat.iter().rposition(|&byte| byte == b')')?;
+    let rest = std::str::from_utf8(&stat[end + 1..]).ok()?;
+    Some(rest.split_ascii_whitespace())
+}
+
+fn is_end(state: &str) -> bool {
+    matches!(state, "Z" | "X")
 }
 
 /// Fields between the parent and the number of threads.

@@ -26,6 +26,11 @@ impl Exit {
         self == Exit::Code(0)
     }
 
+    /// Whether it ended by itself with an error. A code by which shells pass on that somebody asked for the end is none.
+    pub(crate) fn is_error(self) -> bool {
+        matches!(self, Exit::Code(code) if code != 0 && !signals::is_ending(code.saturating_sub(128)))
+    }
+
     /// Whether it was a fault of its own, as nobody asks a process to end by such a signal.
     pub(crate) fn is_crash(self) -> bool {
         matches!(self, Exit::Signal(SIGSEGV | SIGBUS | SIGILL | SIGFPE | SIGABRT | SIGSYS | SIGTRAP))
@@ -46,5 +51,19 @@ impl fmt::Display for Exit {
             Exit::Code(code) => write!(f, "exit code {code}"),
             Exit::Signal(signal) => write!(f, "killed by {}", signals::name(*signal)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use signal_hook::consts::SIGTERM;
+
+    use super::*;
+
+    #[test]
+    fn a_code_that_passes_on_a_request_to_end_is_no_error() {
+        assert!([1, 4, 101, 126, 255].into_iter().all(|code| Exit::Code(code).is_error()));
+        assert!([0, 130, 143].into_iter().all(|code| !Exit::Code(code).is_error()));
+        assert!(!Exit::Signal(SIGTERM).is_error());
     }
 }

@@ -31,8 +31,8 @@ pub(crate) struct Fact {
 pub(crate) enum State {
     /// It ended by itself.
     Ended(Exit),
-    /// It ended because it was asked to.
-    Stopped,
+    /// It ended after it was asked to, and how; nothing where it did not end at all.
+    Stopped(Option<Exit>),
     /// So did this one, and when the first failed a signal had halted it, so that it answered nobody.
     Halted,
 }
@@ -43,15 +43,23 @@ impl Fact {
         matches!(self.state, State::Ended(exit) if !exit.is_well())
     }
 
-    /// Whether something was wrong with it before it ended: of one that was stopped, that it had panicked.
+    /// Whether something was wrong with it before it ended. Its groups tell the others first, and its process may take longer to
+    /// end than theirs, so that it is stopped: then by a panic, by what it reported, or by an exit code of its own.
     pub(crate) fn was_broken(&self) -> bool {
-        self.has_failed() || (self.state == State::Stopped && self.remains.panic.is_some())
+        match self.state {
+            State::Ended(exit) => !exit.is_well(),
+            State::Stopped(exit) => {
+                self.remains.panic.is_some() || self.report.is_some() || exit.is_some_and(Exit::is_error)
+            }
+            State::Halted => false,
+        }
     }
 
     /// The panic that ended it, if one did: one that was caught does not. A process of many threads and much memory takes its
     /// time for that, so that it may be asked to end meanwhile.
     pub(crate) fn panic(&self) -> Option<&Panic> {
-        let ends_so = matches!(self.state, State::Ended(Exit::Code(PANICKED) | Exit::Signal(ABORTED)) | State::Stopped);
+        let ends_so =
+            matches!(self.state, State::Ended(Exit::Code(PANICKED) | Exit::Signal(ABORTED)) | State::Stopped(_));
         self.remains.panic.as_ref().filter(|_| ends_so)
     }
 }

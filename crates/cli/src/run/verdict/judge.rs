@@ -31,7 +31,7 @@ pub(crate) fn judge(facts: &[Fact], epoch: u32) -> Option<Verdict> {
 
 /// The rank that failed first. Of several that failed almost at once, the one whose end explains those of the others. One
 /// that waited for others in vain is only the messenger, so that any other failure is a cause before it. So is one that lays
-/// its failure on a rank which failed, too: others hear of a panic before its process has ended.
+/// its failure on a rank which failed, too: others hear of a panic or an error before its process has ended.
 fn culprit(facts: &[Fact]) -> Option<&Fact> {
     let failed = || facts.iter().filter(|fact| fact.has_failed());
     let first = failed().min_by_key(|fact| (messenger(fact).is_some(), fact.after))?;
@@ -146,7 +146,7 @@ impl Case<'_> {
         };
         let place = format!("host {}, pid {}", fact.host, fact.pid);
         match fact.state {
-            State::Stopped => format!("rank {rank} was still running ({place})"),
+            State::Stopped(_) => format!("rank {rank} was still running ({place})"),
             State::Halted => format!("rank {rank} was halted by a signal ({place})"),
             State::Ended(exit) => format!("rank {rank} had ended with {exit} after {} ({place})", seconds(fact.after)),
         }
@@ -155,8 +155,8 @@ impl Case<'_> {
     fn exit(&self) -> String {
         match self.culprit.state {
             State::Ended(exit @ Exit::Code(126 | 127)) => format!("{exit}, as of a program that cannot be started"),
-            State::Ended(exit) => exit.to_string(),
-            State::Stopped | State::Halted => "stopped".to_owned(),
+            State::Ended(exit) | State::Stopped(Some(exit)) => exit.to_string(),
+            State::Stopped(None) | State::Halted => "stopped".to_owned(),
         }
     }
 
@@ -167,7 +167,7 @@ impl Case<'_> {
     fn others(&self) -> String {
         let others = || self.facts.iter().filter(|fact| fact.rank != self.culprit.rank);
         let failed = others().filter(|fact| fact.has_failed()).count();
-        let stopped = others().filter(|fact| fact.state == State::Stopped).count();
+        let stopped = others().filter(|fact| matches!(fact.state, State::Stopped(_))).count();
         let stopped = match stopped {
             0 => String::new(),
             1 => "; 1 other rank was stopped".to_owned(),

@@ -13,7 +13,7 @@ fn world(changes: &[(usize, State, u64)]) -> Vec<Fact> {
         rank,
         pid: 4700 + rank as i32,
         host: "a".to_owned(),
-        state: State::Stopped,
+        state: State::Stopped(None),
         after: Duration::from_secs(9),
         report: None,
         accusation: None,
@@ -117,7 +117,7 @@ fn a_rank_that_panicked_is_to_blame_though_others_end_before_it() {
     let expected = "rank 1 failed: panicked at a.rs:1:1 after 0.590 s: no (host a, pid 4701, epoch 0)";
     assert_eq!(headline(&facts), format!("{expected}; 3 other ranks failed after it"));
     // It may take so long for it that it is stopped with the rest.
-    facts[1].state = State::Stopped;
+    facts[1].state = State::Stopped(None);
     assert_eq!(headline(&facts), format!("{expected}; 3 other ranks failed after it"));
 }
 
@@ -131,6 +131,28 @@ fn who_ends_with_an_error_of_its_own_is_to_blame_and_not_who_only_suffers() {
     // Each lays it on the other.
     facts[2].accusation = laid_on(0);
     assert!(headline(&facts).starts_with("rank 0 failed: exit code 1 after 0.500 s"), "{}", headline(&facts));
+}
+
+/// Its groups say that it leaves before its process has ended, which may take so long that it is stopped with the rest.
+#[test]
+fn who_ends_with_an_error_is_to_blame_though_it_was_asked_to_end_meanwhile() {
+    let mut facts = world(&[(0, code(1), 500), (2, State::Stopped(Some(Exit::Code(4))), 720)]);
+    facts[0].accusation = laid_on(2);
+    assert_eq!(
+        headline(&facts),
+        "rank 2 failed: exit code 4 after 0.720 s (host a, pid 4702, epoch 0); 2 other ranks were stopped; 1 other rank \
+         failed after it"
+    );
+    // Who only answers the signal, by it or by the code that shells have for it, has no error of its own.
+    for answer in [Exit::Signal(15), Exit::Code(143), Exit::Code(0)] {
+        facts[2].state = State::Stopped(Some(answer));
+        assert!(headline(&facts).starts_with("rank 0 failed: exit code 1 after 0.500 s"), "{}", headline(&facts));
+    }
+    facts[2].report = missing("ValueError: no", &[]);
+    assert!(headline(&facts).starts_with("rank 2 gave up after 0.720 s: ValueError: no"), "{}", headline(&facts));
+    // Nor has who suffers itself.
+    facts[2].accusation = laid_on(3);
+    assert!(headline(&facts).starts_with("rank 0 failed"), "{}", headline(&facts));
 }
 
 #[test]
