@@ -30,6 +30,11 @@ pub struct Held {
 /// [`Model`](crate::Model) calls it in this order: `adopt` once; for each step `before_forward` and `after_forward` of every unit in
 /// order, `before_backward` and `gradients` in reverse order, `finish_backward`. A unit whose parameters others use as well is entered
 /// before them and left after them. `refuse` is called in place of all that for units which are no model.
+///
+/// # Errors
+///
+/// Those of the operations among ranks that a way of training is made of, of the memory that it needs, and of candle.
+#[expect(clippy::missing_errors_doc, reason = "the trait says it once for all")]
 pub trait Strategy: Any {
     /// Takes over the parameters of these units, with the values that they have.
     fn adopt(&mut self, units: &[Unit]) -> Result<()>;

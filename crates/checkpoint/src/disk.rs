@@ -7,6 +7,11 @@ use std::path::Path;
 use crate::names;
 
 /// A place for files.
+///
+/// # Errors
+///
+/// What the place says of the path, as [`std::fs`] does of one in the file system.
+#[expect(clippy::missing_errors_doc, reason = "the trait says it once for all")]
 pub trait Disk: Send + Sync {
     /// Makes a directory and those above it, unless they are there.
     fn make_directory(&self, path: &Path) -> io::Result<()>;

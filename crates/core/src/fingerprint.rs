@@ -137,6 +137,10 @@ impl Fingerprint {
     }
 
     /// The fingerprint in these bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`BadFingerprint`] for another magic or version, and for a number that stands for nothing.
     pub fn decode(bytes: &[u8; Fingerprint::BYTE_LEN]) -> Result<Fingerprint, BadFingerprint> {
         let bad = |what, value: u8| BadFingerprint { what, value: value.into() };
         let [magic, version, op, dtype, reduce, offer, ..] = *bytes;

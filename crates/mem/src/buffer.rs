@@ -34,7 +34,11 @@ impl Buffer {
         Buffer::try_zeroed(byte_len).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Zeroed bytes as by [`zeroed`](Buffer::zeroed), or the error that memory is out.
+    /// Zeroed bytes as by [`zeroed`](Buffer::zeroed), but no panic.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`] when memory is out.
     pub fn try_zeroed(byte_len: usize) -> Result<Buffer, OutOfMemory> {
         let align = if byte_len < MAX_ALIGN { LINE_ALIGN } else { MAX_ALIGN };
         let allocation = Allocation::zeroed(byte_len, align)?;

@@ -9,6 +9,11 @@ use super::{CudaCode, Device, Event, Span, Stream};
 ///
 /// *Contexts.* Each call makes current what it needs, and any thread may call. Nothing of another thread's choice is changed for longer
 /// than the call, but by [`enter_thread`](Cuda::enter_thread).
+///
+/// # Errors
+///
+/// The code that the driver answers with.
+#[expect(clippy::missing_errors_doc, reason = "the trait says it once for all")]
 pub trait Cuda: Send + Sync + 'static {
     /// The driver's version: 12080 is 12.8.
     fn driver_version(&self) -> Result<i32, CudaCode>;

@@ -15,6 +15,11 @@ use super::{Comm, CommConfig, DataType, Device, RedOp, Registration, Span, Statu
 ///
 /// *Handles.* A communicator that this implementation did not give out, or that was destroyed or aborted, is answered with
 /// [`Status::INVALID_ARGUMENT`] and never followed.
+///
+/// # Errors
+///
+/// The status that the library answers with, where that is neither success nor in progress.
+#[expect(clippy::missing_errors_doc, reason = "the trait says it once for all")]
 pub trait Nccl: Send + Sync + 'static {
     /// The library's version.
     fn version(&self) -> Result<Version, Status>;

@@ -49,6 +49,10 @@ impl<N: Nccl, C: Cuda, P: Process> Trial<N, C, P> {
     }
 
     /// Runs it on this rank.
+    ///
+    /// # Errors
+    ///
+    /// What was wrong, in words.
     pub fn run(&self, candidate: &Candidate<N, C, P>) -> Verdict {
         (self.run)(candidate)
     }

@@ -134,6 +134,10 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceGroup<N, C, P> {
     }
 
     /// Waits, on its own stream alone, until all ranks have come to their calls of this.
+    ///
+    /// # Errors
+    ///
+    /// Those of any operation of the group, with [`Usage`](phalanx_core::ErrorKind::Usage) for a stream of another device.
     #[track_caller]
     pub fn barrier(&self, stream: Stream) -> Result<DeviceWork<N, C, P>> {
         self.check_stream(OpKind::Barrier, stream)?;
@@ -295,6 +299,10 @@ impl<N: Nccl, C: Cuda, P: Process> DeviceWork<N, C, P> {
     }
 
     /// Waits for the end; the operation's own timeout bounds it.
+    ///
+    /// # Errors
+    ///
+    /// Those of the operation.
     pub fn wait(mut self) -> Result<()> {
         let ended = self.waiting.wait(None).unwrap_or_else(|| Err(Error::aborted("the operation has no end")));
         ended.map(drop).map_err(|error| self.group.failed_elsewhere(error))

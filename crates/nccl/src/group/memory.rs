@@ -173,6 +173,10 @@ impl<C: Cuda> PinnedBuffer<C> {
     }
 
     /// Copies from it. What a device wrote is there once the end of that was observed.
+    ///
+    /// # Errors
+    ///
+    /// [`Device`](phalanx_core::ErrorKind::Device) where the driver refuses, as it does where the lengths differ.
     #[track_caller]
     pub fn read(&self, into: &mut [u8]) -> Result<()> {
         let cuda = &*self.owner.cuda;
@@ -180,6 +184,10 @@ impl<C: Cuda> PinnedBuffer<C> {
     }
 
     /// Copies to it.
+    ///
+    /// # Errors
+    ///
+    /// As of [`read`](PinnedBuffer::read).
     #[track_caller]
     pub fn write(&self, from: &[u8]) -> Result<()> {
         let cuda = &*self.owner.cuda;

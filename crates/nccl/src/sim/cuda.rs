@@ -52,6 +52,10 @@ impl SimCuda {
 
     /// Begins to capture a stream into a graph, or ends it. Nothing can be done on the stream meanwhile: graphs are not simulated. Threads that
     /// have not [entered](Cuda::enter_thread) a device may ask no event and free no memory meanwhile, as with a capture that is global.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_HANDLE`] for a stream that there is not, and whatever a failed device answers.
     pub fn capture(&self, stream: Stream, begins: bool) -> Result<(), CudaCode> {
         let mut state = self.call()?;
         let index = self.stream(&state, stream)?;
