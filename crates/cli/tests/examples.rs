@@ -1,5 +1,4 @@
 //! The examples of the front do what they say.
-#![cfg(target_os = "linux")]
 
 #[path = "built/example.rs"]
 mod built;

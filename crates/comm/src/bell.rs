@@ -33,31 +33,26 @@ impl Bell {
     }
 
     /// The bell in a word that processes share.
-    #[cfg(target_os = "linux")]
     pub(crate) fn shared(word: Cells<AtomicU32>) -> Bell {
         Bell { word, scope: Scope::Host, poller: None, kick: None }
     }
 
     /// The same for a rank of this process that also waits for the sockets of `poller`.
-    #[cfg(target_os = "linux")]
     pub(crate) fn and_poller(self, poller: Poller) -> Bell {
         Bell { poller: Some(poller), ..self }
     }
 
     /// The same for a rank of another process that also waits for sockets, until it gets this kick.
-    #[cfg(target_os = "linux")]
     pub(crate) fn and_kick(self, kick: Kick) -> Bell {
         Bell { kick: Some(kick), ..self }
     }
 
     /// A bell for the threads of this process that also wait for the sockets of `poller`.
-    #[cfg(target_os = "linux")]
     pub(crate) fn with_poller(poller: Poller) -> Result<Bell, PlaceError> {
         Ok(Bell { poller: Some(poller), ..Bell::new()? })
     }
 
     /// What it sleeps on besides, where the rank has sockets.
-    #[cfg(target_os = "linux")]
     pub(crate) fn poller(&self) -> Option<&Poller> {
         self.poller.as_ref()
     }
@@ -155,7 +150,6 @@ mod tests {
         play([[&bells[0], &bells[1]]; 2]);
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn no_ring_is_missed_where_there_are_sockets() {
         let bells = [(); 2].map(|()| Bell::with_poller(Poller::new().expect("epoll")).expect("memory"));
@@ -164,7 +158,6 @@ mod tests {
         play([[&bells[0], &bells[0]]; 2]);
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn news_of_a_socket_ends_every_sleep_and_only_once() {
         use std::io::{Read, Write};
@@ -196,10 +189,8 @@ mod tests {
         assert_eq!(heard, [7]);
     }
 
-    #[cfg(target_os = "linux")]
     const LONG: Duration = Duration::from_secs(60);
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn no_ring_is_missed_between_two_mappings() {
         use std::sync::Arc;
@@ -215,7 +206,6 @@ mod tests {
         play([[&mine[0], &mine[1]], [&theirs[0], &theirs[1]]]);
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn no_ring_is_missed_between_two_mappings_where_there_are_sockets() {
         use phalanx_mem::{LINE, Segment};

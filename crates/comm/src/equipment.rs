@@ -80,14 +80,12 @@ impl Style {
     }
 
     /// All that decides how bytes go, as bytes for ranks to compare.
-    #[cfg(target_os = "linux")]
     pub(crate) fn settings(&self) -> impl Iterator<Item = u8> + use<> {
         let wish = self.wish.map_or(0, |wish| 1 + wish as u8);
         self.limits().chain([wish, self.windows.into(), self.checksum.into()])
     }
 
     /// By which limits algorithms are chosen, as bytes for ranks to compare.
-    #[cfg(target_os = "linux")]
     pub(crate) fn limits(&self) -> impl Iterator<Item = u8> + use<> {
         let profile = self.options.chosen_profile().unwrap_or_default();
         profile.words().into_iter().flat_map(u64::to_le_bytes)

@@ -169,7 +169,6 @@ impl Fate {
     }
 
     /// What was put forward, while nothing is decided.
-    #[cfg(target_os = "linux")]
     pub(crate) fn proposal(&self) -> Option<Error> {
         let proposal = self.proposal.lock().unwrap_or_else(PoisonError::into_inner).clone();
         proposal.filter(|_| !first::is_said(self.winner()))
@@ -219,14 +218,12 @@ impl Fate {
     }
 
     /// The first failure, if there is one.
-    #[cfg(target_os = "linux")]
     pub(crate) fn first_failure(&self) -> Option<Error> {
         let is_said = first::is_said(self.winner());
         is_said.then(|| self.learn(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// Has `herald` tell other processes what this one's rank has begun.
-    #[cfg(target_os = "linux")]
     pub(crate) fn with_herald(self, herald: Arc<Bell>) -> Fate {
         Fate { herald: Some(herald), ..self }
     }
@@ -241,7 +238,6 @@ impl Fate {
     }
 
     /// Says that the thread that keeps the group goes round.
-    #[cfg(target_os = "linux")]
     pub(crate) fn go_round(&self) {
         self.rounds.fetch_add(1, Ordering::Relaxed);
     }
@@ -258,13 +254,11 @@ impl Fate {
     }
 
     /// How many collectives the rank had begun when it last waited for long.
-    #[cfg(target_os = "linux")]
     pub(crate) fn called(&self) -> u64 {
         self.called.load(Ordering::Acquire)
     }
 
     /// Says that a rank was lost, where the group may have failed before and still come together again.
-    #[cfg(target_os = "linux")]
     pub(crate) fn mourn(&self, lost: Error) {
         let mut since = self.lost_since.lock().unwrap_or_else(PoisonError::into_inner);
         since.get_or_insert(lost);
@@ -466,7 +460,6 @@ pub(crate) mod tests {
         assert_eq!(said(), [Some(Return::Abandoned), Some(Return::Going(8)), Some(Return::Gone)]);
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn two_processes_agree_on_the_first() {
         use phalanx_mem::Segment;

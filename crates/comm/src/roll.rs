@@ -101,7 +101,6 @@ impl Roll {
 
     /// The last collectives that this process's `rank` began, without the first `told` of all, and at most this many; and how many it has
     /// begun, of which these are the last.
-    #[cfg(target_os = "linux")]
     pub(crate) fn begun(&self, rank: usize, told: u64, most: usize) -> (Vec<Fingerprint>, u64) {
         let (page, latest) = (self.page(rank), self.latest());
         // Numbers wrap, and then all that is kept counts as new.

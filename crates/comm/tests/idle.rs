@@ -1,5 +1,4 @@
 //! What groups cost while nobody calls them: next to no processor. In a process of its own, because its time is counted.
-#![cfg(target_os = "linux")]
 
 use std::thread;
 use std::time::{Duration, Instant};

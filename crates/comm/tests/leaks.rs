@@ -1,6 +1,5 @@
 //! What a world leaves behind when it ends: no thread, no shared memory, and no socket. In a process of its own, because it counts
 //! them.
-#![cfg(target_os = "linux")]
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};

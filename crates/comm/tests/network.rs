@@ -1,5 +1,4 @@
 //! How ranks come together over TCP, and what is told when they do not.
-#![cfg(target_os = "linux")]
 
 use std::thread;
 use std::time::Duration;

@@ -1,5 +1,4 @@
 //! Once it is warm a blocking call takes no memory and faults no page in: both are counted, on every rank's thread.
-#![cfg(target_os = "linux")]
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

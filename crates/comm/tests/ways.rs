@@ -1,5 +1,4 @@
 //! What lies in ordinary memory reaches the peers through slots or is fetched, as each rank has weighed it: either way the same comes.
-#![cfg(target_os = "linux")]
 
 use std::thread;
 use std::time::Duration;

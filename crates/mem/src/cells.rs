@@ -95,7 +95,7 @@ mod sealed {
 /// The one role there is.
 const ALL: usize = 0;
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;
 

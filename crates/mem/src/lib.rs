@@ -15,6 +15,8 @@ mod buffer;
 mod cells;
 #[cfg(not(loom))]
 mod claims;
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
 mod expect;
 pub mod first;
 #[cfg_attr(loom, path = "no_gauge.rs")]
@@ -24,10 +26,9 @@ mod halves;
 #[cfg(not(loom))]
 mod heap;
 #[cfg(not(loom))]
-#[cfg_attr(not(target_os = "linux"), path = "no_memfd.rs")]
 mod memfd;
 mod origin;
-#[cfg_attr(any(not(target_os = "linux"), miri), path = "no_page.rs")]
+#[cfg_attr(miri, path = "no_page.rs")]
 mod page;
 pub mod record;
 mod region;

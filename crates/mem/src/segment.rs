@@ -1,7 +1,7 @@
 //! Memory that processes of one host share: sealed, so that it cannot shrink under a reader, and mapped once per handle.
 //! What is in it is another process's input; rings and boards give it meaning.
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests;
 
 use std::fmt;
@@ -42,8 +42,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// [`Empty`](SegmentError::Empty) for no bytes, [`Unsupported`](SegmentError::Unsupported) where there is no memfd,
-    /// and [`Os`](SegmentError::Os) when the system refuses, such as for want of memory.
+    /// [`Empty`](SegmentError::Empty) for no bytes, and [`Os`](SegmentError::Os) when the system refuses, such as for want of memory.
     pub fn create(byte_len: usize) -> Result<Segment, SegmentError> {
         if byte_len == 0 {
             return Err(SegmentError::Empty);
@@ -233,9 +232,6 @@ impl Drop for Claim {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SegmentError {
-    /// This system has no sealed shared memory.
-    #[error("sealed shared memory needs Linux")]
-    Unsupported,
     /// The system refused a call.
     #[error("{call} failed for a shared segment: {source}")]
     Os {

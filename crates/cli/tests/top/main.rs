@@ -1,5 +1,4 @@
 //! `phalanx top` as a user meets it at night: four ranks that work, one that is stopped, one that is killed.
-#![cfg(target_os = "linux")]
 
 mod collected;
 mod elsewhere;

@@ -44,7 +44,6 @@ impl HostId {
 }
 
 /// Which host this is, as text: equal for two processes exactly where they can share memory.
-#[cfg(target_os = "linux")]
 pub(crate) fn home_identity() -> String {
     HostId::of_this_process(&host_name()).0
 }
@@ -56,7 +55,6 @@ pub fn host_identity() -> String {
 }
 
 /// Whether two processes whose homes these are have one loopback interface.
-#[cfg(target_os = "linux")]
 pub(crate) fn share_network(home: &str, other: &str) -> bool {
     network_of(home) == network_of(other)
 }

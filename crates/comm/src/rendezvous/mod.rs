@@ -21,7 +21,6 @@ mod start;
 mod world;
 
 pub use error::MeetError;
-#[cfg(target_os = "linux")]
 pub(crate) use identity::{home_identity, share_network};
 pub use identity::{host_identity, host_name};
 pub use meet::Meeting;

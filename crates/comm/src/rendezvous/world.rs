@@ -14,10 +14,8 @@ use super::card::Card;
 use super::member::members;
 use super::{MeetError, Meeting, Member, WorldOptions};
 use crate::Backends;
-#[cfg(target_os = "linux")]
 use crate::groups::{Ledger, Place, Registry};
 use crate::secure::{JobKey, JobName};
-#[cfg(target_os = "linux")]
 use crate::waits::Kin;
 
 /// All ranks of a job in one epoch, and this rank's place among them.
@@ -58,11 +56,8 @@ pub struct World {
     profile: Option<Profile>,
     alarm: Option<Arc<dyn Alarm>>,
     backends: Backends,
-    #[cfg(target_os = "linux")]
     ledger: Ledger,
-    #[cfg(target_os = "linux")]
     registry: Registry,
-    #[cfg(target_os = "linux")]
     kin: Arc<Kin>,
     /// What serves the store, where this rank does. Ends after the others have left.
     server: Option<Box<dyn Any + Send + Sync>>,
@@ -158,7 +153,6 @@ impl World {
         origin: Origin,
         options: &WorldOptions,
     ) -> Result<(World, usize)> {
-        #[cfg(target_os = "linux")]
         let met_ns = cards.iter().map(|card| card.made_ns).max();
         let (members, counted): (Vec<Member>, Vec<usize>) = members(cards).into_iter().unzip();
         let nodes = members.iter().map(|member| u32::try_from(member.node()).unwrap_or(u32::MAX)).collect();
@@ -181,16 +175,12 @@ impl World {
             profile: options.profile,
             alarm: options.alarm.clone(),
             backends: options.backends.clone(),
-            #[cfg(target_os = "linux")]
             ledger: Ledger::default(),
-            #[cfg(target_os = "linux")]
             registry: Registry::default(),
-            #[cfg(target_os = "linux")]
             kin: Arc::default(),
             server: None,
             companions: Vec::new(),
         };
-        #[cfg(target_os = "linux")]
         world.registry.sit(Place { rank, size: world.size(), met_ns });
         Ok((world, counted[rank]))
     }
@@ -224,11 +214,8 @@ impl World {
         self.parting = Parting::Nothing;
         (world.parting, world.server) = (parting, self.server.take());
         world.companions = std::mem::take(&mut self.companions);
-        #[cfg(target_os = "linux")]
-        {
-            self.registry.sit(world.registry.place());
-            world.registry = self.registry.clone();
-        }
+        self.registry.sit(world.registry.place());
+        world.registry = self.registry.clone();
         world.look_around(&options, counted);
         Ok(world)
     }
@@ -347,14 +334,12 @@ impl World {
     }
 
     /// By which limits its groups choose algorithms, where they are not told others.
-    #[cfg(target_os = "linux")]
     pub(crate) fn profile(&self) -> Option<Profile> {
         self.profile
     }
 
     /// The groups that this rank is in, for whoever watches them: it stays the same when the world changes.
     #[doc(hidden)]
-    #[cfg(target_os = "linux")]
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
@@ -370,34 +355,28 @@ impl World {
         self.companions.push(Box::new(companion));
     }
 
-    #[cfg(target_os = "linux")]
     pub(crate) fn alarm(&self) -> Option<&Arc<dyn Alarm>> {
         self.alarm.as_ref()
     }
 
-    #[cfg(target_os = "linux")]
     pub(crate) fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
     /// The groups of this rank, as they tell each other whom it waits for.
-    #[cfg(target_os = "linux")]
     pub(crate) fn kin(&self) -> &Arc<Kin> {
         &self.kin
     }
 
     /// Keys for groups that are formed in this way.
-    #[cfg(target_os = "linux")]
     pub(crate) fn group_scope(&self, way: &str) -> Store {
         self.own.scope("group").scope(way)
     }
 
-    #[cfg(target_os = "linux")]
     pub(crate) fn key(&self) -> Option<&JobKey> {
         self.key.as_ref()
     }
 
-    #[cfg(target_os = "linux")]
     pub(crate) fn is_insecure(&self) -> bool {
         self.insecure
     }

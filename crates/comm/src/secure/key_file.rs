@@ -159,12 +159,10 @@ impl JobKey {
     /// # Errors
     ///
     /// When the system refuses.
-    #[cfg(target_os = "linux")]
     pub fn to_memfd(&self) -> Result<std::os::fd::OwnedFd, KeyError> {
         self.memfd().map_err(KeyError::Anonymous)
     }
 
-    #[cfg(target_os = "linux")]
     fn memfd(&self) -> io::Result<std::os::fd::OwnedFd> {
         use rustix::fs::{MemfdFlags, Mode, SealFlags};
         use rustix::io::Errno;

@@ -39,7 +39,6 @@
 mod answer;
 mod claim;
 mod client;
-#[cfg(target_os = "linux")]
 mod datagram;
 mod error;
 mod gather;
@@ -47,7 +46,6 @@ mod hello;
 mod key;
 mod key_file;
 mod noise;
-#[cfg(target_os = "linux")]
 mod record;
 mod server;
 #[cfg(test)]
@@ -58,15 +56,13 @@ pub(crate) use answer::Verdict;
 pub use answer::{Denial, Welcome};
 pub use claim::{Claim, ClaimError, JobName, Session};
 pub use client::{ClientHandshake, ClientStep};
-#[cfg(target_os = "linux")]
 pub(crate) use datagram::{DatagramKey, DatagramOpener, DatagramSealer};
 pub use error::{HandshakeError, TunnelError};
 pub use hello::Plane;
 pub use key::JobKey;
 pub use key_file::KeyError;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 pub(crate) use noise::Secrets;
-#[cfg(target_os = "linux")]
 pub(crate) use record::{Cipher, Cover, RecordOpener, RecordSealer, Suite, record_len};
 pub use server::{Claimant, ServerHandshake, ServerStep};
 pub use tunnel::{Opener, Sealer, Tunnel};

@@ -47,7 +47,6 @@ impl Tunnel {
     }
 
     /// What the keys of other records than these are derived from; none where nothing is sealed.
-    #[cfg(target_os = "linux")]
     pub(crate) fn secrets(&self) -> Option<&Secrets> {
         self.secrets.as_ref()
     }

@@ -13,7 +13,6 @@ mod messages;
 #[path = "../planted/mistakes.rs"]
 mod mistakes;
 mod monitored;
-#[cfg(target_os = "linux")]
 mod namespaces;
 mod numbers;
 mod objects;
@@ -24,12 +23,10 @@ mod setting;
 mod soak;
 mod watched;
 
-#[cfg(target_os = "linux")]
 use phalanx_comm::Protection;
 use phalanx_comm::Threads;
 use phalanx_core::schedule::Algorithm;
 use setting::{Setting, interleaved, rows};
-#[cfg(target_os = "linux")]
 use setting::{connected, joined, key};
 
 /// The suite for each setting, as a module of its name.
@@ -74,7 +71,6 @@ conformance! {
     hosts_interleaved => |size, options| Threads::new(size).hosts(interleaved(size)).options(options).groups(),
 }
 
-#[cfg(target_os = "linux")]
 conformance! {
     shm => |size, options| joined(size, |rank| rank.options(options.clone())),
     shm_copies => |size, options| joined(size, |rank| rank.cross_memory(false).options(options.clone())),

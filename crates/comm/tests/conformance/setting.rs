@@ -1,17 +1,12 @@
 //! Worlds as the suite needs them: how a backend makes them, and one thread for each rank.
 
-#[cfg(target_os = "linux")]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-#[cfg(target_os = "linux")]
 use phalanx_comm::secure::JobKey;
-#[cfg(target_os = "linux")]
 use phalanx_comm::store::LocalStore;
-#[cfg(target_os = "linux")]
 use phalanx_comm::{Door, Network, Processes};
-#[cfg(target_os = "linux")]
 use phalanx_core::store::{Limits, Store};
 use phalanx_core::{Group, GroupOptions, Result};
 
@@ -46,7 +41,6 @@ pub(crate) fn run<R: Send>(groups: Vec<Group>, rank: impl Fn(&Group) -> R + Sync
 }
 
 /// A world that is made as by processes: each rank meets the others and has a mapping of its own.
-#[cfg(target_os = "linux")]
 pub(crate) fn joined(size: usize, style: impl Fn(Processes) -> Processes + Sync) -> Result<Vec<Group>> {
     static WORLDS: AtomicU64 = AtomicU64::new(0);
     let world = WORLDS.fetch_add(1, Ordering::Relaxed);
@@ -60,13 +54,11 @@ pub(crate) fn joined(size: usize, style: impl Fn(Processes) -> Processes + Sync)
 }
 
 /// The key of every world that has one.
-#[cfg(target_os = "linux")]
 pub(crate) fn key() -> JobKey {
     JobKey::from_hex(&"07".repeat(32)).expect("a key")
 }
 
 /// A world whose ranks reach each other over TCP on this host.
-#[cfg(target_os = "linux")]
 pub(crate) fn connected(size: usize, style: impl Fn(Network) -> Network + Sync) -> Result<Vec<Group>> {
     let store = Store::new(LocalStore::new(Limits::default()));
     let rank = |rank| style(Network::new(rank, size, store.clone())).join(TIMEOUT);

@@ -1,6 +1,5 @@
 //! Ranks that are processes of their own, really killed and stopped: those that remain say who is gone, soon and with one
 //! voice, and nothing stays behind.
-#![cfg(target_os = "linux")]
 
 mod allowance;
 mod bad_way;

@@ -7,7 +7,6 @@ use phalanx_core::DType;
 use phalanx_fsdp::{Policy, Reshard};
 
 use crate::company::Company;
-#[cfg(target_os = "linux")]
 use crate::company::Way;
 use crate::model::{AGAIN, GAIN, WEIGHT, loss, mixed};
 use crate::train::{Outcome, Task, descend};
@@ -54,7 +53,6 @@ fn ranks_that_come_at_any_time_get_the_same() {
 }
 
 /// Buffers in a segment are read by peers where they are, and sockets copy everything: what comes of it is the same.
-#[cfg(target_os = "linux")]
 #[test]
 fn it_does_not_matter_how_ranks_reach_each_other() {
     let task = Task::new(mixed(), 20).micros(2);

@@ -1,18 +1,13 @@
 //! Ranks as threads, in every division that a model may have.
 
-#[cfg(target_os = "linux")]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use phalanx_comm::Threads;
-#[cfg(target_os = "linux")]
 use phalanx_comm::store::LocalStore;
-#[cfg(target_os = "linux")]
 use phalanx_comm::{Door, Network, Processes};
-#[cfg(target_os = "linux")]
 use phalanx_core::Result;
-#[cfg(target_os = "linux")]
 use phalanx_core::store::{Limits, Store};
 use phalanx_core::{Group, GroupOptions};
 use phalanx_fsdp::Groups;
@@ -32,10 +27,8 @@ pub(crate) enum Way {
     #[default]
     Threads,
     /// A segment of shared memory, of which each rank has a mapping of its own.
-    #[cfg(target_os = "linux")]
     Segment,
     /// TCP on this host.
-    #[cfg(target_os = "linux")]
     Sockets,
 }
 
@@ -54,7 +47,6 @@ impl Company {
         self
     }
 
-    #[cfg(target_os = "linux")]
     pub(crate) fn way(mut self, way: Way) -> Company {
         self.way = way;
         self
@@ -106,9 +98,7 @@ impl Way {
         let options = GroupOptions::default().timeout(TIMEOUT);
         match self {
             Way::Threads => Threads::new(size).options(options).groups().expect("a world of threads"),
-            #[cfg(target_os = "linux")]
             Way::Segment => segment(size, &options),
-            #[cfg(target_os = "linux")]
             Way::Sockets => {
                 let store = Store::new(LocalStore::new(Limits::default()));
                 joined(size, |rank| Network::new(rank, size, store.clone()).options(options.clone()).join(TIMEOUT))
@@ -117,7 +107,6 @@ impl Way {
     }
 }
 
-#[cfg(target_os = "linux")]
 fn segment(size: usize, options: &GroupOptions) -> Vec<Group> {
     static WORLDS: AtomicU64 = AtomicU64::new(0);
     let world = WORLDS.fetch_add(1, Ordering::Relaxed);
@@ -125,7 +114,6 @@ fn segment(size: usize, options: &GroupOptions) -> Vec<Group> {
     joined(size, |rank| Processes::new(rank, size, door.clone(), [7; 16]).options(options.clone()).join(TIMEOUT))
 }
 
-#[cfg(target_os = "linux")]
 fn joined(size: usize, join: impl Fn(usize) -> Result<Group> + Sync) -> Vec<Group> {
     thread::scope(|scope| {
         let join = &join;

@@ -8,7 +8,6 @@ use phalanx_core::{DType, Group, OpKind};
 use phalanx_fsdp::{Gradient, ParamSpec, Policy, Reshard, Sharded, UnitSpec};
 
 use crate::company::Company;
-#[cfg(target_os = "linux")]
 use crate::company::Way;
 
 const UNITS: usize = 4;
@@ -63,7 +62,6 @@ fn step(model: &mut Sharded, group: &Group, copies: bool) -> (Vec<Duration>, Vec
 #[test]
 fn the_next_gather_and_the_last_reduction_go_on_inside_a_computation() {
     let mut ways = vec![Company::of(2), Company::of(3)];
-    #[cfg(target_os = "linux")]
     ways.push(Company::of(2).way(Way::Segment));
     for (company, copies) in ways.into_iter().flat_map(|company| [false, true].map(|copies| (company, copies))) {
         company.run(|groups, _| {

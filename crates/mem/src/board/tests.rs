@@ -267,7 +267,6 @@ fn bytes_of(member: usize, phase: u64, slot_byte_len: usize) -> Vec<u8> {
     (0..byte_len).map(|_| random.u8(..)).collect()
 }
 
-#[cfg(target_os = "linux")]
 mod in_segment {
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;

@@ -169,7 +169,6 @@ fn byte_at(position: usize) -> u8 {
     ((position as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-#[cfg(target_os = "linux")]
 mod in_segment {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};

@@ -19,7 +19,7 @@ fn secrets_of_more_than_a_page_work_too() {
 }
 
 #[test]
-#[cfg(all(target_os = "linux", not(miri)))]
+#[cfg(not(miri))]
 fn the_page_is_left_out_of_core_files_and_of_children() {
     let secret = Secret::<32>::zeroed().expect("a page");
     let flags = flags_of(secret.bytes().as_ptr().addr());
@@ -28,7 +28,7 @@ fn the_page_is_left_out_of_core_files_and_of_children() {
 }
 
 /// The flags of the mapping that holds `address`, from the kernel's own listing.
-#[cfg(all(target_os = "linux", not(miri)))]
+#[cfg(not(miri))]
 fn flags_of(address: usize) -> String {
     let smaps = std::fs::read_to_string("/proc/self/smaps").expect("this process's mappings");
     let mut holds = false;
@@ -43,7 +43,7 @@ fn flags_of(address: usize) -> String {
 }
 
 /// The addresses in the heading of a mapping; other lines have none.
-#[cfg(all(target_os = "linux", not(miri)))]
+#[cfg(not(miri))]
 fn range_of(line: &str) -> Option<std::ops::Range<usize>> {
     let (start, end) = line.split(' ').next()?.split_once('-')?;
     Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)

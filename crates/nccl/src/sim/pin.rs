@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
 /// A core that all threads of a simulation share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Core(usize);
@@ -11,43 +13,29 @@ impl Core {
     /// does not tell.
     pub(super) fn next() -> Option<Core> {
         static SIMULATIONS: AtomicUsize = AtomicUsize::new(0);
-        let allowed = system::allowed();
+        let allowed = allowed();
         let turn = SIMULATIONS.fetch_add(1, Ordering::Relaxed) % allowed.len().max(1);
         allowed.get(turn).copied().map(Core)
     }
 
     /// Has this thread run there. Where it may not, it runs where it does.
     pub(super) fn enter(self) {
-        system::bind(self.0);
+        bind(self.0);
     }
 }
 
-#[cfg(target_os = "linux")]
-mod system {
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
-    pub(super) fn allowed() -> Vec<usize> {
-        let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-        (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()
-    }
-
-    pub(super) fn bind(core: usize) {
-        let mut set = CpuSet::new();
-        set.set(core);
-        let _ = sched_setaffinity(None, &set);
-    }
+fn allowed() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()
 }
 
-#[cfg(not(target_os = "linux"))]
-mod system {
-    pub(super) fn allowed() -> Vec<usize> {
-        vec![]
-    }
-
-    pub(super) fn bind(_core: usize) {}
+fn bind(core: usize) {
+    let mut set = CpuSet::new();
+    set.set(core);
+    let _ = sched_setaffinity(None, &set);
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -56,7 +44,7 @@ mod tests {
         let core = Core::next().expect("Linux tells");
         let there = std::thread::spawn(move || {
             core.enter();
-            system::allowed()
+            allowed()
         });
         assert_eq!(there.join().expect("no panic"), [core.0]);
     }

@@ -1,5 +1,4 @@
 //! How a rank stands, as it is told while it works: to Prometheus over TCP, and to neighbours on this host.
-#![cfg(target_os = "linux")]
 
 mod strict;
 

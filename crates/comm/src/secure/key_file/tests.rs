@@ -108,7 +108,6 @@ fn content_that_is_no_key_is_refused_without_being_shown() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn a_sealed_file_is_inherited_by_number_and_cannot_be_changed() {
     use std::os::fd::AsRawFd;
 
@@ -128,7 +127,6 @@ fn a_sealed_file_is_inherited_by_number_and_cannot_be_changed() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn a_child_finds_the_key_in_the_descriptor_it_was_given() {
     // Standard input is the one number that a child gets without help.
     let fd = key().to_memfd().expect("a memfd");

@@ -84,7 +84,6 @@ fn work(cases: &Receiver<Case>, office: &Office) {
 /// Members come before newcomers on the processors as well. On Linux the priority is this thread's alone; where it is the
 /// whole process's, it stays as it is.
 fn give_way() {
-    #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::setpriority_process(None, PRIORITY) {
         log::debug!("store server: the clerk keeps its priority: {error}");
     }
@@ -98,5 +97,4 @@ fn write(claimant: Claimant, verdict: Verdict) -> Result<Answer, HandshakeError>
 }
 
 /// Below the server's, which is 0 mostly. Without it, where there are few cores, the clerk is in the members' way again.
-#[cfg(target_os = "linux")]
 const PRIORITY: i32 = 10;

@@ -32,7 +32,6 @@ pub(crate) fn seeds(companies: u64) -> impl Iterator<Item = u64> {
 }
 
 /// What one member finds that is a process of its own, and joins the group of each team, by number and members, itself.
-#[cfg(target_os = "linux")]
 pub(crate) fn part((seed, size, me): (u64, usize, usize), join: impl Fn(usize, &[usize]) -> Group) -> Findings {
     let plan = Plan::of_size(seed, size);
     let teams = plan.teams.iter().enumerate();

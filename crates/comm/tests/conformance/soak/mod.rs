@@ -12,5 +12,4 @@ mod plan;
 pub(crate) use act::Act;
 pub(crate) use collective::Collective;
 pub(crate) use company::{many_short_worlds, soak};
-#[cfg(target_os = "linux")]
 pub(crate) use company::{part, seeds};
