@@ -153,7 +153,7 @@ pub(super) enum Peer {
 }
 
 impl Peer {
-    fn of(socket: &OwnedFd) -> Peer {
+    pub(super) fn of(socket: &OwnedFd) -> Peer {
         // rustix knows no process 0, which is what one of another namespace is called.
         match getsockopt(socket, PeerCredentials) {
             Ok(peer) if peer.uid() == geteuid().as_raw() => Peer::numbered(peer.pid()),

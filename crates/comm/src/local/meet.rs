@@ -24,6 +24,7 @@ use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 use super::door::{Door, OpenDoor, Peer};
 use super::packet::{self, Answer, GO, Hello, READY};
+use super::process::{Condition, condition};
 
 /// What the ranks of a host must agree on, and which one this is.
 #[derive(Clone, Debug)]
@@ -142,7 +143,7 @@ pub(crate) fn attend(door: &Door, terms: &Terms, kick: Option<BorrowedFd<'_>>, d
     let hello = Hello { token: terms.token, rank, size, epoch: terms.epoch, map: terms.map };
     let sent = packet::send_when_others_were_taken(&socket, &hello.encode(), kick.as_slice(), deadline);
     sent.map_err(|errno| left(first, errno))?;
-    let (bytes, fds) = packet::recv(&socket, deadline + GRACE).map_err(|errno| refused(first, door, errno))?;
+    let (bytes, fds) = packet::recv(&socket, deadline + GRACE).map_err(|errno| refused(first, door, &socket, errno))?;
     let failed = |why: String| Err(Error::setup("local ranks", why));
     match Answer::decode(&bytes) {
         Some(Answer::Welcome { token }) if token == terms.token => received(terms, socket, fds, kick.is_some()),
@@ -217,7 +218,13 @@ impl Ties {
             Ties::Guest(socket, terms) => {
                 let failed = |errno| left(terms.first(), errno);
                 packet::send(&socket, &[READY], &[]).map_err(failed)?;
-                let (bytes, _) = packet::recv(&socket, deadline + GRACE).map_err(failed)?;
+                let heard = packet::recv(&socket, deadline + GRACE);
+                let (bytes, _) = heard.map_err(|errno| match errno {
+                    Errno::TIMEDOUT => {
+                        silent(terms.first(), &socket, "not all ranks took their places in time".to_owned())
+                    }
+                    other => failed(other),
+                })?;
                 match Answer::decode(&bytes) {
                     _ if bytes == [GO] => Ok(()),
                     Some(Answer::Lost { rank, errno }) => Err(terms.lost(rank, errno)),
@@ -406,16 +413,28 @@ fn left(rank: usize, errno: Errno) -> Error {
     Error::absent("local ranks", why, vec![rank])
 }
 
-fn refused(host: usize, door: &Door, errno: Errno) -> Error {
-    let (why, lost) = match errno {
-        // It waits no longer than its guests, and then tells who is missing.
-        Errno::TIMEDOUT => (format!("rank {host} still waited for others at {door}"), vec![host]),
-        Errno::CONNRESET => {
-            (format!("rank {host} sent this rank away from {door}: it has another token, or gave up"), vec![])
-        }
-        other => (format!("rank {host} at {door}: {other}"), vec![]),
+fn refused(host: usize, door: &Door, socket: &OwnedFd, errno: Errno) -> Error {
+    let why = match errno {
+        Errno::TIMEDOUT => return silent(host, socket, format!("rank {host} still waited for others at {door}")),
+        Errno::CONNRESET => format!("rank {host} sent this rank away from {door}: it has another token, or gave up"),
+        other => format!("rank {host} at {door}: {other}"),
     };
-    Error::absent("local ranks", why, lost)
+    Error::setup("local ranks", why)
+}
+
+/// What is told of the host where nothing came of it in time. It waits as long as it has time itself, which is longer than a guest's where
+/// that came first: only where it does not run is it to blame.
+fn silent(host: usize, socket: &OwnedFd, else_why: String) -> Error {
+    let condition = match Peer::of(socket) {
+        Peer::Ours(pid) => condition(pid.as_raw_pid()),
+        Peer::Elsewhere | Peer::Stranger => Condition::Runs,
+    };
+    let why = match condition {
+        Condition::Runs => return Error::setup("local ranks", else_why),
+        Condition::Stopped => "stopped by a signal",
+        Condition::Crashes => "writing its core file",
+    };
+    Error::absent("local ranks", format!("rank {host} is {why}"), vec![host])
 }
 
 /// How much longer a guest waits than its host, who can say more about what is missing.

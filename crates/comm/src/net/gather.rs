@@ -62,17 +62,15 @@ pub(crate) fn gather(store: &Store, terms: &Terms, deadline: Instant) -> Result<
     let cards = met.map_err(|error| error.among(members).during(TOGETHER))?;
     let read = |(rank, card): (usize, &Vec<u8>)| check(&ours, members[rank], Card::decode(card));
     let cards: Vec<Card> = cards.iter().enumerate().map(read).collect::<Result<_>>()?;
-    let left = moment::left(deadline);
     let accord = Accord::new(store.clone(), terms.rank, Arc::clone(members));
-    let lines =
-        connect_all(terms, &door, &cards, &accord, deadline - (left / 4).min(LAST_WORDS)).and_then(|mut lines| {
-            muster(&mut lines, deadline).map(|()| lines).map_err(|(rank, why)| {
-                // One that gave up has said why, and may not be the one to blame.
-                let rank = terms.members[rank];
-                let missing = || Error::absent(TOGETHER, format!("rank {rank} is not there: {why}"), vec![rank]);
-                accord.reason(deadline).map_or_else(missing, |reason| reason.error(TOGETHER))
-            })
-        });
+    let lines = connect_all(terms, &door, &cards, &accord, deadline).and_then(|mut lines| {
+        muster(&mut lines, deadline).map(|()| lines).map_err(|(rank, why)| {
+            // One that gave up has said why, and may not be the one to blame.
+            let rank = terms.members[rank];
+            let missing = || Error::absent(TOGETHER, format!("rank {rank} is not there: {why}"), vec![rank]);
+            accord.reason(deadline).map_or_else(missing, |reason| reason.error(TOGETHER))
+        })
+    });
     accord.forget(deadline);
     if lines.is_ok() {
         meeting.end(moment::left(deadline));
@@ -126,8 +124,10 @@ fn check(ours: &Card, rank: usize, theirs: Option<Card>) -> Result<Card> {
     Ok(theirs)
 }
 
-/// The connections to all others: lower ranks are called, higher ones call.
-fn connect_all(terms: &Terms, door: &Door, cards: &[Card], accord: &Accord, until: Instant) -> Result<Lines> {
+/// The connections to all others: lower ranks are called, higher ones call. A rank that does not get them says why before it ends those that
+/// it has, and keeps some of the time for that.
+fn connect_all(terms: &Terms, door: &Door, cards: &[Card], accord: &Accord, deadline: Instant) -> Result<Lines> {
+    let until = deadline - (moment::left(deadline) / 4).min(LAST_WORDS);
     let hello = Hello {
         token: cards[0].token,
         epoch: terms.manner.epoch,
@@ -136,7 +136,7 @@ fn connect_all(terms: &Terms, door: &Door, cards: &[Card], accord: &Accord, unti
         traffic: Traffic::Control,
     };
     let places = Places::new(hello, terms.members.len()).map_err(|errno| Error::setup(TOGETHER, errno))?;
-    thread::scope(|scope| {
+    let called = thread::scope(|scope| {
         let (places, guard) = (&places, &terms.guard);
         let welcoming = move || {
             let lost = welcome(scope, door, places, guard, until);
@@ -150,13 +150,18 @@ fn connect_all(terms: &Terms, door: &Door, cards: &[Card], accord: &Accord, unti
         });
         let called = called.and_then(|()| await_higher(places, accord, until));
         called.inspect_err(|_| places.fail())
-    })
-    .inspect_err(|error| accord.call_off(error, until))?;
+    });
+    let all = called.and_then(|()| check_places(terms, door, &places));
+    all.inspect_err(|error| accord.call_off(error, deadline)).map(|()| places.into_lines())
+}
+
+/// That all have come.
+fn check_places(terms: &Terms, door: &Door, places: &Places) -> Result<()> {
     let mut absent: Vec<usize> = places.absent().into_iter().map(|rank| terms.members[rank]).collect();
     absent.sort_unstable();
     let own = terms.members[terms.rank];
     match places.lacks() {
-        _ if absent.is_empty() => Ok(places.into_lines()),
+        _ if absent.is_empty() => Ok(()),
         Some(lacks) => {
             let why = format!("rank {own} cannot let {} in at port {}: {lacks}", Ranks(&absent).named(), door.port);
             Err(Error::setup(TOGETHER, why))

@@ -99,6 +99,16 @@ fn whoever_does_not_come_is_named_to_those_who_did() {
 }
 
 #[test]
+fn a_host_that_runs_is_not_to_blame_where_its_guest_has_less_time() {
+    let (door, [host, guest]) = (door(), [0, 1].map(|rank| terms(rank, 3).0));
+    let open = Gathering::open(&door, &host).expect("a free name");
+    let error = meet(&door, &guest, SHORT).expect_err("nobody answers");
+    assert_eq!(error.to_string(), format!("local ranks: rank 10 still waited for others at {door}"));
+    assert!(error.culprits().is_empty(), "{:?}", error.culprits());
+    drop(open);
+}
+
+#[test]
 fn another_token_is_told_nothing() {
     let sent_away = |end: &End| told(end).contains("sent this rank away");
     let ranks = [terms(0, 2).0, Terms { token: [4; 16], ..terms(1, 2).0 }];
