@@ -202,7 +202,7 @@ impl Drop for Host {
         self.inner.bell.ring();
         let driver = self.driver.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         // A task that is told of an end may have held the last group: then this is the driver.
-        let is_driver = self.inner.driver.get() == Some(&thread::current().id());
+        let is_driver = self.inner.is_driver();
         if let Some(ended) = driver.filter(|_| !self.linger.is_zero() && !is_driver) {
             let _ = ended.recv_timeout(self.linger);
         }

@@ -33,11 +33,17 @@ pub(crate) struct Open<'a> {
     // The first field: it is given back before anybody is told.
     post: MutexGuard<'a, Post>,
     news: Vec<News>,
+    leaves_news: bool,
 }
 
 impl<'a> Open<'a> {
     pub(crate) fn new(post: MutexGuard<'a, Post>) -> Open<'a> {
-        Open { post, news: vec![] }
+        Open { post, news: vec![], leaves_news: false }
+    }
+
+    /// Of a thread that leaves what is to be told to the next one that has the post office.
+    pub(crate) fn in_passing(post: MutexGuard<'a, Post>) -> Open<'a> {
+        Open { post, news: vec![], leaves_news: true }
     }
 }
 
@@ -57,7 +63,9 @@ impl DerefMut for Open<'_> {
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
-        self.news = std::mem::take(&mut self.post.news);
+        if !self.leaves_news {
+            self.news = std::mem::take(&mut self.post.news);
+        }
     }
 }
 
@@ -105,6 +113,11 @@ impl Post {
     /// Whether an asynchronous message is under way, which somebody has to drive.
     pub(crate) fn is_busy(&self) -> bool {
         !self.outstanding.is_empty()
+    }
+
+    /// Whether a task is to be told of an end.
+    pub(crate) fn has_to_tell(&self) -> bool {
+        !self.news.is_empty()
     }
 
     /// Whether anybody counts on an asynchronous message under way: the peer that is to get it, or whoever holds its work.

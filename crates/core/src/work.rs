@@ -143,6 +143,8 @@ impl<T> Work<T> {
     }
 }
 
+/// The task is woken by a thread that moves the group's operations, and is to go on elsewhere, as executors have it. One that goes on right there
+/// holds up all that is queued, and waits in vain where it waits for some of that.
 impl<T> Future for Work<T> {
     type Output = Result<T>;
 

@@ -47,6 +47,11 @@ impl Host {
 }
 
 impl Inner {
+    /// Whether this is the driver's thread.
+    pub(super) fn is_driver(&self) -> bool {
+        self.driver.get() == Some(&thread::current().id())
+    }
+
     /// The error of a rank one of whose threads panicked.
     pub(super) fn panicked(&self) -> Error {
         Error::peer(self.rank, PeerReason::Dead, "its thread panicked")

@@ -69,7 +69,8 @@ impl Inner {
                 if is_in_time && patience.is_long() {
                     self.check_keeper(&mut pulse).map_err(|error| self.fail(error))?;
                     if !vigil.is_told() {
-                        vigil.tell(&self.post().stuck(ticket));
+                        // Of several any one may send what it waits for.
+                        vigil.tell_any(&self.post().stuck(ticket));
                     }
                 }
                 is_in_time
@@ -119,7 +120,9 @@ impl Inner {
     /// Moves asynchronous messages while a collective waits, unless another thread does. Once it `has_waited` for long, also
     /// those that nobody has asked for: their sender may have to come to the collective yet.
     pub(super) fn drive_post_in_passing(&self, has_waited: bool) {
-        let Ok(mut post) = self.post.try_lock().map(Open::new) else {
+        // This thread has a turn, for which a task may wait where it is told: the driver has none while another thread plays.
+        let enter = if self.is_driver() { Open::new } else { Open::in_passing };
+        let Ok(mut post) = self.post.try_lock().map(enter) else {
             return;
         };
         if !has_waited && !post.is_busy() {
@@ -134,7 +137,12 @@ impl Inner {
         }
         self.wake_others(&mut post);
         let (failed, overdue) = (post.take_failed(), post.take_overdue());
+        let is_left = post.has_to_tell();
         drop(post);
+        if is_left && !self.is_driver() {
+            self.lane.nudge();
+            self.bell.ring();
+        }
         self.fail_of(failed.into_iter().chain(overdue));
     }
 

@@ -341,6 +341,34 @@ fn who_is_told_of_an_end_may_call_the_group_at_once() {
     }
 }
 
+/// The end may have come to a thread that plays a collective meanwhile, whose turn is before that of whatever the task calls.
+#[test]
+fn who_is_told_while_another_thread_is_in_a_collective_may_come_to_the_next() {
+    struct Calls(Group, mpsc::Sender<Result<()>>);
+    impl Wake for Calls {
+        fn wake(self: Arc<Self>) {
+            self.1.send(Ok(())).expect("the test waits");
+            self.1.send(self.0.barrier()).expect("the test waits");
+        }
+    }
+    for _ in 0..20 {
+        let [caller, other] = pair();
+        let (tell, told) = mpsc::channel();
+        let told = || told.recv_timeout(Duration::from_secs(10));
+        let waker = Waker::from(Arc::new(Calls(caller.clone(), tell)));
+        thread::scope(|scope| {
+            let playing = scope.spawn(|| caller.barrier());
+            let mut message = caller.recv_async(vec![0_u8], 1, 7).expect("it is queued");
+            assert!(Pin::new(&mut message).poll(&mut Context::from_waker(&waker)).is_pending());
+            other.send(&[1_u8], 0, 7).expect("it is asked for");
+            assert_eq!(told(), Ok(Ok(())));
+            // Whichever of the two is the first.
+            (0..2).for_each(|_| other.barrier().expect("rank 0 is there"));
+            assert_eq!((playing.join().expect("no panic"), told()), (Ok(()), Ok(Ok(()))));
+        });
+    }
+}
+
 /// A link whose use is a mistake of this library.
 struct Mistaken;
 

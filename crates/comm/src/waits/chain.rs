@@ -24,7 +24,8 @@ pub(super) fn follow(own: usize, group: &str, direct: &[usize], waits: impl Fn(u
     let (mut ends, mut at, mut is_cut) = (vec![], 0, false);
     while let Some(&rank) = open.get(at) {
         at += 1;
-        match waits(rank).filter(|wait| !wait.peers.is_empty() && rank != own) {
+        // Who waits for this rank goes on once any of its threads serves it, and others of them may wait for others.
+        match waits(rank).filter(|wait| !wait.peers.is_empty()) {
             None if rank == own => {}
             None => ends.push(rank),
             Some(wait) => {
@@ -48,17 +49,18 @@ pub(super) fn follow(own: usize, group: &str, direct: &[usize], waits: impl Fn(u
     match met.is_empty() {
         false => End::Direct(met),
         true => {
-            let path = path_to(ends[0], own, &parents);
+            let path = path_to(ends[0], direct, &parents);
             End::Through(ends, through(&path, group, &waits))
         }
     }
 }
 
-/// The ranks before `end`, from the first that is waited for.
-fn path_to(end: usize, own: usize, parents: &BTreeMap<usize, usize>) -> Vec<usize> {
+/// The ranks before `end`, from the first that is waited for. They begin with one that is waited for directly, so that they may come
+/// by another thread of the rank itself.
+fn path_to(end: usize, direct: &[usize], parents: &BTreeMap<usize, usize>) -> Vec<usize> {
     let mut path = vec![];
     let mut rank = end;
-    while let Some(&parent) = parents.get(&rank).filter(|parent| **parent != own) {
+    while let Some(&parent) = parents.get(&rank).filter(|_| !direct.contains(&rank)) {
         path.push(parent);
         rank = parent;
     }
@@ -141,6 +143,14 @@ mod tests {
         let End::Through(ends, words) = follow_in(&[1], &long) else { panic!("a chain") };
         assert_eq!(ends, [20]);
         assert!(words.ends_with("rank 4, which waits for rank after rank, the last of"), "{words}");
+    }
+
+    #[test]
+    fn it_is_no_circle_where_another_thread_of_the_rank_waits_for_others() {
+        let both = follow_in(&[1], &[(0, &[1, 2], "world"), (1, &[0], "world")]);
+        assert_eq!(both, End::Through(vec![2], "rank 1, which waits for rank 0, which waits for".to_owned()));
+        let all = follow_in(&[1], &[(0, &[1, 2], "world"), (1, &[0], "world"), (2, &[1], "world")]);
+        assert_eq!(all, End::Circle("rank 1, which waits for rank 0".to_owned()));
     }
 
     #[test]

@@ -144,7 +144,8 @@ impl Family {
                 peers.push(peer);
             }
         }
-        let is_cut = self.waits.len() > 1 && peers.len() > wait::PEERS;
+        let is_way_out = self.waits.len() > 1 || self.waits.values().any(|wait| wait.is_cut);
+        let is_cut = is_way_out && peers.len() > wait::PEERS;
         Some(Wait { peers, is_cut, ..oldest.clone() })
     }
 
@@ -254,12 +255,22 @@ impl Vigil<'_> {
         self.told.is_some()
     }
 
-    /// Tells the others whom the rank waits for.
+    /// Tells the others that the rank waits for all of these.
     pub(crate) fn tell(&mut self, stuck: &[Stuck]) {
+        self.tell_of(stuck, false);
+    }
+
+    /// Tells the others that the rank waits for any one of these.
+    pub(crate) fn tell_any(&mut self, stuck: &[Stuck]) {
+        self.tell_of(stuck, true);
+    }
+
+    fn tell_of(&mut self, stuck: &[Stuck], is_one_enough: bool) {
         self.end();
         let Kinship { kin, name, .. } = self.kinship;
-        self.told =
-            Some(kin.tell(Wait { begun: 0, peers: self.kinship.worldly(stuck), is_cut: false, group: name.clone() }));
+        let peers = self.kinship.worldly(stuck);
+        let is_cut = is_one_enough && peers.len() > wait::PEERS;
+        self.told = Some(kin.tell(Wait { begun: 0, peers, is_cut, group: name.clone() }));
     }
 
     /// The wait has ended, well or not yet.
@@ -345,6 +356,9 @@ mod tests {
         assert_eq!((&*whole.peers, whole.is_cut), (&[0, 5, 1, 2, 3][..], true));
         let whole = Family { waits: [(0, wait(&[0, 1, 2, 3, 4]))].into(), ..Family::default() }.whole();
         assert!(!whole.expect("a wait").is_cut, "all of them are waited for: a circle by one is one");
+        let any = Wait { is_cut: true, ..wait(&[0, 1, 2, 3, 4]) };
+        let whole = Family { waits: [(0, any)].into(), ..Family::default() }.whole();
+        assert!(whole.expect("a wait").is_cut, "the last of them is enough, and is not told");
     }
 
     /// Others may be about to give up theirs; but it must not be told of a rank that hangs elsewhere by then.

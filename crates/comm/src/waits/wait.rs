@@ -9,7 +9,8 @@ pub(super) struct Wait {
     /// How many collectives it had begun where this is read: once it has begun more, it waits no longer.
     pub(super) begun: u32,
     pub(super) peers: Vec<usize>,
-    /// Whether these are not all, for whom several threads wait: what one of them waits for may be there, where all that is told is a circle.
+    /// Whether these are not all, and not all are needed: what one of several threads waits for may be there, or any one of many whom a message
+    /// may come from, where all that is told is a circle.
     pub(super) is_cut: bool,
     /// The group in which it waits, the beginning of its name.
     pub(super) group: String,
