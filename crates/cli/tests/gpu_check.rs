@@ -92,7 +92,9 @@ fn a_signal_while_ranks_run_leaves_nothing_of_them() {
     for (signal, code) in [(Signal::INT, 128 + SIGINT), (Signal::TERM, 128 + SIGTERM)] {
         let place = Place::with_a_driver_that_halts_ranks();
         let mut command = Command::new(env!("CARGO_BIN_EXE_phalanx"));
-        command.args(["gpu-check", "--timeout", "1000"]).env("LD_LIBRARY_PATH", &place.0);
+        command
+            .args(["gpu-check", "--nccl", "/nowhere/of/this/name", "--timeout", "1000"])
+            .env("LD_LIBRARY_PATH", &place.0);
         let temporary = place.0.join("temporary");
         fs::create_dir(&temporary).expect("a directory");
         command.env("TMPDIR", &temporary).stdout(Stdio::null()).stderr(Stdio::piped());

@@ -278,14 +278,14 @@ impl Joining {
     /// the store can [ask](trace::collect) it for what its groups have recorded.
     ///
     /// Where this fails and the launcher asked for an error report (`PHALANX_ERROR_FILE`, `TORCHELASTIC_ERROR_FILE`), one is
-    /// left for it.
+    /// left for it, until this process joins after all.
     ///
     /// # Errors
     ///
     /// [`Setup`](phalanx_core::ErrorKind::Setup), with the ranks that are missing where that is the reason.
     pub fn join(self) -> Result<World> {
         let rank = (!self.is_newcomer).then_some(self.rank);
-        self.enter().inspect_err(|error| report::leave(error, rank))
+        self.enter().inspect(|_| report::take_back()).inspect_err(|error| report::leave(error, rank))
     }
 
     fn enter(mut self) -> Result<World> {

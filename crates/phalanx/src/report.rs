@@ -6,15 +6,29 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use phalanx_core::Error;
+use phalanx_core::{Error, PeerReason};
 use serde_json::{Value, json};
 
 /// Writes the report where the launcher asks for one. That it cannot be written is only logged: the error itself counts.
 pub(crate) fn leave(error: &Error, rank: Option<usize>) {
     if let Some(path) = FILES.iter().find_map(|name| asked(name)) {
-        write_or_log(&path, &report(error, rank, SystemTime::now()));
+        let report = report(error, rank, SystemTime::now());
+        write_or_log(&path, &report);
+        *LEFT.lock().unwrap_or_else(PoisonError::into_inner) = Some((path, report.to_string()));
+    }
+}
+
+/// Removes what this process reported of an attempt to join, now that another has succeeded: whatever ends the rank later, it is not that.
+pub(crate) fn take_back() {
+    let Some((path, report)) = LEFT.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+    // What was written there since is of something else.
+    if fs::read(&path).is_ok_and(|now| now == report.as_bytes())
+        && let Err(failure) = fs::remove_file(&path)
+    {
+        log::warn!("the error report {} cannot be removed: {failure}", path.display());
     }
 }
 
@@ -36,7 +50,17 @@ fn write_or_log(path: &Path, report: &Value) {
 }
 
 fn accusation(error: &Error, ranks: &[usize]) -> Value {
-    json!({ "failure": error.to_string(), "accused": ranks })
+    json!({ "failure": error.to_string(), "accused": ranks, "gone": tells_of_an_end(error) })
+}
+
+/// Whether the ranks that an error is laid on are said to have ended or left. One that did not come or does not answer may be well until it is
+/// asked to end, so that how it ends then says nothing.
+fn tells_of_an_end(error: &Error) -> bool {
+    match error {
+        Error::Peer(peer) => matches!(peer.reason, PeerReason::Dead | PeerReason::Left),
+        Error::Aborted(aborted) => aborted.cause.as_deref().is_some_and(tells_of_an_end),
+        _ => false,
+    }
 }
 
 fn report(error: &Error, rank: Option<usize>, now: SystemTime) -> Value {
@@ -58,10 +82,16 @@ fn write(path: &Path, report: &Value) -> io::Result<()> {
 const OURS: &str = "PHALANX_ERROR_FILE";
 const FILES: [&str; 2] = [OURS, "TORCHELASTIC_ERROR_FILE"];
 
+/// The last report of this process, and its file. A process has one, as it has one environment.
+static LEFT: Mutex<Option<(PathBuf, String)>> = Mutex::new(None);
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::time::Duration;
+
+    use phalanx_core::{Chain, OpKind, Stuck, Timeout, Waiting};
+
+    use super::*;
 
     #[test]
     fn a_report_has_torchs_shape_and_the_missing_ranks() {
@@ -75,7 +105,30 @@ mod tests {
     #[test]
     fn an_accusation_is_no_report() {
         let error = Error::setup("store", "no route");
-        assert_eq!(accusation(&error, &[2]), json!({ "failure": "store: no route", "accused": [2] }));
+        assert_eq!(accusation(&error, &[2]), json!({ "failure": "store: no route", "accused": [2], "gone": false }));
+    }
+
+    #[test]
+    fn ranks_have_gone_that_ended_or_left_and_not_those_that_are_waited_for() {
+        let peer = |reason| Error::peer(2, reason, "planted");
+        let timeout = Timeout {
+            op: OpKind::Barrier,
+            sequence: 3,
+            after: Duration::from_secs(5),
+            stuck: vec![Stuck { peer: 2, on: Waiting::Arriving }],
+            chain: Chain::Direct,
+        };
+        for (error, expected) in [
+            (peer(PeerReason::Dead), true),
+            (peer(PeerReason::Left), true),
+            (peer(PeerReason::Unresponsive), false),
+            (peer(PeerReason::Corrupt), false),
+            (Error::Timeout(Box::new(timeout)), false),
+            (Error::absent("group", "rank 2 did not come", vec![2]), false),
+        ] {
+            assert_eq!(accusation(&error, &[2])["gone"], expected, "{error}");
+            assert_eq!(accusation(&error.clone().in_its_wake(), &[2])["gone"], expected, "{error}");
+        }
     }
 
     #[test]

@@ -192,6 +192,11 @@ fn process() {
         if let Some(url) = std::env::var_os("PHALANX_TEST_NEWCOMER") {
             Joining::newcomer(url.to_str().unwrap()).and_then(Joining::join).unwrap();
         }
+        if let Some(url) = std::env::var_os("PHALANX_TEST_RETRY") {
+            let error = phalanx::join(url.to_str().unwrap()).unwrap_err();
+            assert_eq!(missing(&error), [0], "{error}");
+            assert!(fs::exists(std::env::var_os("PHALANX_ERROR_FILE").unwrap()).unwrap(), "a report is left");
+        }
         let world: World = phalanx::init().unwrap();
         world.barrier("here", LONG).unwrap();
         if std::env::var_os("PHALANX_TEST_PANIC").is_some() {
@@ -261,6 +266,25 @@ fn a_process_that_cannot_join_leaves_a_report() {
     assert!(message.contains("environment: PHALANX_TRACE_DIR is \\\"/proc/x\\\", cannot be written: "), "{message}");
 }
 
+/// The launcher would tell it as why the rank ended, however much later that is.
+#[test]
+fn a_process_that_joins_after_all_takes_its_report_back() {
+    let directory = Directory::new();
+    let (report, nobody) = (directory.0.join("error.json"), directory.0.join("nobody"));
+    let nobody = format!("unix://{}?rank=1&world_size=2&timeout=0.1", nobody.display());
+    let joins = |variables: &[(&str, &str)]| {
+        let alone = [("PMI_RANK", "0"), ("PMI_SIZE", "1"), ("MPI_LOCALNRANKS", "1"), ("MPI_LOCALRANKID", "0")];
+        let asked = [("PHALANX_ERROR_FILE", report.to_str().unwrap())];
+        let output = start(&[variables, &alone, &asked].concat()).wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+    };
+    joins(&[("PHALANX_TEST_RETRY", &nobody)]);
+    assert!(!fs::exists(&report).unwrap(), "its join has succeeded");
+    fs::write(&report, "another's").unwrap();
+    joins(&[]);
+    assert_eq!(fs::read_to_string(&report).unwrap(), "another's");
+}
+
 /// What a launcher judges by: who panics is known to the others before its process has ended, and may well end after them.
 #[test]
 fn a_process_whose_group_fails_leaves_because_of_whom() {
@@ -277,7 +301,7 @@ fn a_process_whose_group_fails_leaves_because_of_whom() {
         assert!(!output.status.success(), "{}", text(&output));
     }
     let report: serde_json::Value = serde_json::from_str(&fs::read_to_string(&reports[0]).unwrap()).unwrap();
-    assert_eq!(report["accused"], serde_json::json!([1]));
+    assert_eq!((&report["accused"], &report["gone"]), (&serde_json::json!([1]), &serde_json::json!(true)));
     let failure = report["failure"].as_str().unwrap();
     assert!(failure.contains("rank 1 is dead: its thread panicked"), "{failure}");
     assert!(!fs::exists(&reports[1]).unwrap(), "nobody else is to blame for its own end");

@@ -197,12 +197,12 @@ impl Epoch {
     }
 
     /// Waits until all output was passed on, or somebody has had enough of waiting. It is what the ranks said last, and evidence: who
-    /// asks for the end only now leaves it the grace that running ranks would have.
+    /// asks for the end, now or before, leaves it the grace that running ranks would have.
     fn drain(&mut self, events: &Events, grace: Duration) {
         if self.output.take().is_none() {
             return;
         }
-        let mut deadline = None;
+        let mut deadline = self.watch.interrupt().signal().map(|_| Instant::now() + grace);
         while let Some(event) = events.next(deadline) {
             match event {
                 Event::Drained(remains) => {
@@ -263,6 +263,8 @@ impl Epoch {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use rustix::process::getppid;
     use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -308,6 +310,19 @@ mod tests {
     #[test]
     fn after_a_signal_output_is_awaited_for_the_grace_alone() {
         let (mut epoch, events) = swept(vec![Event::Signal(SIGTERM)]);
+        epoch.drain(&events, Duration::ZERO);
+        assert_eq!(epoch.remains, [Remains::default()]);
+    }
+
+    #[test]
+    fn output_is_awaited_for_the_grace_alone_where_the_end_was_asked_for_before() {
+        let (mut epoch, events) = swept(vec![]);
+        epoch.watch.hear(SIGTERM, Instant::now());
+        let late = events.sender.clone();
+        thread::spawn(move || {
+            thread::sleep(Duration::from_secs(30));
+            late.send(Event::Drained(last_words()))
+        });
         epoch.drain(&events, Duration::ZERO);
         assert_eq!(epoch.remains, [Remains::default()]);
     }

@@ -1,10 +1,16 @@
 //! The guard: the process that the user started. It starts the launcher, passes signals on to it and its exit code back,
 //! and once the launcher has ended, however it did, ends everything that is left of it. It does nothing else, so that nothing
 //! else can bring it down.
+//!
+//! What a script had started before it became the guard is not the launcher's, nor is what that leaves behind. A launcher that ends
+//! by itself has ended all that it started, so that whatever is there then is spared. After one that was cut short, only those are known that
+//! were there when the guard looked last: what came to it since is ended with what the launcher left.
 
 use std::collections::HashSet;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, getpid};
 use signal_hook::consts::SIGCHLD;
@@ -22,14 +28,18 @@ pub(crate) fn guard(options: &Options) -> Result<(), Failure> {
     options.check()?;
     // A script that ends in `exec phalanx run` leaves us its children.
     let mut others = descendants::children();
+    let is_shared = !others.is_empty();
     descendants::adopt().map_err(|error| Failure::Stopped(format!("child subreaper: {error}")))?;
     // Made by the launcher, which notices when this process ends; there must be no moment in which nobody removes it.
     let scratch = Scratch::share(scratch::name());
     let mut signals =
         signals::listen(&signals::watched()).map_err(|error| Failure::Stopped(format!("signal handlers: {error}")))?;
     let launcher = start(&scratch)?;
+    if is_shared {
+        look_again_and_again();
+    }
     let exit = watch(launcher, &mut signals, &mut others);
-    let swept = descendants::sweep(others);
+    let swept = if is_shared && exit.is_orderly() { Ok(0) } else { descendants::sweep(others) };
     tell_of(exit, &swept);
     match exit.code() {
         0 => Ok(()),
@@ -50,6 +60,17 @@ fn start(scratch: &Scratch) -> Result<Pid, Failure> {
     // Reaped by `watch`, together with orphans, rather than through this handle.
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     pid.ok_or_else(|| Failure::Stopped(format!("the launcher has an odd process number: {}", child.id())))
+}
+
+/// Has this process look every so often for what others left to it. The kernel tells of children that end, but not of those that come.
+fn look_again_and_again() {
+    let look = || loop {
+        thread::sleep(PAUSE);
+        signals::send(getpid(), SIGCHLD);
+    };
+    if let Err(error) = thread::Builder::new().name("phalanx-others".to_owned()).spawn(look) {
+        log::warn!("what others leave is not looked for: {error}");
+    }
 }
 
 /// Passes signals on until the launcher has ended. Of the `others` those are left that have not.
@@ -93,3 +114,6 @@ fn tell_of(exit: Exit, swept: &Result<usize, Vec<Pid>>) {
         tell(&format!("the launcher was {exit}; {ended} processes that it left were ended"));
     }
 }
+
+/// How long what others leave may go unseen. To look is to read of every process on the machine, and its cores are busy.
+const PAUSE: Duration = Duration::from_secs(5);

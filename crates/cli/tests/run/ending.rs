@@ -78,7 +78,7 @@ fn a_rank_that_panics_is_to_blame_though_others_end_before_it() {
         fi
         [ $RANK = 0 ] || exec sleep 1000
         until [ -e $TMPDIR/ready ]; do sleep 0.01; done; rm $TMPDIR/ready
-        echo '{"failure": "rank 2 is dead: its thread panicked", "accused": [2]}' > "$PHALANX_ERROR_FILE"; exit 1"#;
+        echo '{"failure": "rank 2 is dead: its thread panicked", "accused": [2], "gone": true}' > "$PHALANX_ERROR_FILE"; exit 1"#;
     let (verdict, _) = verdict(&[], script);
     assert!(verdict.starts_with("phalanx: rank 2 failed: panicked at src/train.rs:5:9 after "), "{verdict}");
     assert!(verdict.contains(" s: index out of bounds (host "), "{verdict}");
@@ -91,10 +91,24 @@ fn a_rank_that_ends_with_an_error_is_to_blame_though_it_was_asked_to_end_meanwhi
     let script = r#"if [ $RANK = 2 ]; then trap 'exit 4' TERM; : > $TMPDIR/ready; sleep 1000 & wait; fi
         [ $RANK = 0 ] || exec sleep 1000
         until [ -e $TMPDIR/ready ]; do sleep 0.01; done; rm $TMPDIR/ready
-        echo '{"failure": "rank 2 has left", "accused": [2]}' > "$PHALANX_ERROR_FILE"; exit 1"#;
+        echo '{"failure": "rank 2 has left", "accused": [2], "gone": true}' > "$PHALANX_ERROR_FILE"; exit 1"#;
     let (verdict, _) = verdict(&[], script);
     assert!(verdict.starts_with("phalanx: rank 2 failed: exit code 4 after "), "{verdict}");
     assert!(verdict.ends_with("; 2 other ranks were stopped; 1 other rank failed after it"), "{verdict}");
+}
+
+/// As one does that hangs where nobody waits for it, and has a handler that ends it by a code of its own.
+#[test]
+fn a_rank_that_was_waited_for_is_not_to_blame_for_how_it_answers_the_request_to_end() {
+    let script = r#"if [ $RANK = 2 ]; then trap 'exit 1' TERM; : > $TMPDIR/ready; sleep 1000 & wait; fi
+        [ $RANK = 0 ] || exec sleep 1000
+        until [ -e $TMPDIR/ready ]; do sleep 0.01; done; rm $TMPDIR/ready
+        echo '{"failure": "barrier (operation 3) not finished; waiting for rank 2", "accused": [2], "gone": false}' \
+            > "$PHALANX_ERROR_FILE"; exit 3"#;
+    let (verdict, _) = verdict(&[], script);
+    assert!(verdict.starts_with("phalanx: rank 0 failed: exit code 3 after "), "{verdict}");
+    let failure = "; before, its group failed: barrier (operation 3) not finished; waiting for rank 2; 3 other ranks";
+    assert!(verdict.contains(failure), "{verdict}");
 }
 
 #[test]

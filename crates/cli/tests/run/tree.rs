@@ -1,5 +1,6 @@
 //! Nothing is left, whoever is killed and however.
 
+use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::Command;
@@ -52,6 +53,53 @@ fn what_such_a_process_leaves_behind_is_spared_too() {
     assert!(output.status.success(), "{output:?}");
     spared(&job, &["sleep 1000"]).into_iter().for_each(|pid| kill(pid, Signal::KILL));
     job.assert_nothing_left();
+}
+
+/// A script whose process goes on during the job, while a child of that ends and leaves one behind: the guard hears of neither.
+fn left_in_silence(then: &str) -> String {
+    format!(
+        "export GUARD=$$
+        ((until [ -e $TMPDIR/go ]; do sleep 0.01; done; sleep 1000 & echo $! > $TMPDIR/left) & exec sleep 1000) \
+            > /dev/null 2>&1 &
+        exec \"$PHALANX\" run --nproc-per-node 1 sh -c ': > $TMPDIR/go
+            parent() {{ cut -d \" \" -f 4 /proc/$(cat $TMPDIR/left)/stat; }}
+            until [ \"$(parent)\" = $GUARD ]; do sleep 0.01; done 2> /dev/null; rm $TMPDIR/go $TMPDIR/left
+            {then}'"
+    )
+}
+
+#[test]
+fn what_the_child_of_such_a_process_leaves_behind_is_spared_too() {
+    let job = Job::new();
+    let output =
+        job.marked("sh").args(["-c", &left_in_silence("setsid sleep 2000 > /dev/null 2>&1 &")]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    spared(&job, &["sleep 1000"; 2]).into_iter().for_each(|pid| kill(pid, Signal::KILL));
+    job.assert_nothing_left();
+}
+
+#[test]
+fn what_others_left_is_spared_though_the_launcher_is_killed() {
+    let job = Job::new();
+    let mut command = job.marked("sh");
+    command.args(["-c", &left_in_silence("echo ready; setsid sleep 2000 & wait")]);
+    let mut running = job.spawn(command);
+    assert_eq!(running.lines(1), ["[0] ready"]);
+    // It looks, and waits again.
+    let (guard, before) = (running.guard(), waits(running.guard()));
+    until("the guard has looked", || waits(guard) >= before + 2);
+    kill(running.launcher(), Signal::KILL);
+    let (job, ended) = running.end();
+    assert_eq!(ended.code, Some(137), "{}", ended.stderr);
+    spared(&job, &["sleep 1000"; 2]).into_iter().for_each(|pid| kill(pid, Signal::KILL));
+    job.assert_nothing_left();
+}
+
+/// How often the first thread of a process has gone to sleep.
+fn waits(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+    line.trim().parse().unwrap()
 }
 
 /// The processes that are left, which are these commands. What a shell has just forked becomes its command a moment later.

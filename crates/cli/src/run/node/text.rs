@@ -62,7 +62,7 @@ fn fact_to_value(fact: &Fact) -> Value {
     };
     let (stopped, halted) = (matches!(fact.state, State::Stopped(_)), fact.state == State::Halted);
     // Only those who may be to blame are quoted.
-    let tail = if fact.was_broken() { &fact.remains.tail[..] } else { &[] };
+    let tail = if fact.was_broken(true) { &fact.remains.tail[..] } else { &[] };
     let panic = fact.remains.panic.as_ref().map(|panic| json!([panic.place, panic.message]));
     let report = fact.report.as_ref().map(|report| json!({"message": report.message, "missing": report.missing}));
     let accusation = fact.accusation.as_ref().map(Accusation::to_value);
@@ -125,7 +125,7 @@ mod tests {
             state,
             after: Duration::from_millis(1500),
             report: Some(Report { message: "no \"way\"".to_owned(), missing: vec![1, 2] }),
-            accusation: Some(Accusation { failure: "rank 2 is dead".to_owned(), ranks: vec![2] }),
+            accusation: Some(Accusation { failure: "rank 2 is dead".to_owned(), ranks: vec![2], gone: true }),
             remains: Remains {
                 tail: vec!["last\u{fffd}".to_owned()],
                 panic: Some(Panic { place: "a.rs:1".to_owned(), message: "m".to_owned() }),

@@ -17,6 +17,9 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
+    /// The end of a Rust program whose main thread panicked.
+    pub(crate) const PANICKED: Exit = Exit::Code(101);
+
     /// The end in a status that `wait` gave; none if the process goes on.
     pub(crate) fn of(status: WaitStatus) -> Option<Exit> {
         status.exit_status().map(Exit::Code).or_else(|| status.terminating_signal().map(Exit::Signal))
@@ -29,6 +32,11 @@ impl Exit {
     /// Whether it ended by itself with an error. A code by which shells pass on that somebody asked for the end is none.
     pub(crate) fn is_error(self) -> bool {
         matches!(self, Exit::Code(code) if code != 0 && !signals::is_ending(code.saturating_sub(128)))
+    }
+
+    /// Whether it ended by itself and got as far as its own end, where it tidies up.
+    pub(crate) fn is_orderly(self) -> bool {
+        matches!(self, Exit::Code(_)) && self != Exit::PANICKED
     }
 
     /// Whether it was a fault of its own, as nobody asks a process to end by such a signal.
@@ -65,5 +73,11 @@ mod tests {
         assert!([1, 4, 101, 126, 255].into_iter().all(|code| Exit::Code(code).is_error()));
         assert!([0, 130, 143].into_iter().all(|code| !Exit::Code(code).is_error()));
         assert!(!Exit::Signal(SIGTERM).is_error());
+    }
+
+    #[test]
+    fn who_panics_or_is_killed_does_not_tidy_up() {
+        assert!([0, 1, 143].into_iter().all(|code| Exit::Code(code).is_orderly()));
+        assert!(![Exit::PANICKED, Exit::Signal(SIGTERM)].into_iter().any(Exit::is_orderly));
     }
 }

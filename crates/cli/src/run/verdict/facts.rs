@@ -44,26 +44,33 @@ impl Fact {
     }
 
     /// Whether something was wrong with it before it ended. Its groups tell the others first, and its process may take longer to
-    /// end than theirs, so that it is stopped: then by a panic, by what it reported, or by an exit code of its own.
-    pub(crate) fn was_broken(&self) -> bool {
+    /// end than theirs, so that it is stopped: then by a panic, by what it reported, or by an exit code of its own. That code may
+    /// be no more than its answer to the request, unless the others said before that it `had_gone`.
+    pub(crate) fn was_broken(&self, had_gone: bool) -> bool {
         match self.state {
             State::Ended(exit) => !exit.is_well(),
             State::Stopped(exit) => {
-                self.remains.panic.is_some() || self.report.is_some() || exit.is_some_and(Exit::is_error)
+                let has_erred = had_gone && exit.is_some_and(Exit::is_error);
+                self.remains.panic.is_some() || self.last_report().is_some() || has_erred
             }
             State::Halted => false,
         }
     }
 
+    /// What it reported of its end. Who could not join ends by itself, so that one that ran on until it was stopped has joined
+    /// after all, and whom it missed before is of no account.
+    pub(crate) fn last_report(&self) -> Option<&Report> {
+        let has_ended = matches!(self.state, State::Ended(_));
+        self.report.as_ref().filter(|report| has_ended || report.missing.is_empty())
+    }
+
     /// The panic that ended it, if one did: one that was caught does not. A process of many threads and much memory takes its
     /// time for that, so that it may be asked to end meanwhile.
     pub(crate) fn panic(&self) -> Option<&Panic> {
-        let ends_so =
-            matches!(self.state, State::Ended(Exit::Code(PANICKED) | Exit::Signal(ABORTED)) | State::Stopped(_));
+        let ends_so = matches!(self.state, State::Ended(Exit::PANICKED | Exit::Signal(ABORTED)) | State::Stopped(_));
         self.remains.panic.as_ref().filter(|_| ends_so)
     }
 }
 
-/// The exit code of a Rust program whose main thread panicked, and the signal of one that aborts on a panic.
-const PANICKED: i32 = 101;
+/// The signal of a Rust program that aborts on a panic.
 const ABORTED: i32 = signal_hook::consts::SIGABRT;

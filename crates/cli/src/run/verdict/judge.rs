@@ -44,13 +44,13 @@ fn culprit(facts: &[Fact]) -> Option<&Fact> {
 fn accused<'a>(suspect: &Fact, facts: &'a [Fact]) -> Option<&'a Fact> {
     let accusation = suspect.accusation.as_ref()?;
     let named = facts.iter().filter(|fact| accusation.ranks.contains(&fact.rank));
-    named.filter(|fact| fact.was_broken() && fact.accusation.is_none()).min_by_key(|fact| fact.after)
+    named.filter(|fact| fact.was_broken(accusation.gone) && fact.accusation.is_none()).min_by_key(|fact| fact.after)
 }
 
 /// How likely a failure follows from another: who is killed did not choose to end, who gives up, panics or aborts may do so
 /// because of another, and who names others does.
 fn consequence(fact: &Fact) -> u8 {
-    match (&fact.report, fact.state) {
+    match (fact.last_report(), fact.state) {
         (Some(report), _) if !report.missing.is_empty() => 2,
         (None, State::Ended(Exit::Signal(signal))) if signal != SIGABRT => 0,
         _ => 1,
@@ -66,7 +66,7 @@ impl fmt::Display for Verdict {
 
 /// The report of a rank that names others as missing.
 fn messenger(fact: &Fact) -> Option<&Report> {
-    fact.report.as_ref().filter(|report| !report.missing.is_empty())
+    fact.last_report().filter(|report| !report.missing.is_empty())
 }
 
 /// A failure among the facts it is judged from.
@@ -80,7 +80,7 @@ impl Case<'_> {
     fn failed(&self) -> String {
         let fact = self.culprit;
         let after = seconds(fact.after);
-        let what = match (&fact.report, fact.panic(), &fact.memory) {
+        let what = match (fact.last_report(), fact.panic(), &fact.memory) {
             (_, _, Some(evidence)) => format!("failed: out of memory after {after}: {}, and {evidence}", self.exit()),
             (_, Some(panic), _) => format!("failed: panicked at {} after {after}: {}", panic.place, panic.message),
             (Some(report), ..) => format!("gave up after {after}: {}", first_line(&report.message)),
@@ -92,7 +92,7 @@ impl Case<'_> {
 
     /// The words for what happened to the culprit before, where it does not say itself why it ended.
     fn failure_before(&self) -> String {
-        match (&self.culprit.accusation, &self.culprit.report, self.culprit.panic()) {
+        match (&self.culprit.accusation, self.culprit.last_report(), self.culprit.panic()) {
             (Some(accusation), None, None) => {
                 format!("; before, its group failed: {}", first_line(&accusation.failure))
             }

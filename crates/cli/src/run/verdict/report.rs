@@ -22,6 +22,8 @@ pub(crate) struct Accusation {
     pub(crate) failure: String,
     /// Because of which ranks.
     pub(crate) ranks: Vec<usize>,
+    /// Whether they are said to have ended or left, rather than not to come or not to answer.
+    pub(crate) gone: bool,
 }
 
 /// What there is in the file of torchrun's shape and in ours, as far as it can be understood. Only ours has an accusation.
@@ -43,11 +45,11 @@ impl Accusation {
     /// The accusation in a value, if it is one.
     pub(crate) fn of(value: &Value) -> Option<Accusation> {
         let failure = headline(value["failure"].as_str()?);
-        Some(Accusation { failure, ranks: numbers(&value["accused"]) })
+        Some(Accusation { failure, ranks: numbers(&value["accused"]), gone: value["gone"] == true })
     }
 
     pub(crate) fn to_value(&self) -> Value {
-        json!({"failure": self.failure, "accused": self.ranks})
+        json!({"failure": self.failure, "accused": self.ranks, "gone": self.gone})
     }
 }
 
@@ -112,8 +114,12 @@ mod tests {
 
     #[test]
     fn accusations_come_back_as_they_were() {
-        let accusation = Accusation { failure: "rank 2 is \"dead\"".to_owned(), ranks: vec![2] };
-        assert_eq!(Accusation::of(&accusation.to_value()), Some(accusation));
+        for gone in [false, true] {
+            let accusation = Accusation { failure: "rank 2 is \"dead\"".to_owned(), ranks: vec![2], gone };
+            assert_eq!(Accusation::of(&accusation.to_value()), Some(accusation));
+        }
+        let unsaid = Accusation::of(&json!({"failure": "m", "accused": [1]}));
+        assert_eq!(unsaid.map(|accusation| accusation.gone), Some(false));
         assert_eq!(Accusation::of(&json!({"message": "m"})), None);
     }
 

@@ -155,11 +155,40 @@ fn who_ends_with_an_error_is_to_blame_though_it_was_asked_to_end_meanwhile() {
     assert!(headline(&facts).starts_with("rank 0 failed"), "{}", headline(&facts));
 }
 
+/// Who was only waited for worked until it was asked to end, and ends by a code of its own where it has a handler for that.
+#[test]
+fn who_answers_the_request_to_end_by_a_code_of_its_own_is_not_to_blame_for_that() {
+    let mut facts = world(&[(0, code(1), 500), (2, State::Stopped(Some(Exit::Code(1))), 720)]);
+    facts[0].accusation = waiting_for(2);
+    assert_eq!(
+        headline(&facts),
+        "rank 0 failed: exit code 1 after 0.500 s (host a, pid 4700, epoch 0); before, its group failed: barrier not \
+         finished; waiting for rank 2; 3 other ranks were stopped"
+    );
+    facts[2].report = missing("ValueError: no", &[]);
+    assert!(headline(&facts).starts_with("rank 2 gave up after 0.720 s: ValueError: no"), "{}", headline(&facts));
+    facts[2].report = None;
+    facts[2].remains.panic = Some(Panic { place: "a.rs:1:1".to_owned(), message: "no".to_owned() });
+    assert!(headline(&facts).starts_with("rank 2 failed: panicked at a.rs:1:1"), "{}", headline(&facts));
+}
+
+#[test]
+fn whom_a_rank_missed_before_it_joined_at_last_is_of_no_account() {
+    let answer = State::Stopped(Some(Exit::Signal(15)));
+    let mut facts = world(&[(0, code(1), 500), (2, answer, 720)]);
+    facts[2].report = missing("rank 3 is missing", &[3]);
+    for accusation in [waiting_for(2), laid_on(2)] {
+        facts[0].accusation = accusation;
+        assert!(headline(&facts).starts_with("rank 0 failed: exit code 1 after 0.500 s"), "{}", headline(&facts));
+    }
+    facts[2].state = State::Stopped(Some(Exit::Code(4)));
+    assert!(headline(&facts).starts_with("rank 2 failed: exit code 4 after 0.720 s"), "{}", headline(&facts));
+}
+
 #[test]
 fn who_was_waited_for_is_told_where_it_did_not_fail() {
     let mut facts = world(&[(0, code(1), 500), (1, code(1), 501)]);
-    facts[0].accusation =
-        Some(Accusation { failure: "barrier not finished; waiting for rank 2".to_owned(), ranks: vec![2] });
+    facts[0].accusation = waiting_for(2);
     assert_eq!(
         headline(&facts),
         "rank 0 failed: exit code 1 after 0.500 s (host a, pid 4700, epoch 0); before, its group failed: barrier not \
@@ -168,7 +197,15 @@ fn who_was_waited_for_is_told_where_it_did_not_fail() {
 }
 
 fn laid_on(rank: usize) -> Option<Accusation> {
-    Some(Accusation { failure: format!("rank {rank} is dead"), ranks: vec![rank] })
+    Some(Accusation { failure: format!("rank {rank} is dead"), ranks: vec![rank], gone: true })
+}
+
+fn waiting_for(rank: usize) -> Option<Accusation> {
+    Some(Accusation {
+        failure: format!("barrier not finished; waiting for rank {rank}"),
+        ranks: vec![rank],
+        gone: false,
+    })
 }
 
 #[test]
