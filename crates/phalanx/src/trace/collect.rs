@@ -49,9 +49,9 @@ pub fn collect(
         return Err(Error::setup(format!("traces of job \"{}\", epoch {epoch}", job.as_str()), why));
     };
     let request = keys.new_request()?;
-    let (mut collected, mut longest, mut next) = (Collected::default(), 0, 0);
+    let (mut collected, mut longest, mut next, mut most) = (Collected::default(), 0, 0, FIRST);
     while next < size {
-        let ranks = next..size.min(next + at_once(longest));
+        let (ranks, known_silent) = (next..size.min(next + most), collected.silent.len());
         next = ranks.end;
         let mut unheard: BTreeSet<usize> = ranks.clone().collect();
         let began = Instant::now();
@@ -74,11 +74,15 @@ pub fn collect(
         heard?;
         withdrawn?;
         cleared?;
+        let is_all_silent = collected.silent.len() - known_silent == ranks.len();
+        most = if is_all_silent { MOST.min(2 * most) } else { at_once(longest) };
     }
     Ok(collected)
 }
 
-/// How many ranks are asked together, once the longest dump so far had this many bytes: dumps of a job are much alike.
+/// How many ranks are asked together, once the longest dump so far had this many bytes: dumps of a job are much alike. Those after ranks that were
+/// all silent are twice as many, because each time costs all the patience there is where a whole host is lost; not the most at once, because the
+/// next may be the first whose dumps are long, and whoever finds no room in time is silent too.
 fn at_once(longest: usize) -> usize {
     ROOM.checked_div(longest).map_or(FIRST, |ranks| ranks.clamp(1, MOST))
 }
@@ -183,6 +187,19 @@ mod tests {
         });
         assert_eq!((collected.silent.len(), collected.garbled.len()), (0, RANKS));
         assert_eq!(store.num_keys().unwrap(), 2);
+    }
+
+    #[test]
+    fn a_job_of_silent_ranks_is_asked_in_ever_larger_parts() {
+        let (store, job) = (Store::new(LocalStore::default()), JobName::default());
+        Keys::of_job(&store, &job, 0).set_size(2 * FIRST + 4).unwrap();
+        let own = phalanx_comm::rendezvous::service_keys(&store, &job, 0, "traces");
+        let mut asked = vec![];
+        let collected = collect(&store, (&job, 0), Path::new("/proc/none"), LEAST, |_, _| {
+            asked.push(own.list_keys().unwrap().iter().filter(|key| key.starts_with("asked/")).count());
+        });
+        assert_eq!(collected.unwrap().silent.len(), 2 * FIRST + 4);
+        assert_eq!(asked, [[FIRST; FIRST].as_slice(), &[FIRST + 4; FIRST + 4]].concat());
     }
 
     #[test]

@@ -30,8 +30,8 @@ struct Listening {
     /// How many ranks those who ask were told of.
     size: Option<usize>,
     answered: Option<Request>,
-    /// How often the store had no room for the answer to the request that stands.
-    tries: u32,
+    /// How often the store had no room for the answer to which request: whoever withdraws it never asks by its number again.
+    refused: Option<(Request, u32)>,
 }
 
 impl Listener {
@@ -43,7 +43,7 @@ impl Listener {
     pub(crate) fn start(world: &World, black_box: &Arc<BlackBox>) -> io::Result<Listener> {
         let (keys, registry) = (Keys::of_world(world).within(PATIENCE), world.registry().clone());
         let black_box = Arc::clone(black_box);
-        let mut listening = Listening { keys, registry, black_box, size: None, answered: None, tries: 0 };
+        let mut listening = Listening { keys, registry, black_box, size: None, answered: None, refused: None };
         let (end, ended) = mpsc::channel::<Infallible>();
         let listen = move || {
             let mut pause = Duration::ZERO;
@@ -78,9 +78,11 @@ impl Listening {
             Some(dump) => self.keys.tell(rank, &request, dump.to_json().as_bytes())?,
             None => true,
         };
-        self.tries = if is_told { 0 } else { self.tries + 1 };
-        if is_told || self.tries >= MOST_TRIES {
-            (self.answered, self.tries) = (Some(request), 0);
+        let before = self.refused.take().filter(|(refused, _)| *refused == request).map_or(0, |(_, tries)| tries);
+        if is_told || before + 1 >= MOST_TRIES {
+            self.answered = Some(request);
+        } else {
+            self.refused = Some((request, before + 1));
         }
         Ok(())
     }
@@ -96,3 +98,53 @@ const AFTER_TROUBLE: Duration = Duration::from_secs(15);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Enough for a dump, which is on the heap.
 const STACK: usize = 512 << 10;
+
+#[cfg(test)]
+mod tests {
+    use phalanx_comm::secure::JobName;
+    use phalanx_comm::store::LocalStore;
+    use phalanx_core::store::{Limits, Store};
+
+    use super::*;
+    use crate::presence::Seat;
+
+    /// Rank 1 of a job whose store has room for no more than its keys and the request to it.
+    fn asked_without_room() -> (Store, Keys, Request, Listening) {
+        let (store, job) = (Store::new(LocalStore::new(Limits::default().total(BYTE_LEN))), JobName::default());
+        let (keys, registry) = (Keys::of_job(&store, &job, 0), Registry::of(1, 2));
+        let request = keys.new_request().unwrap();
+        keys.ask(1, &request).unwrap();
+        assert!((0..BYTE_LEN).rev().any(|byte_len| store.set("filler", vec![0; byte_len]).is_ok()));
+        let black_box = BlackBox::of_environment().unwrap();
+        let (job, host_name) = (job.as_str().to_owned(), "host".to_owned());
+        black_box.open(&Seat { registry: registry.clone(), job, local_rank: 1, host_name });
+        let listening =
+            Listening { keys: keys.clone(), registry, black_box, size: None, answered: None, refused: None };
+        (store, keys.within(Duration::ZERO), request, listening)
+    }
+
+    #[test]
+    fn the_tries_of_a_request_that_was_withdrawn_are_not_those_of_the_next() {
+        let (store, keys, _, mut listening) = asked_without_room();
+        (1..MOST_TRIES).for_each(|_| listening.look().unwrap());
+        keys.withdraw(1).unwrap();
+        listening.look().unwrap();
+        let request = keys.new_request().unwrap();
+        keys.ask(1, &request).unwrap();
+        listening.look().unwrap();
+        store.delete("filler").unwrap();
+        listening.look().unwrap();
+        assert!(keys.take(1, &request).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_request_is_tried_so_often_and_then_let_be() {
+        let (store, keys, request, mut listening) = asked_without_room();
+        (0..MOST_TRIES).for_each(|_| listening.look().unwrap());
+        store.delete("filler").unwrap();
+        listening.look().unwrap();
+        assert!(keys.take(1, &request).is_err());
+    }
+
+    const BYTE_LEN: usize = 16 << 10;
+}
