@@ -22,18 +22,37 @@ pub(crate) fn watch(progress: &Arc<Progress>, pending: Box<dyn Pending>) -> Resu
         Ok(queue) => queue,
         Err(error) => return Err((error, pending)),
     };
-    let watched = Watched { progress: Arc::clone(progress), pending: Mutex::new(Some(pending)), queue: queue.clone() };
-    // The thread lives as long as the process, and so does the other end of the queue.
-    let _ = queue.send(Arc::new(watched));
+    hand_over(progress, Stage::Pending(pending), &queue);
+    Ok(())
+}
+
+/// Has an end told that is written down already, by whoever has no time for callbacks; gives it back where nobody can be had who does that.
+pub(crate) fn tell(progress: &Arc<Progress>, end: End) -> Result<(), End> {
+    match queue() {
+        Ok(queue) => hand_over(progress, Stage::Ended(end), &queue),
+        Err(_) => return Err(end),
+    }
     Ok(())
 }
 
 /// An operation that is looked at whenever it may have ended.
 struct Watched {
     progress: Arc<Progress>,
-    /// Absent once it has ended.
-    pending: Mutex<Option<Box<dyn Pending>>>,
+    /// Absent once its end is told.
+    stage: Mutex<Option<Stage>>,
     queue: Sender<Arc<Watched>>,
+}
+
+/// How far it is when it comes here.
+enum Stage {
+    Pending(Box<dyn Pending>),
+    Ended(End),
+}
+
+fn hand_over(progress: &Arc<Progress>, stage: Stage, queue: &Sender<Arc<Watched>>) {
+    let watched = Watched { progress: Arc::clone(progress), stage: Mutex::new(Some(stage)), queue: queue.clone() };
+    // The thread lives as long as the process, and so does the other end of the queue.
+    let _ = queue.send(Arc::new(watched));
 }
 
 impl Wake for Watched {
@@ -46,10 +65,20 @@ impl Wake for Watched {
 impl Watched {
     /// How it ended, if it just has.
     fn look(self: &Arc<Watched>) -> Option<End> {
-        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        let end = pending.as_mut()?.poll(&Waker::from(Arc::clone(self)))?;
-        *pending = None;
-        Some(self.progress.end(end))
+        let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        match stage.take()? {
+            Stage::Ended(end) => Some(end),
+            Stage::Pending(mut pending) => match pending.poll(&Waker::from(Arc::clone(self))) {
+                Some(end) => {
+                    drop(pending);
+                    Some(self.progress.end(end))
+                }
+                None => {
+                    *stage = Some(Stage::Pending(pending));
+                    None
+                }
+            },
+        }
     }
 }
 

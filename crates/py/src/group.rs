@@ -12,7 +12,7 @@ use crate::failure::raised;
 use crate::held::Held;
 use crate::joining::Door;
 use crate::memory::{Loan, Span};
-use crate::operation::{Op, fits, known};
+use crate::operation::{Op, known};
 use crate::served::Served;
 use crate::shared::Memory;
 use crate::work::Work;
@@ -131,14 +131,23 @@ impl Group {
 
     /// Raises what `run` and `submit` would raise of one of several operations that are called together, of which none is to begin where
     /// another one cannot. Sends nothing.
-    #[pyo3(signature = (op, dtype, output, input=None))]
-    fn check(&self, py: Python<'_>, op: &Bound<'_, Op>, dtype: u8, output: Span, input: Option<Span>) -> PyResult<()> {
+    #[pyo3(signature = (op, dtype, output, input=None, factor=None))]
+    fn check(
+        &self,
+        py: Python<'_>,
+        op: &Bound<'_, Op>,
+        dtype: u8,
+        output: Span,
+        input: Option<Span>,
+        factor: Option<Scale>,
+    ) -> PyResult<()> {
         let op = &op.get().0;
         let name = op.kind().name();
-        let checked = element_type(name, dtype).and_then(|dtype| {
-            Loan::new(name, input, output)?;
-            let elements = |(_, byte_len): Span| byte_len / dtype.byte_len();
-            fits(op, dtype, (self.rank, self.size), input.map(elements), elements(output))
+        let checked = py.detach(|| {
+            let dtype = element_type(name, dtype)?;
+            let loan = Loan::new(name, input, output)?;
+            let ranks = self.handle(None, None)?;
+            loan.lend(|input, output| ranks.check_bytes(op, dtype, factor.map(Factor::from), input, output))
         });
         checked.map_err(|error| raised(py, &error, self.epoch))
     }

@@ -1,6 +1,6 @@
 //! Operations as Python says them: the core's own, one constructor each.
 
-use phalanx::{Counts, DType, Error, Need, Op as Operation, ReduceOp, Result};
+use phalanx::{Counts, Error, Op as Operation, ReduceOp, Result};
 use pyo3::{FromPyObject, PyResult, Python, pyclass, pymethods};
 
 use crate::failure::raised;
@@ -91,31 +91,6 @@ impl From<Shares> for Counts {
             Shares::Uneven(counts) => Counts::uneven(&counts),
         }
     }
-}
-
-/// That the rank with this place, a number and a size, may call an operation with buffers of so many elements: what may be wrong with one tensor
-/// of several. The group checks all of it again when it is called.
-pub(crate) fn fits(
-    op: &Operation,
-    dtype: DType,
-    place: (usize, usize),
-    input: Option<usize>,
-    output: usize,
-) -> Result<()> {
-    let (kind, (rank, size)) = (op.kind(), place);
-    if let Some(reduce) = op.reduce() {
-        let refused = |why| Error::usage(kind, "op", reduce, format!("which is not defined for {dtype}: {why}"));
-        reduce.supports(dtype).map_err(|unsupported| refused(unsupported.why))?;
-    }
-    let Need { input: given, output: taken } = op.need(rank, size);
-    let taken = if input.is_some() { taken } else { op.need_in_place(rank, size).unwrap_or(output) };
-    for (argument, len, expected) in [("input", input.unwrap_or(given), given), ("output", output, taken)] {
-        if len != expected {
-            let value = format!("{len} elements long");
-            return Err(Error::usage(kind, argument, value, format!("must be {expected}")));
-        }
-    }
-    Ok(())
 }
 
 /// The reduction with this wire number.

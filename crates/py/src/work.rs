@@ -53,14 +53,19 @@ impl Work {
 
 #[pymethods]
 impl Work {
-    /// Waits for the end, at most this long, and says whether it has come. Raises what the operation failed of.
+    /// Waits for the end, at most this long, and says whether it has come. Raises what the operation failed of. Who has a limit calls nobody
+    /// back, because that may take any time.
     #[pyo3(signature = (millis=None))]
     fn wait(&self, py: Python<'_>, millis: Option<u64>) -> PyResult<bool> {
         let Some(end) = py.detach(|| self.0.wait(millis.map(Duration::from_millis))) else {
             return Ok(false);
         };
         let outcome = end.outcome.clone();
-        end.tell(py, self.0.epoch);
+        let left =
+            if millis.is_some() && !end.callbacks.is_empty() { completion::tell(&self.0, end) } else { Err(end) };
+        if let Err(end) = left {
+            end.tell(py, self.0.epoch);
+        }
         outcome.map(|_| true).map_err(|error| raised(py, &error, self.0.epoch))
     }
 
@@ -99,7 +104,10 @@ impl Work {
         };
         drop(state);
         completion::watch(&self.0, pending).map_err(|(error, pending)| {
-            self.0.bring_back(self.0.state(), pending);
+            let mut state = self.0.state();
+            // It is the only one: where others are to be told, somebody is away with the operation. Let go of once the lock is.
+            let _refused = std::mem::take(&mut state.callbacks);
+            self.0.bring_back(state, pending);
             raised(py, &error, self.0.epoch)
         })
     }

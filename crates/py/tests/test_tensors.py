@@ -339,6 +339,13 @@ def later_mistakes(rank: int, size: int) -> None:
         group.allreduce(data).wait()
         return data
 
+    def multiplied(wrong: torch.Tensor | None) -> list[torch.Tensor]:
+        data = [torch.ones(count, dtype=torch.complex64) for count in (3, 5)]
+        opts = dist.AllreduceOptions()
+        opts.reduceOp = dist._make_nccl_premul_sum(torch.tensor([1.0 + 0.0j]))
+        group.allreduce(data if wrong is None else [data[0], wrong], opts).wait()
+        return data
+
     def told(wrong: torch.Tensor | None) -> list[torch.Tensor]:
         data = [torch.full((3,), 2.0 - rank), torch.full((5,), 2.0 - rank) if wrong is None else wrong]
         group.broadcast(data, root(0)).wait()
@@ -372,6 +379,7 @@ def later_mistakes(rank: int, size: int) -> None:
 
     for call, mistakes in (
         (summed, (sparse, spread, torch.ones(5, device="meta"), torch.ones(5).to(torch.float8_e5m2))),
+        (multiplied, (torch.ones(5), torch.ones(5).int())),
         (told, (sparse, torch.ones(5, dtype=torch.complex32))),
         (gathered, (sparse, torch.ones(4), torch.ones(5).int())),
         (gathered_by_rank, (sparse, torch.ones(4), torch.ones(5).int())),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 import threading
 import time
 import unittest
@@ -94,6 +95,35 @@ class Works(unittest.TestCase):
         self.assertTrue(told.done())
         teller.join()
         self.assertTrue(work.is_completed())
+
+    def test_a_poll_and_a_wait_with_a_limit_leave_callbacks_to_who_tells_of_ends(self):
+        part, callers = Ending(), []
+        work = Work([part], ["output"])
+        work.get_future().then(lambda _ended: callers.append(threading.get_ident()))
+        # The part has ended, and nobody has been told of it yet.
+        self.assertFalse(work.is_completed() or work.is_success())
+        self.assertIsNone(work.exception())
+        self.assertTrue(work.wait(timedelta(milliseconds=20)))
+        self.assertEqual(callers, [])
+        teller = threading.Thread(target=part.end)
+        teller.start()
+        teller.join()
+        self.assertTrue(work.is_completed() and work.is_success())
+        self.assertEqual(callers, [teller.ident])
+
+    def test_who_waits_with_a_limit_calls_no_callback_of_another_thread(self):
+        on_ranks(2, limited)
+
+    def test_a_work_whose_end_nobody_can_tell_is_completed_all_the_same(self):
+        class Untold(Ending):
+            def then(self, _callback) -> None:
+                raise phalanx.Error("no thread is left")
+
+        work = Work([Ending(), Untold()], ["output"])
+        for _ in range(2):
+            with self.assertRaisesRegex(phalanx.Error, "no thread is left"):
+                work.get_future()
+        self.assertTrue(work.is_completed() and work.wait(timedelta(milliseconds=20)))
 
     def test_memory_is_kept_until_the_end_whatever_becomes_of_the_tensor(self):
         on_ranks(2, given_up)
@@ -198,6 +228,26 @@ def waited_for(rank: int, size: int) -> None:
     asked = work.get_future().then(lambda _ended: work.wait() and work.is_completed() and work.is_success())
     work.wait()
     assert asked.wait()
+
+
+def limited(rank: int, size: int) -> None:
+    store = dist.distributed_c10d._get_default_store()
+    for turn in range(20):
+        if rank == 1:
+            store.wait([f"registered {turn}"])
+            dist.all_reduce(torch.ones(4))
+            continue
+        work, callers = dist.all_reduce(torch.ones(4), async_op=True), []
+        waiter = threading.Thread(target=work.wait, args=(timedelta(seconds=60),))
+        waiter.start()
+        # As long as this thread runs, one that is there is in the native half.
+        while sys._current_frames()[waiter.ident].f_code is not Work.wait.__code__:
+            time.sleep(0)
+        work.get_future().then(lambda _ended, callers=callers: callers.append(threading.get_ident()))
+        store.set(f"registered {turn}", "")
+        waiter.join()
+        assert callers and waiter.ident not in callers
+        assert work.is_completed()
 
 
 def given_up(rank: int, size: int) -> None:

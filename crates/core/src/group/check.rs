@@ -2,11 +2,34 @@
 
 use std::fmt::Display;
 
-use super::Group;
+use super::{Group, nan};
 use crate::call::Reduction;
 use crate::op::Need;
 use crate::reduce::{Factor, ReduceOp};
 use crate::{Class, Counts, DType, Error, Layout, Op, OpKind, Result};
+
+impl Group {
+    /// That `op` could be called with these buffers now: what [`run_bytes`](Group::run_bytes) and [`submit_bytes`](Group::submit_bytes) check
+    /// before they begin, for whoever calls several operations of which none is to begin where another one cannot. It begins nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`](crate::ErrorKind::Usage), as they refuse it.
+    pub fn check_bytes(
+        &self,
+        op: &Op,
+        dtype: DType,
+        factor: Option<Factor>,
+        input: Option<&[u8]>,
+        output: &[u8],
+    ) -> Result<()> {
+        self.fits(op, dtype, factor, input, output)?;
+        if self.shared.options.check_nan {
+            nan::check(op, dtype, (&self.shared.layout, self.own_world_rank()), input, output)?;
+        }
+        self.shared.backend.accepts(op, dtype, factor)
+    }
+}
 
 /// The buffers of a call, in elements.
 #[derive(Clone, Copy, Debug)]
@@ -194,4 +217,72 @@ fn check_len(op: &Op, argument: &'static str, len: usize, expected: usize) -> Re
 
 fn elements(len: usize) -> String {
     format!("{len} elements long")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use num_complex::Complex;
+
+    use crate::backend::{Backend, Buffers, Number, Pending};
+    use crate::call::Call;
+    use crate::player::Data;
+    use crate::{GroupOptions, OpKind};
+
+    use super::*;
+
+    /// A backend that has no numbers of 8 bits, and in which nothing may be begun.
+    struct Untouched;
+
+    impl Backend for Untouched {
+        fn accepts(&self, op: &Op, dtype: DType, _: Option<Factor>) -> Result<()> {
+            if dtype.byte_len() > 1 { Ok(()) } else { Err(Error::usage(op.kind(), "dtype", dtype, "must be wider")) }
+        }
+
+        fn number(&self, op: OpKind, _: Duration) -> Result<Number> {
+            panic!("{op} has a number")
+        }
+
+        fn upcoming(&self) -> u32 {
+            0
+        }
+
+        fn submit(&self, call: Call, _: Buffers) -> Box<dyn Pending> {
+            panic!("{} was begun", call.op.kind())
+        }
+
+        fn run(&self, call: &Call, _: &mut Data<'_>) -> Result<Option<usize>> {
+            panic!("{} was begun", call.op.kind())
+        }
+
+        fn abort(&self, _: Error) {}
+
+        fn now(&self) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    #[test]
+    fn what_a_call_would_be_refused_with_is_said_before_anything_is_begun() {
+        let options = GroupOptions::default().check_nan(true);
+        let group = Group::new(Layout::one_host(1, 4).unwrap(), Arc::new(Untouched), options);
+        let of = |count| Op::AllReduce { count, reduce: ReduceOp::PreMulSum };
+        let complex = Some(Factor::Complex(Complex::new(1.0, 2.0)));
+        let told = |op: Op, dtype, factor, output: &[u8]| {
+            group.check_bytes(&op, dtype, factor, None, output).map_err(|error| error.to_string())
+        };
+        assert_eq!(told(of(1), DType::Complex64, complex, &[0; 8]), Ok(()));
+        for (told, words) in [
+            (told(of(2), DType::F32, complex, &[0; 8]), "factor is 1+2i, must be real for f32"),
+            (told(of(2), DType::F32, None, &[0; 8]), "op is premul_sum, must come with a factor"),
+            (told(of(2), DType::F32, Some(Factor::Real(2.0)), &[0; 4]), "output is 1 elements long, must be 2"),
+            (told(of(2), DType::F32, Some(Factor::Real(2.0)), &[0; 7]), "output is 7 bytes long, must be a multiple"),
+            (told(of(2), DType::F32, Some(Factor::Real(2.0)), &[255; 8]), "data is NaN at element 0 on rank 1"),
+            (told(Op::Broadcast { count: 2, root: 0 }, DType::U8, None, &[0; 2]), "dtype is u8, must be wider"),
+        ] {
+            assert!(matches!(&told, Err(told) if told.contains(words)), "{told:?}, not: {words}");
+        }
+    }
 }

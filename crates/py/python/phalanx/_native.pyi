@@ -59,7 +59,14 @@ class Group:
         millis: int | None = None,
         factor: Factor | None = None,
     ) -> int | None: ...
-    def check(self, op: Op, dtype: int, output: Span, input: Span | None = None) -> None: ...
+    def check(
+        self,
+        op: Op,
+        dtype: int,
+        output: Span,
+        input: Span | None = None,
+        factor: Factor | None = None,
+    ) -> None: ...
     def all_reduce(
         self,
         dtype: int,

@@ -344,7 +344,7 @@ class ProcessGroup(Identity):
     def _check(self, call: Call) -> None:
         dtype, given, taken = _spans(call)
         try:
-            self._group.check(call.op, dtype, taken, given)
+            self._group.check(call.op, dtype, taken, given, call.factor)
         except _native.Error as error:
             raise translated(error) from None
 

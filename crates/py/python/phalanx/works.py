@@ -36,7 +36,7 @@ class Work(dist.Work):
         self._finish = finish
         self._lock = threading.Lock()
         self._future: torch.futures.Future | None = None
-        # What ends the future: the thread that learns first that all parts have ended takes it out, and says when all callbacks are over.
+        # What ends the future: the first thread that is to tell of the end of all parts takes it out, and says when all callbacks are over.
         self._ends: torch.futures.Future | None = None
         self._teller: int | None = None
         self._told: threading.Event | None = None
@@ -101,20 +101,28 @@ class Work(dist.Work):
                 if is_last:
                     self._tell()
 
-            for part in self._parts:
-                part.then(ended)
+            try:
+                for part in self._parts:
+                    part.then(ended)
+            except _native.Error:
+                # Nobody tells of the end of a part, so nobody is to wait for that.
+                self._future = self._told = self._ends = None
+                raise
             if not self._parts:
                 self._tell()
         return self._future
 
     def is_completed(self) -> bool:
-        """Whether all has ended; then the outputs are what they are to be, without a call of `wait`."""
-        if not all(part.is_done() for part in self._parts) or self._is_being_told():
+        """Whether all has ended; then the outputs are what they are to be, without a call of `wait`.
+
+        Callbacks are left to the thread that tells of ends, and until they are over nothing is completed: whoever asks waits for none of them.
+        """
+        if not all(part.is_done() for part in self._parts) or self._is_to_be_told():
             return False
         if self._failure is None:
             with suppress(Exception):
-                self.wait()
-        return True
+                return self.wait(_AT_ONCE)
+        return self._failure is not None
 
     def is_success(self) -> bool:
         return self.is_completed() and self._failure is None
@@ -160,15 +168,18 @@ class Work(dist.Work):
             self._told.set()
 
     def _tell_before(self, until: float | None) -> None:
-        """Has the future ended and its callbacks called before a wait is over: programs go on with what these have made."""
-        self._tell()
-        if self._is_being_told():
+        """Has the future ended and its callbacks called before a wait is over: programs go on with what these have made.
+
+        A wait that has a limit calls none itself, because they know of no limit.
+        """
+        if until is None:
+            self._tell()
+        if self._is_to_be_told():
             self._told.wait(None if until is None else max(0.0, until - time.monotonic()))
 
-    def _is_being_told(self) -> bool:
-        """Whether another thread is at it. A callback that asks for its own work waits for nobody."""
-        is_begun = self._told is not None and self._ends is None
-        return is_begun and not self._told.is_set() and self._teller != threading.get_ident()
+    def _is_to_be_told(self) -> bool:
+        """Whether another thread is at it, or will be: each part tells of its end. A callback that asks for its own work waits for nobody."""
+        return self._told is not None and not self._told.is_set() and self._teller != threading.get_ident()
 
     def _settle(self) -> None:
         """Does what is left to do, once, where nothing has failed; tells everybody who comes what has, or does so itself."""
@@ -201,3 +212,5 @@ _UNDER_WAY: set[Work] = set()
 # What a call gives back that has ended before it does so: nothing, but to versions of PyTorch that wait for whatever they are given.
 ENDED = None if hasattr(dist.AllreduceOptions, "asyncOp") else Work([], [])
 _NONE = timedelta(0)
+# The shortest limit there is, for what has ended.
+_AT_ONCE = timedelta(milliseconds=1)
