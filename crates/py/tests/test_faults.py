@@ -275,8 +275,9 @@ class Ends(unittest.TestCase):
     @unittest.skipUnless(hasattr(dist, "set_timeout"), "older versions of PyTorch ask their own backends alone")
     def test_the_time_of_a_group_can_be_set_later(self):
         told = on_ranks(2, hurried)
-        self.assertEqual(told[0][:2], ("timeout", [1]), told[0][2])
-        self.assertIn("Timed out waiting 200ms", told[0][2])
+        # Rank 1 waits for rank 0 as well, so that neither is to blame.
+        self.assertEqual(told[0][:2], ("timeout", []), told[0][2])
+        self.assertRegex(told[0][2], "Timed out waiting 1000ms: .* a deadlock")
 
     def test_errors_go_from_process_to_process_with_what_they_say(self):
         told = on_ranks(2, mistaken)
@@ -340,7 +341,7 @@ def hurried(rank: int, size: int):
             assert "must be above zero" in str(error), error
         else:
             raise AssertionError("no operation can take no time")
-    dist.set_timeout(timedelta(milliseconds=200))
+    dist.set_timeout(timedelta(seconds=1))
     try:
         if rank == 0:
             dist.recv(torch.zeros(1), 1)
