@@ -121,7 +121,8 @@ impl Inner {
     /// those that nobody has asked for: their sender may have to come to the collective yet.
     pub(super) fn drive_post_in_passing(&self, has_waited: bool) {
         // This thread has a turn, for which a task may wait where it is told: the driver has none while another thread plays.
-        let enter = if self.is_driver() { Open::new } else { Open::in_passing };
+        let is_driver = self.is_driver();
+        let enter = if is_driver { Open::new } else { Open::in_passing };
         let Ok(mut post) = self.post.try_lock().map(enter) else {
             return;
         };
@@ -139,7 +140,7 @@ impl Inner {
         let (failed, overdue) = (post.take_failed(), post.take_overdue());
         let is_left = post.has_to_tell();
         drop(post);
-        if is_left && !self.is_driver() {
+        if is_left && !is_driver {
             self.lane.nudge();
             self.bell.ring();
         }

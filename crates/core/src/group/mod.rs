@@ -36,7 +36,7 @@ use crate::recorder::{Flight, Recorder};
 use crate::reduce::Factor;
 use crate::schedule::Profile;
 use crate::work::Underway;
-use crate::{DType, Element, Error, Layout, Op, Result, Scope, Site};
+use crate::{DType, Element, Error, Layout, Op, OpKind, Result, Scope, Site};
 
 /// A group of ranks and this process's place in it.
 ///
@@ -423,22 +423,19 @@ impl Group {
         input: Option<&[u8]>,
         output: &[u8],
     ) -> Result<Number> {
-        self.fits(op, dtype, factor, input, output)?;
-        if self.shared.options.check_nan {
-            nan::check(op, dtype, (&self.shared.layout, self.own_world_rank()), input, output)?;
-        }
-        self.next_number(op, dtype, factor)
+        self.check_bytes(op, dtype, factor, input, output)?;
+        self.next_number(op.kind())
     }
 
-    /// The number of an operation that may be called like this.
-    fn next_number(&self, op: &Op, dtype: DType, factor: Option<Factor>) -> Result<Number> {
-        self.shared.backend.accepts(op, dtype, factor)?;
-        self.told(self.shared.backend.number(op.kind(), self.timeout))
+    /// The number of the next operation, which may be called.
+    fn next_number(&self, kind: OpKind) -> Result<Number> {
+        self.told(self.shared.backend.number(kind, self.timeout))
     }
 
     /// Numbers an operation that may be called like this, and writes it down unless that can wait.
     fn number(&self, op: Op, dtype: DType, factor: Option<Factor>, in_place: bool, site: Site) -> Result<Call> {
-        let number = self.next_number(&op, dtype, factor)?;
+        self.shared.backend.accepts(&op, dtype, factor)?;
+        let number = self.next_number(op.kind())?;
         Ok(self.numbered(op, dtype, (factor, in_place), number, site))
     }
 
