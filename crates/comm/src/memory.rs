@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use phalanx_core::link::{Borrowed, Copies, Lease, Link, LinkError, Loan, View, Wanted, Windows};
+use phalanx_core::link::{Borrowed, Copies, Lease, Link, LinkError, Loan, View, Wanted, Whole, Windows};
 use phalanx_mem::board::{self, BoardError, Seat};
 use phalanx_mem::ring::{Consumer, Producer, RingError};
 
@@ -103,6 +103,28 @@ impl Link for MemoryLink {
             self.out.expect_another(sent);
         }
         Ok(sent)
+    }
+
+    fn try_send_frame(&mut self, head: &[u8], body: &[u8]) -> Whole {
+        let byte_len = head.len() + body.len();
+        let fits = byte_len <= piece(self.out.capacity()) && self.out.has_room(byte_len);
+        // Any error is found again where the parts are sent.
+        if fits && self.try_send_parts([head, body]) == Ok(byte_len) { Whole::Moved } else { Whole::Never }
+    }
+
+    fn try_recv_frame(&mut self, head: &[u8], body: &mut [u8]) -> Whole {
+        let byte_len = head.len() + body.len();
+        if byte_len > piece(self.into.capacity()) {
+            return Whole::Never;
+        }
+        match self.into.peek(byte_len) {
+            Ok(seen) if seen.len() < byte_len => return Whole::NotNow,
+            Ok(seen) if seen.starts_with(head) => body.copy_from_slice(&seen[head.len()..byte_len]),
+            // Any error is found again where the parts are received.
+            _ => return Whole::Never,
+        }
+        self.has_news = true;
+        if self.into.advance(byte_len).is_ok() { Whole::Moved } else { Whole::Never }
     }
 
     fn try_recv(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
@@ -345,6 +367,47 @@ mod tests {
         let armed = bell.arm();
         mesh.announce();
         assert_eq!(bell.arm(), armed, "rung for nothing");
+    }
+
+    #[test]
+    fn frames_go_and_come_whole_or_not_at_all() {
+        let bells = [(); 2].map(|()| Arc::new(Bell::new().expect("memory")));
+        let [(first, second), (third, fourth)] = [(); 2].map(|()| ring::pair(64).expect("memory"));
+        let mut mine = MemoryLink::new(first, fourth, Arc::clone(&bells[1]));
+        let mut theirs = MemoryLink::new(third, second, Arc::clone(&bells[0]));
+        let recv = |theirs: &mut MemoryLink, head: &[u8], len| {
+            let mut body = vec![0; len];
+            (theirs.try_recv_frame(head, &mut body), body)
+        };
+        assert_eq!(recv(&mut theirs, b"head", 4), (Whole::NotNow, vec![0; 4]));
+        // Many times round the ring: what wraps around in it comes in parts, and what has no room goes later.
+        for round in 0..100_u8 {
+            let body: Vec<u8> = (0..round % 29).map(|at| at ^ round).collect();
+            let frame = [&[round; 4][..], &body].concat();
+            assert_eq!(
+                mine.try_send_frame(&frame[..4], &body),
+                if frame.len() <= 32 { Whole::Moved } else { Whole::Never }
+            );
+            assert_ne!(recv(&mut theirs, &[!round; 4], body.len()).0, Whole::Moved);
+            assert_ne!(recv(&mut theirs, &[round; 4], body.len() + 1).0, Whole::Moved);
+            let came = match recv(&mut theirs, &[round; 4], body.len()) {
+                (Whole::Moved, came) => came,
+                (whole, _) => {
+                    assert_eq!(whole, Whole::NotNow);
+                    let mut came = vec![0; frame.len()];
+                    assert_eq!(theirs.try_recv(&mut came), Ok(frame.len()));
+                    came.split_off(4)
+                }
+            };
+            assert_eq!(came, body);
+        }
+        assert_eq!(mine.try_send_frame(&[0; 4], &[0; 29]), Whole::Never, "longer than what moves at a time");
+        assert_eq!(mine.try_send_parts([&[1; 4], &[2; 28]]), Ok(32));
+        assert_eq!(mine.try_send_frame(&[1; 4], &[2; 28]), Whole::Moved);
+        assert_eq!(mine.try_send_frame(&[1; 4], &[]), Whole::Never, "there is no room");
+        drop(mine);
+        assert_eq!(theirs.try_send_frame(&[1; 4], &[]), Whole::Never);
+        assert!(matches!(recv(&mut theirs, &[1; 4], 28), (Whole::Moved | Whole::NotNow, _)), "it was sent before");
     }
 
     #[test]

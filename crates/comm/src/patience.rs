@@ -48,6 +48,14 @@ impl Crowd {
             Crowd::Crowded => 0,
         }
     }
+
+    /// How often to look for what mostly comes at once, in the least way there is.
+    pub(crate) fn glances(self) -> u32 {
+        match self {
+            Crowd::Spread => SPINS,
+            Crowd::Crowded => 1,
+        }
+    }
 }
 
 impl<'a> Patience<'a> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use phalanx_core::backend::{Buffers, Finished};
-use phalanx_core::link::Mesh;
+use phalanx_core::link::{Mesh, Whole};
 use phalanx_core::mail::{Body, Delivery, Mail, Shown, Ticket};
 use phalanx_core::player::Data;
 use phalanx_core::{Call, Error, Op, Result, Scope, Stuck};
@@ -88,6 +88,16 @@ struct Outstanding {
 impl Post {
     pub(crate) fn new(mail: Mail, mesh: Mesh, fate: Arc<Fate>) -> Post {
         Post { mail, mesh, fate, outstanding: vec![], failed: vec![], news: vec![] }
+    }
+
+    /// Moves a message at once and whole, if nothing stands before it.
+    pub(crate) fn move_at_once(&mut self, call: &Call, data: &mut Data<'_>) -> Whole {
+        let Post { mail, mesh, .. } = self;
+        match &call.op {
+            Op::Send { to, tag, .. } => mail.send_at_once(mesh, *to, *tag, call.dtype, data.input),
+            Op::Recv { from: Some(from), tag, .. } => mail.recv_at_once(mesh, *from, *tag, call.dtype, data.output),
+            _ => Whole::Never,
+        }
     }
 
     /// Begins a message over what the caller lends, and shows whenever it polls.

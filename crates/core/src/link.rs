@@ -26,6 +26,19 @@ pub trait Link: Send {
         Ok(sent + self.try_send(second)?)
     }
 
+    /// Takes a frame of this head and body if it can be taken whole now. A link may always leave that: the parts can go one by one.
+    fn try_send_frame(&mut self, head: &[u8], body: &[u8]) -> Whole {
+        let _unsent = (head, body);
+        Whole::Never
+    }
+
+    /// Fills `body` from the next frame, if that has this head and all of it is there. A link may always leave that: it can come bit by
+    /// bit.
+    fn try_recv_frame(&mut self, head: &[u8], body: &mut [u8]) -> Whole {
+        let _unread = (head, body);
+        Whole::Never
+    }
+
     /// Fills the front of `into`; 0 means "not now". What the peer sent before it closed still comes.
     ///
     /// # Errors
@@ -35,6 +48,17 @@ pub trait Link: Send {
 
     /// Wakes a peer that sleeps until something comes, or until there is room. Called once after however much has moved.
     fn announce(&mut self) {}
+}
+
+/// Whether a frame went or came whole. Of one that did not nothing has moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whole {
+    /// It has.
+    Moved,
+    /// It may yet.
+    NotNow,
+    /// It does not: parts of it tell why, or move one by one.
+    Never,
 }
 
 /// Memory of the peers of this host that this rank may read.

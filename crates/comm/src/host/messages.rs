@@ -1,9 +1,11 @@
 //! Messages of one rank: whoever waits for one moves all, and so does whoever waits for anything else.
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use phalanx_core::link::Whole;
 use phalanx_core::mail::Shown;
 use phalanx_core::player::Data;
 use phalanx_core::{Call, Error, Op, Result};
@@ -15,6 +17,14 @@ use crate::pulse::Pulse;
 
 impl Inner {
     pub(super) fn run_message(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
+        if self.move_at_once(call, data) {
+            return Ok(if let Op::Recv { from, .. } = call.op { from } else { None });
+        }
+        self.run_queued(call, data)
+    }
+
+    /// The same behind others, bit by bit, for as long as it takes.
+    fn run_queued(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
         let mut post = self.post();
         let ticket = post.post(call, data);
         let mut patience = Patience::until(&self.bell, self.crowd, None);
@@ -82,6 +92,21 @@ impl Inner {
             }
             post = self.post();
         }
+    }
+
+    /// Moves a message whole, if nothing stands before it. One that is to come is looked for a few times: mostly it comes at once, and whoever
+    /// finds it so has the least to do.
+    fn move_at_once(&self, call: &Call, data: &mut Data<'_>) -> bool {
+        let mut post = self.post.lock().unwrap_or_else(PoisonError::into_inner);
+        for look in 0..self.crowd.glances() {
+            match post.move_at_once(call, data) {
+                Whole::Moved => return true,
+                Whole::NotNow if look == 0 => call.start_when_called(|| self.now()),
+                Whole::NotNow => {}
+                Whole::Never => return false,
+            }
+        }
+        false
     }
 
     /// Moves asynchronous messages, with a wait when nothing moved; false when there are none. `disagreed` is when nothing moved for the

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use phalanx_core::link::{Link, LinkError};
+use phalanx_core::link::{Link, LinkError, Whole};
 
 use super::ending::Ending;
 use crate::net::Standing;
@@ -35,6 +35,14 @@ impl Link for NeighbourLink {
     fn try_send_parts(&mut self, parts: [&[u8]; 2]) -> Result<usize, LinkError> {
         let sent = self.ring.try_send_parts(parts);
         self.judged(sent)
+    }
+
+    fn try_send_frame(&mut self, head: &[u8], body: &[u8]) -> Whole {
+        self.ring.try_send_frame(head, body)
+    }
+
+    fn try_recv_frame(&mut self, head: &[u8], body: &mut [u8]) -> Whole {
+        self.ring.try_recv_frame(head, body)
     }
 
     fn try_recv(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {

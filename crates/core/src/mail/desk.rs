@@ -11,11 +11,11 @@ use crate::{DType, Error, Result};
 
 #[derive(Debug)]
 pub(super) struct Desk {
-    epoch: u16,
+    pub(super) epoch: u16,
     out: VecDeque<Letter>,
-    sent: u32,
+    pub(super) sent: u32,
     arriving: Option<Arriving>,
-    received: u32,
+    pub(super) received: u32,
     /// By tag, in the order they came.
     kept: BTreeMap<u32, VecDeque<(Fingerprint, Vec<u8>)>>,
     /// What they take: each more than its bytes.
@@ -187,6 +187,17 @@ impl Desk {
         let room = self.arriving.as_ref().and_then(|arriving| arriving.room.as_ref());
         self.out.front().is_some_and(|letter| letter.body.is_hidden(letter.ticket, shown))
             || matches!(room, Some(Room::Posted { ticket, room }) if room.is_hidden(*ticket, shown))
+    }
+
+    /// Whether nothing stands before a message that goes out now.
+    pub(super) fn is_clear_out(&self) -> bool {
+        self.out.is_empty() && self.shut.is_none()
+    }
+
+    /// Whether the next message that is asked for begins with the next byte that comes.
+    pub(super) fn is_clear_in(&self) -> bool {
+        let is_between = self.arriving.as_ref().is_none_or(|arriving| arriving.frame.came() == 0);
+        is_between && self.kept.is_empty() && self.lost.is_none()
     }
 
     /// Whether nothing goes out, and nothing that was asked for is half way in.

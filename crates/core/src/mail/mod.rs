@@ -4,6 +4,7 @@
 //! for yet is kept, up to a limit for each peer; beyond it the sender waits. It is taken in once the rank waits for long,
 //! whatever for.
 
+mod at_once;
 mod body;
 mod desk;
 #[cfg(test)]

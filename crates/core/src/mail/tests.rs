@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::ErrorKind;
-use crate::link::{Link, LinkError};
+use crate::link::{Link, LinkError, Whole};
 use crate::player::Data;
 
 #[derive(Default)]
@@ -29,6 +29,28 @@ impl Link for End {
         let some = bytes.len().min(self.step).min(64_usize.saturating_sub(pipe.bytes.len()));
         pipe.bytes.extend(&bytes[..some]);
         Ok(some)
+    }
+
+    fn try_send_frame(&mut self, head: &[u8], body: &[u8]) -> Whole {
+        let mut pipe = self.out.lock().unwrap();
+        if pipe.closed || pipe.bytes.len() + head.len() + body.len() > 64 {
+            return Whole::Never;
+        }
+        pipe.bytes.extend(head.iter().chain(body));
+        Whole::Moved
+    }
+
+    fn try_recv_frame(&mut self, head: &[u8], body: &mut [u8]) -> Whole {
+        let pipe = &mut self.into.lock().unwrap().bytes;
+        if pipe.len() < head.len() + body.len() {
+            return Whole::NotNow;
+        }
+        if !pipe.iter().zip(head).all(|(came, due)| came == due) {
+            return Whole::Never;
+        }
+        let came = pipe.drain(..head.len() + body.len()).skip(head.len());
+        body.iter_mut().zip(came).for_each(|(slot, byte)| *slot = byte);
+        Whole::Moved
     }
 
     fn try_recv(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
@@ -78,6 +100,19 @@ impl Two {
 
     fn recv(&mut self, from: Option<usize>, tag: u32, len: usize) -> Ticket {
         self.mail[1].recv(from, tag, DType::U8, Body::Owned(Buffer::zeroed(len)))
+    }
+
+    fn send_at_once(&mut self, tag: u32, text: &[u8]) -> Whole {
+        self.mail[0].send_at_once(&mut self.mesh[0], 1, tag, DType::U8, text)
+    }
+
+    /// What came at once, or why nothing did.
+    fn recv_at_once(&mut self, tag: u32, len: usize) -> Result<Vec<u8>, Whole> {
+        let mut body = vec![0; len];
+        match self.mail[1].recv_at_once(&mut self.mesh[1], 0, tag, DType::U8, &mut body) {
+            Whole::Moved => Ok(body),
+            not => Err(not),
+        }
     }
 
     fn recv_lent(&mut self, tag: u32, len: usize) -> Ticket {
@@ -387,4 +422,60 @@ fn a_peer_with_much_to_say_does_not_hold_a_poll_up() {
         polls += 1;
     }
     assert!((10..100).contains(&polls), "{polls} polls");
+}
+
+#[test]
+fn messages_that_go_or_come_at_once_keep_their_places_among_the_others() {
+    for step in [1, 64] {
+        let mut two = Two::protected(step, false);
+        assert_eq!(two.recv_at_once(1, 1), Err(Whole::NotNow));
+        assert_eq!(two.send_at_once(1, b"a"), Whole::Moved);
+        assert_eq!(two.recv_at_once(1, 1), Ok(b"a".to_vec()));
+        // Whichever of both ways it went, it comes in either.
+        two.send(1, b"b");
+        two.run();
+        assert_eq!(two.recv_at_once(1, 1), Ok(b"b".to_vec()));
+        assert_eq!(two.send_at_once(1, b"c"), Whole::Moved);
+        let ordinary = two.recv(Some(0), 1, 1);
+        assert_eq!(two.recv_at_once(1, 1), Err(Whole::Never), "another was asked for before");
+        two.run();
+        assert_eq!(two.received(ordinary), b"c");
+        assert_eq!(two.send_at_once(1, b""), Whole::Moved);
+        assert_eq!(two.recv_at_once(1, 0), Ok(vec![]));
+    }
+}
+
+#[test]
+fn what_something_stands_before_does_not_go_at_once() {
+    let mut two = Two::protected(40, false);
+    let long = two.send(1, &[7; 40]);
+    assert_eq!(two.send_at_once(1, b"b"), Whole::Never, "the first one has not gone");
+    assert!(two.mail[0].poll(&mut two.mesh[0], None));
+    assert!(two.mail[1].take_in(&mut two.mesh[1]));
+    assert_eq!(two.recv_at_once(1, 40), Err(Whole::Never), "half of it is taken in");
+    while two.mail[0].poll(&mut two.mesh[0], None) | two.mail[1].take_in(&mut two.mesh[1]) {}
+    assert!(two.mail[0].take(long).expect("it went").is_ok());
+    assert_eq!(two.send_at_once(1, b"b"), Whole::Moved);
+    assert_eq!(two.recv_at_once(1, 1), Err(Whole::Never), "the first one is kept");
+    let (first, second) = (two.recv(Some(0), 1, 40), two.recv(Some(0), 1, 1));
+    two.run();
+    assert_eq!((two.received(first), two.received(second)), (vec![7; 40], b"b".to_vec()));
+}
+
+#[test]
+fn what_is_not_just_what_was_asked_for_does_not_come_at_once_and_stays() {
+    let mut two = Two::protected(64, false);
+    assert_eq!(two.send_at_once(1, b"ab"), Whole::Moved);
+    for (tag, len) in [(2, 2), (1, 1)] {
+        assert_eq!(two.recv_at_once(tag, len), Err(Whole::Never), "tag {tag}, {len} bytes");
+    }
+    let mut body = [0; 2];
+    let other = two.mail[1].recv_at_once(&mut two.mesh[1], 0, 1, DType::I8, &mut body);
+    assert_eq!((other, body), (Whole::Never, [0; 2]));
+    assert_eq!(two.recv_at_once(1, 2), Ok(b"ab".to_vec()));
+    two.pipes[0].lock().unwrap().closed = true;
+    assert_eq!(two.send_at_once(1, b"c"), Whole::Never);
+    let mut checked = Two::new(64);
+    assert_eq!(checked.send_at_once(1, b"d"), Whole::Never, "frames end with a checksum");
+    assert_eq!(checked.recv_at_once(1, 1), Err(Whole::Never));
 }

@@ -48,24 +48,20 @@ impl Consumer {
         // SAFETY: as above; the rest wraps around to the start.
         copy(second, unsafe { self.region.lend(PAYLOAD..PAYLOAD + second.len()) });
         self.release(read);
-        if let Some(echo) = &mut self.echo
-            && read > 0
-        {
-            echo.answer(&self.region);
-        }
         Ok(read)
     }
 
-    /// The next bytes without copying them, up to where they wrap around; empty when the ring is.
+    /// The next bytes without copying them, up to where they wrap around; empty when the ring is. It is looked for more than is known only
+    /// where that is less than `wanted`.
     ///
     /// They stay in the ring until [`advance`](Consumer::advance).
     ///
     /// # Errors
     ///
     /// As [`try_read`](Consumer::try_read).
-    pub fn peek(&mut self) -> Result<&[u8], RingError> {
+    pub fn peek(&mut self, wanted: usize) -> Result<&[u8], RingError> {
         let start = PAYLOAD + self.position();
-        let contiguous = self.readable(1)?.min(self.capacity - self.position());
+        let contiguous = self.readable(wanted)?.min(self.capacity - self.position());
         // SAFETY: these bytes lie from the head up to the tail, where the producer does not write; the head cannot move
         // while the slice borrows the consumer.
         Ok(unsafe { self.region.lend(start..start + contiguous) })
@@ -134,6 +130,11 @@ impl Consumer {
     fn release(&mut self, byte_len: usize) {
         self.head = self.head.wrapping_add(byte_len as u64);
         self.region.word(HEAD).store(self.head, Ordering::Release);
+        if let Some(echo) = &mut self.echo
+            && byte_len > 0
+        {
+            echo.answer(&self.region);
+        }
     }
 
     fn position(&self) -> usize {

@@ -35,11 +35,11 @@ fn a_lent_byte_stays_until_it_is_released() {
         let (mut producer, mut consumer) = pair(1).expect("one byte");
         let writer = thread::spawn(move || write_all(&mut producer, &[1, 2]));
         for expected in [1, 2] {
-            while consumer.peek().expect("open").is_empty() {
+            while consumer.peek(1).expect("open").is_empty() {
                 thread::yield_now();
             }
             // The second look is a read at the end of the loan, as far as the checker knows.
-            assert_eq!(consumer.peek(), Ok(&[expected][..]));
+            assert_eq!(consumer.peek(1), Ok(&[expected][..]));
             consumer.advance(1).expect("seen");
         }
         writer.join().expect("no panic");

@@ -55,6 +55,11 @@ impl Producer {
         Ok(written)
     }
 
+    /// Whether so many bytes can be written at once.
+    pub fn has_room(&mut self, byte_len: usize) -> bool {
+        self.room(byte_len).is_ok_and(|room| room >= byte_len)
+    }
+
     /// Says that the next message is probably as long as the last, of so many bytes: its lines come back from the consumer, who has
     /// read them, while it looks at the last one.
     pub fn expect_another(&self, byte_len: usize) {

@@ -16,7 +16,7 @@ fn partial_writes_and_reads_wrap_around() {
     assert_eq!(producer.try_write(b"m"), Ok(0));
     assert_eq!(producer.try_write(b""), Ok(0));
     // Only what was seen at the last look is lent.
-    assert_eq!(consumer.peek(), Ok(&b"ef"[..]));
+    assert_eq!(consumer.peek(1), Ok(&b"ef"[..]));
     assert_eq!(consumer.try_read(&mut bytes), Ok(8));
     assert_eq!(&bytes, b"efghijkl");
 }
@@ -68,10 +68,10 @@ fn advance_releases_only_what_was_seen() {
     let (mut producer, mut consumer) = pair(4).expect("memory");
     producer.try_write(b"abc").expect("room");
     assert_eq!(consumer.advance(1), Err(RingError::PastEnd { byte_len: 1, readable: 0 }));
-    assert_eq!(consumer.peek(), Ok(&b"abc"[..]));
+    assert_eq!(consumer.peek(1), Ok(&b"abc"[..]));
     assert_eq!(consumer.advance(4), Err(RingError::PastEnd { byte_len: 4, readable: 3 }));
     assert_eq!(consumer.advance(2), Ok(()));
-    assert_eq!(consumer.peek(), Ok(&b"c"[..]));
+    assert_eq!(consumer.peek(1), Ok(&b"c"[..]));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn the_consumer_drains_before_it_learns_of_the_end() {
     assert_eq!(consumer.try_read(&mut bytes), Ok(2));
     assert!(consumer.is_closed());
     assert_eq!(consumer.try_read(&mut bytes), Err(RingError::Closed));
-    assert_eq!(consumer.peek(), Err(RingError::Closed));
+    assert_eq!(consumer.peek(1), Err(RingError::Closed));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn receive(consumer: &mut Consumer, total: usize, seed: u64) {
             let Ok(read) = read else { break };
             check(&chunk[..read]);
         } else {
-            let Ok(lent) = consumer.peek() else { break };
+            let Ok(lent) = consumer.peek(1) else { break };
             let taken = random.usize(0..=lent.len());
             check(&lent[..taken]);
             consumer.advance(taken).expect("lent");
@@ -228,9 +228,9 @@ mod in_segment {
             tail.store(index, Ordering::Release);
             assert_eq!(consumer.try_read(&mut [0; 64]), Err(RingError::Corrupt { index }));
         }
-        assert_eq!(consumer.peek().expect("five bytes known before"), [0; 5]);
+        assert_eq!(consumer.peek(1).expect("five bytes known before"), [0; 5]);
         consumer.advance(5).expect("seen");
-        assert_eq!(consumer.peek(), Err(RingError::Corrupt { index: 1 << 63 }));
+        assert_eq!(consumer.peek(1), Err(RingError::Corrupt { index: 1 << 63 }));
         assert!(consumer.is_closed());
     }
 
