@@ -46,11 +46,7 @@ pub(super) fn check(op: &Op, dtype: DType, factor: Option<Factor>, layout: &Layo
         check_rank(kind, "root", root, layout.size())?;
     }
     check_peer(op, layout)?;
-    for (argument, counts) in tables(op) {
-        check_table(kind, argument, counts, layout.size())?;
-        check_total(kind, argument, counts, layout.size(), dtype)?;
-    }
-    check_own_part(op, layout.rank())?;
+    check_tables(op, dtype, layout)?;
     match (op.reduce(), factor) {
         (Some(op), factor) => check_reduction(kind, Reduction { op, factor }, dtype)?,
         (None, Some(_)) => return Err(useless_factor(kind, kind)),
@@ -62,115 +58,98 @@ pub(super) fn check(op: &Op, dtype: DType, factor: Option<Factor>, layout: &Layo
 /// That bytes are whole elements.
 pub(super) fn whole_elements(kind: OpKind, argument: &'static str, byte_len: usize, dtype: DType) -> Result<usize> {
     let len = dtype.elements(byte_len);
-    if len * dtype.byte_len() == byte_len {
-        return Ok(len);
-    }
-    let expected = format!("must be a multiple of the {} bytes of {dtype}", dtype.byte_len());
-    Err(Error::usage(kind, argument, format!("{byte_len} bytes long"), expected))
+    ensure(len * dtype.byte_len() == byte_len, || {
+        let expected = format!("must be a multiple of the {} bytes of {dtype}", dtype.byte_len());
+        Error::usage(kind, argument, format!("{byte_len} bytes long"), expected)
+    })?;
+    Ok(len)
 }
 
 /// That a buffer divides into one part for each rank.
 pub(super) fn equal_parts(kind: OpKind, argument: &'static str, len: usize, size: usize) -> Result<usize> {
-    if len.is_multiple_of(size) {
-        return Ok(len / size);
-    }
-    let expected = format!("must be a multiple of the group size {size}");
-    Err(Error::usage(kind, argument, elements(len), expected))
+    ensure(len.is_multiple_of(size), || {
+        Error::usage(kind, argument, elements(len), format!("must be a multiple of the group size {size}"))
+    })?;
+    Ok(len / size)
 }
 
 pub(super) fn check_rank(kind: OpKind, argument: &'static str, rank: usize, size: usize) -> Result<()> {
-    if rank < size {
-        return Ok(());
-    }
-    Err(Error::usage(kind, argument, rank, format!("must be below the group size {size}")))
+    ensure(rank < size, || Error::usage(kind, argument, rank, format!("must be below the group size {size}")))
 }
 
 /// That a list has as many entries as there are ranks, or none where another rank has it.
 pub(super) fn check_list(kind: OpKind, argument: &'static str, len: usize, expected: usize) -> Result<()> {
-    if len == expected {
-        return Ok(());
-    }
-    let expected = match expected {
-        0 => "must be empty on all ranks but the root".to_owned(),
-        size => format!("must have one for each of the {size} ranks"),
-    };
-    Err(Error::usage(kind, argument, format!("a list of {len}"), expected))
+    ensure(len == expected, || {
+        let expected = match expected {
+            0 => "must be empty on all ranks but the root".to_owned(),
+            size => format!("must have one for each of the {size} ranks"),
+        };
+        Error::usage(kind, argument, format!("a list of {len}"), expected)
+    })
 }
 
 /// That a message is to or from another rank.
 pub(super) fn check_peer(op: &Op, layout: &Layout) -> Result<()> {
-    let (argument, peer) = match op {
-        Op::Recv { from: None, .. } if layout.size() == 1 => {
-            let expected = "which needs another rank in the group";
-            return Err(Error::usage(op.kind(), "from", "any", expected));
-        }
-        Op::Send { to, .. } => ("to", *to),
-        Op::Recv { from: Some(from), .. } => ("from", *from),
-        _ => return check_tag(op),
+    let (argument, peer, tag) = match op {
+        Op::Send { to, tag, .. } => ("to", Some(*to), *tag),
+        Op::Recv { from, tag, .. } => ("from", *from, *tag),
+        _ => return Ok(()),
     };
-    check_rank(op.kind(), argument, peer, layout.size())?;
-    check_tag(op)?;
-    if peer == layout.rank() {
-        return Err(Error::usage(op.kind(), argument, peer, "must be another rank than the caller's own"));
+    match peer {
+        Some(peer) => check_rank(op.kind(), argument, peer, layout.size())?,
+        None => ensure(layout.size() > 1, || {
+            Error::usage(op.kind(), argument, "any", "which needs another rank in the group")
+        })?,
     }
-    Ok(())
+    ensure(!Group::OWN_TAGS.contains(&tag), || {
+        let (first, last) = (Group::OWN_TAGS.start(), Group::OWN_TAGS.end());
+        let expected = format!("must not be one of {first:#x} to {last:#x}, which are the group's own");
+        Error::usage(op.kind(), "tag", format!("{tag:#x}"), expected)
+    })?;
+    ensure(peer != Some(layout.rank()), || {
+        Error::usage(op.kind(), argument, layout.rank(), "must be another rank than the caller's own")
+    })
 }
 
-/// That a message has none of the tags that the group keeps for itself.
-fn check_tag(op: &Op) -> Result<()> {
+/// That the tables of an operation are of this group, and fit each other.
+fn check_tables(op: &Op, dtype: DType, layout: &Layout) -> Result<()> {
+    let check = |argument, counts| check_table(op.kind(), argument, counts, layout.size(), dtype);
     match op {
-        Op::Send { tag, .. } | Op::Recv { tag, .. } if Group::OWN_TAGS.contains(tag) => {
-            let (first, last) = (Group::OWN_TAGS.start(), Group::OWN_TAGS.end());
-            let expected = format!("must not be one of {first:#x} to {last:#x}, which are the group's own");
-            Err(Error::usage(op.kind(), "tag", format!("{tag:#x}"), expected))
+        Op::AllGather { counts } | Op::ReduceScatter { counts, .. } => check("counts", counts),
+        Op::Gather { counts, .. } | Op::Scatter { counts, .. } => check("counts", counts),
+        Op::AllToAll { give, take } => {
+            check("give", give)?;
+            check("take", take)?;
+            check_own_part(give.of(layout.rank()), take.of(layout.rank()))
         }
         _ => Ok(()),
     }
 }
 
-/// The tables of an operation, by the name of the argument.
-fn tables(op: &Op) -> impl Iterator<Item = (&'static str, &Counts)> {
-    let tables = match op {
-        Op::AllGather { counts } | Op::ReduceScatter { counts, .. } => [Some(("counts", counts)), None],
-        Op::Gather { counts, .. } | Op::Scatter { counts, .. } => [Some(("counts", counts)), None],
-        Op::AllToAll { give, take } => [Some(("give", give)), Some(("take", take))],
-        _ => [None, None],
+/// That a table has a part for each rank, and all parts together fit the address space: offsets are summed on ranks that only have a part, too.
+fn check_table(kind: OpKind, argument: &'static str, counts: &Counts, size: usize, dtype: DType) -> Result<()> {
+    let total = match counts {
+        Counts::Even(count) => *count as u128 * size as u128,
+        Counts::Uneven(table) => {
+            ensure(table.len() == size, || {
+                let expected = format!("must have one for each of the {size} ranks");
+                Error::usage(kind, argument, format!("a table of {}", table.len()), expected)
+            })?;
+            table.iter().map(|&count| count as u128).sum()
+        }
     };
-    tables.into_iter().flatten()
-}
-
-fn check_table(kind: OpKind, argument: &'static str, counts: &Counts, size: usize) -> Result<()> {
-    match counts {
-        Counts::Uneven(table) if table.len() != size => {
-            let expected = format!("must have one for each of the {size} ranks");
-            Err(Error::usage(kind, argument, format!("a table of {}", table.len()), expected))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// That all parts together fit the address space: offsets are summed on ranks that only have a part, too.
-fn check_total(kind: OpKind, argument: &'static str, counts: &Counts, size: usize, dtype: DType) -> Result<()> {
-    let total: u128 = (0..size).map(|rank| counts.of(rank) as u128).sum();
     let most = dtype.elements(isize::MAX as usize);
-    if total <= most as u128 {
-        return Ok(());
-    }
-    let expected = format!("must be at most {most} of {dtype}");
-    Err(Error::usage(kind, argument, format!("{total} elements in all"), expected))
+    ensure(total <= most as u128, || {
+        Error::usage(kind, argument, format!("{total} elements in all"), format!("must be at most {most} of {dtype}"))
+    })
 }
 
 /// That a rank takes from itself what it gives itself.
-fn check_own_part(op: &Op, rank: usize) -> Result<()> {
-    let Op::AllToAll { give, take } = op else {
-        return Ok(());
-    };
-    let (given, taken) = (give.of(rank), take.of(rank));
-    if given == taken {
-        return Ok(());
-    }
-    let expected = format!("must be the {given} of give");
-    Err(Error::usage(op.kind(), "take", format!("{taken} for this rank itself"), expected))
+fn check_own_part(given: usize, taken: usize) -> Result<()> {
+    ensure(given == taken, || {
+        let value = format!("{taken} for this rank itself");
+        Error::usage(OpKind::AllToAll, "take", value, format!("must be the {given} of give"))
+    })
 }
 
 fn check_reduction(kind: OpKind, reduction: Reduction, dtype: DType) -> Result<()> {
@@ -209,10 +188,18 @@ fn check_lens(op: &Op, layout: &Layout, lens: Lens) -> Result<()> {
 }
 
 fn check_len(op: &Op, argument: &'static str, len: usize, expected: usize) -> Result<()> {
-    if len == expected {
-        return Ok(());
+    ensure(len == expected, || Error::usage(op.kind(), argument, elements(len), format!("must be {expected}")))
+}
+
+/// That this holds. What is refused is worded out of the way of the many calls of which nothing is.
+#[inline]
+fn ensure(holds: bool, refusal: impl FnOnce() -> Error) -> Result<()> {
+    #[cold]
+    #[inline(never)]
+    fn refuse(refusal: impl FnOnce() -> Error) -> Result<()> {
+        Err(refusal())
     }
-    Err(Error::usage(op.kind(), argument, elements(len), format!("must be {expected}")))
+    if holds { Ok(()) } else { refuse(refusal) }
 }
 
 fn elements(len: usize) -> String {
