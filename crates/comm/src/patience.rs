@@ -42,18 +42,10 @@ impl Crowd {
     }
 
     /// How often to look before others are let run. None of the ranks that share a core has moved since the last look.
-    fn spins(self) -> u32 {
+    pub(crate) fn spins(self) -> u32 {
         match self {
             Crowd::Spread => SPINS,
             Crowd::Crowded => 0,
-        }
-    }
-
-    /// How often to look for what mostly comes at once, in the least way there is.
-    pub(crate) fn glances(self) -> u32 {
-        match self {
-            Crowd::Spread => SPINS,
-            Crowd::Crowded => 1,
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Messages of one rank: whoever waits for one moves all, and so does whoever waits for anything else.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -97,8 +96,8 @@ impl Inner {
     /// Moves a message whole, if nothing stands before it. One that is to come is looked for a few times: mostly it comes at once, and whoever
     /// finds it so has the least to do.
     fn move_at_once(&self, call: &Call, data: &mut Data<'_>) -> bool {
-        let mut post = self.post.lock().unwrap_or_else(PoisonError::into_inner);
-        for look in 0..self.crowd.glances() {
+        let mut post = self.post();
+        for look in 0..=self.crowd.spins() {
             match post.move_at_once(call, data) {
                 Whole::Moved => return true,
                 Whole::NotNow if look == 0 => call.start_when_called(|| self.now()),

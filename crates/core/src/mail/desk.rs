@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{Body, Delivery, Shown, Ticket, fingerprint};
 use crate::fingerprint::Fingerprint;
-use crate::link::Link;
+use crate::link::{Link, Whole};
 use crate::op::OpKind;
 use crate::player::{Head, Incoming, Outgoing, Part, corrupt, lost};
 use crate::{DType, Error, Result};
 
 #[derive(Debug)]
 pub(super) struct Desk {
-    pub(super) epoch: u16,
+    epoch: u16,
     out: VecDeque<Letter>,
-    pub(super) sent: u32,
+    sent: u32,
     arriving: Option<Arriving>,
-    pub(super) received: u32,
+    received: u32,
     /// By tag, in the order they came.
     kept: BTreeMap<u32, VecDeque<(Fingerprint, Vec<u8>)>>,
     /// What they take: each more than its bytes.
@@ -94,6 +94,29 @@ impl Desk {
             }
         }
         moved
+    }
+
+    /// Sends a message whole, if nothing stands before it and the link takes it so.
+    pub(super) fn push_whole(&mut self, link: &mut dyn Link, tag: u32, dtype: DType, body: &[u8]) -> Whole {
+        if !self.out.is_empty() || self.shut.is_some() {
+            return Whole::Never;
+        }
+        let head = fingerprint(self.epoch, self.sent, tag, dtype, body.len()).encode();
+        let went = link.try_send_frame(&head, body);
+        self.sent = self.sent.wrapping_add(u32::from(went == Whole::Moved));
+        went
+    }
+
+    /// Receives a message whole, if it begins with the next byte that comes, the link gives it so, and it is just what is asked for.
+    pub(super) fn pull_whole(&mut self, link: &mut dyn Link, tag: u32, dtype: DType, body: &mut [u8]) -> Whole {
+        let is_half_way = self.arriving.as_ref().is_some_and(|arriving| arriving.frame.came() > 0);
+        if is_half_way || !self.kept.is_empty() || self.lost.is_some() {
+            return Whole::Never;
+        }
+        let head = fingerprint(self.epoch, self.received, tag, dtype, body.len()).encode();
+        let came = link.try_recv_frame(&head, body);
+        self.received = self.received.wrapping_add(u32::from(came == Whole::Moved));
+        came
     }
 
     /// Ends all messages to this peer: none can be sent any more.
@@ -187,17 +210,6 @@ impl Desk {
         let room = self.arriving.as_ref().and_then(|arriving| arriving.room.as_ref());
         self.out.front().is_some_and(|letter| letter.body.is_hidden(letter.ticket, shown))
             || matches!(room, Some(Room::Posted { ticket, room }) if room.is_hidden(*ticket, shown))
-    }
-
-    /// Whether nothing stands before a message that goes out now.
-    pub(super) fn is_clear_out(&self) -> bool {
-        self.out.is_empty() && self.shut.is_none()
-    }
-
-    /// Whether the next message that is asked for begins with the next byte that comes.
-    pub(super) fn is_clear_in(&self) -> bool {
-        let is_between = self.arriving.as_ref().is_none_or(|arriving| arriving.frame.came() == 0);
-        is_between && self.kept.is_empty() && self.lost.is_none()
     }
 
     /// Whether nothing goes out, and nothing that was asked for is half way in.
