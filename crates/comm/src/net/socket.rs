@@ -54,8 +54,14 @@ impl Socket {
     /// Hands over as many bytes of `parts`, one after the other, as there is room for now.
     pub(crate) fn try_send(&self, parts: &[IoSlice<'_>]) -> Found {
         loop {
-            let mut nothing = SendAncillaryBuffer::default();
-            match net::sendmsg(&self.descriptor, parts, &mut nothing, SendFlags::NOSIGNAL) {
+            let sent = match parts {
+                [whole] => net::send(&self.descriptor, whole, SendFlags::NOSIGNAL),
+                _ => {
+                    let mut nothing = SendAncillaryBuffer::default();
+                    net::sendmsg(&self.descriptor, parts, &mut nothing, SendFlags::NOSIGNAL)
+                }
+            };
+            match sent {
                 Ok(len) => return Found::Bytes(len),
                 Err(Errno::AGAIN) => return Found::Nothing,
                 Err(Errno::INTR) => {}
