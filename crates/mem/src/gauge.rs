@@ -9,6 +9,10 @@
 //! cache, where the same few places are written over and over. What is written in turn has left that for one that both share, as the rooms have once
 //! enough has passed between the two times.
 //!
+//! There only what the reader says tells how far it is. It has a line sooner from a core of its own cluster than from memory, and later from
+//! any other core. To fill a room whose lines are in no cache of the writer's own takes three times as long line by line as past the caches,
+//! wherever the reader is; but what is in steady use is written sooner, and a way past the caches within a cluster takes twice as long in the end.
+//!
 //! # Why a room stays
 //!
 //! The writer fills the rooms only when its last question is answered, and stores the next one with release when they are full. The reader reads them
@@ -42,6 +46,8 @@ pub(crate) struct Gauge {
     whole: Found<bool>,
     /// How many times as long as each of them it last took line by line.
     gains: Gains,
+    /// What the reader takes for what went past the caches. One time is twice as long as another, and all are of the same memory.
+    from_memory: Option<f64>,
     /// How many questions were asked. The second of two counts.
     asked: u64,
     /// What filling the rooms took, while a question is open.
@@ -72,7 +78,7 @@ pub(crate) enum Reach {
     Near,
     /// What is so long that the way past the caches is no detour, and so short that it does not pass through a shared cache anyway.
     Middle,
-    /// All that is not quite short.
+    /// All that is not quite short. What is in turn is near or far.
     Far,
 }
 
@@ -97,8 +103,18 @@ impl Gauge {
 
     pub(crate) fn new(start: usize) -> Gauge {
         let (past, whole) = (Found::of(Reach::Near), Found::of(false));
-        let gains = Gains::default();
-        Gauge { start, past, whole, gains, asked: 0, open: None, until_next: 0, pause: FIRST_PAUSE, in_turn: false }
+        Gauge {
+            start,
+            past,
+            whole,
+            gains: Gains::default(),
+            from_memory: None,
+            asked: 0,
+            open: None,
+            until_next: 0,
+            pause: FIRST_PAUSE,
+            in_turn: false,
+        }
     }
 
     /// One for memory that is written in turn, more of it than a core's own cache holds.
@@ -111,8 +127,6 @@ impl Gauge {
     pub(crate) fn way(&self, byte_len: usize) -> Way {
         let is_past = match self.past.now {
             Reach::Far => byte_len >= WORTH,
-            // Lines in turn pass through a shared cache whatever the length, which leaves nothing between near and far.
-            Reach::Middle if self.in_turn => byte_len >= WORTH,
             Reach::Middle => MIDDLE.contains(&byte_len),
             Reach::Near => false,
         };
@@ -155,7 +169,7 @@ impl Gauge {
             let Some(reading) = Times::unpack(answer, self.asked) else { return };
             self.open = None;
             if self.asked.is_multiple_of(2) {
-                self.judge(Times { lines: filling.lines + reading.lines, other: filling.other + reading.other });
+                self.judge(filling, reading);
                 self.until_next = self.pause;
                 return;
             }
@@ -174,7 +188,8 @@ impl Gauge {
         region.word(self.start + ASKED).store(self.asked, Ordering::Release);
     }
 
-    fn judge(&mut self, took: Times) {
+    fn judge(&mut self, filling: Times, reading: Times) {
+        let took = Times { lines: filling.lines + reading.lines, other: filling.other + reading.other };
         let gain = took.lines as f64 / took.other.max(1) as f64;
         let is_confirmed = match rival(self.asked) {
             Way::Whole => {
@@ -183,7 +198,9 @@ impl Gauge {
             }
             _ => {
                 self.gains.past = gain;
-                self.past.judge(self.past.now.next(gain))
+                let now = self.past.now;
+                let found = if self.in_turn { now.next_in_turn(self.delay(reading)) } else { now.next(gain) };
+                self.past.judge(found)
             }
         };
         match is_confirmed {
@@ -191,6 +208,16 @@ impl Gauge {
             Some(false) => self.pause = FIRST_PAUSE,
             None => {}
         }
+    }
+
+    /// How many times as long as memory the lines took to be read.
+    fn delay(&mut self, reading: Times) -> f64 {
+        let read = reading.other.max(1) as f64;
+        // One that was interrupted counts for little.
+        let smoothed = |last: f64| last + (read.min(2.0 * last) - last) / SMOOTHING;
+        let from_memory = self.from_memory.map_or(read, smoothed);
+        self.from_memory = Some(from_memory);
+        reading.lines as f64 / from_memory
     }
 }
 
@@ -223,6 +250,12 @@ impl Reach {
             _ if gain > middle[0] => Reach::Middle,
             _ => Reach::Near,
         }
+    }
+
+    /// The same of what is written in turn, where lines take so many times as long to be read as memory.
+    fn next_in_turn(self, delay: f64) -> Reach {
+        let [enter, leave] = IN_TURN;
+        if delay > if self == Reach::Far { leave } else { enter } { Reach::Far } else { Reach::Near }
     }
 }
 
@@ -292,6 +325,11 @@ const MIDDLE: RangeInclusive<usize> = 16 << 10..=64 << 10;
 /// be left.
 const ENTER: [f64; 2] = [1.25, 3.0];
 const LEAVE: [f64; 2] = [1.0, 2.0];
+/// How many times as long as memory lines in turn must take to be read for the long distance to be found, and to be left. By measurement:
+/// see docs/tuning.md.
+const IN_TURN: [f64; 2] = [1.2, 1.0];
+/// How many readings of memory are one in the end.
+const SMOOTHING: f64 = 4.0;
 /// The same for the processor's own instruction, which has nothing to lose but what is mistaken for a gain.
 const ENTER_WHOLE: f64 = 1.1;
 /// Bytes between the first measurements. Twice as many come between the next as long as nothing changes, up to the longest pause, whose
@@ -314,6 +352,8 @@ const MOST_TIME: u64 = (1 << TIME_BITS) - 1;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const FILLED: Times = Times { lines: 0, other: 0 };
 
     #[test]
     fn a_question_is_answered_once_and_the_next_one_waits_for_that() {
@@ -353,9 +393,28 @@ mod tests {
         echo.answer(&region);
         gauge.passed(WORTH, &region);
         assert!(asked() == 2 && gauge.until_next >= FIRST_PAUSE, "judged");
-        gauge.find(Reach::Middle);
-        let lengths = [WORTH - 1, WORTH, 1 << 20];
-        assert_eq!(lengths.map(|byte_len| gauge.way(byte_len) == Way::Past), [false, true, true]);
+    }
+
+    #[test]
+    fn in_turn_the_reader_alone_tells_how_far_it_is() {
+        let mut gauge = Gauge::in_turn(0);
+        gauge.asked = 2;
+        let mut after = |lines| {
+            gauge.judge(Times { lines: 900, other: 100 }, Times { lines, other: 100 });
+            gauge.past.now
+        };
+        assert_eq!([after(70), after(120), after(120)], [Reach::Near; 3]);
+        assert_eq!([after(121), after(121), after(101), after(101)], [Reach::Near, Reach::Far, Reach::Far, Reach::Far]);
+        assert_eq!([after(100), after(101), after(100), after(100)], [Reach::Far, Reach::Far, Reach::Far, Reach::Near]);
+        assert_eq!(gauge.gains.past, 1000.0 / 200.0, "what the processor's own way is compared with");
+    }
+
+    #[test]
+    fn one_reading_of_memory_that_was_interrupted_counts_for_little() {
+        let mut gauge = Gauge::in_turn(0);
+        let mut after = |other| gauge.delay(Times { lines: 1000, other });
+        assert_eq!([after(1000), after(1000), after(70_000)], [1.0, 1.0, 0.8]);
+        assert!((0..100).map(|_| after(500)).last().is_some_and(|delay| (1.99..2.01).contains(&delay)));
     }
 
     #[test]
@@ -363,7 +422,7 @@ mod tests {
         let (mut gauge, ..) = both();
         gauge.asked = 2;
         let mut after = |lines, other| {
-            gauge.judge(Times { lines, other });
+            gauge.judge(FILLED, Times { lines, other });
             gauge.past.now
         };
         assert_eq!([after(125, 100), after(1000, 100)], [Reach::Near; 2], "once");
@@ -394,7 +453,7 @@ mod tests {
         let (mut gauge, ..) = both();
         let mut after = |asked, lines| {
             gauge.asked = asked;
-            (0..2).for_each(|_| gauge.judge(Times { lines, other: 100 }));
+            (0..2).for_each(|_| gauge.judge(FILLED, Times { lines, other: 100 }));
             [WORTH_WHOLE - 1, WORTH_WHOLE, 32 << 10, 1 << 20].map(|byte_len| gauge.way(byte_len))
         };
         assert_eq!(
@@ -417,7 +476,7 @@ mod tests {
         let (mut gauge, ..) = both();
         gauge.asked = 2;
         let mut pause_after = |lines, other| {
-            gauge.judge(Times { lines, other });
+            gauge.judge(FILLED, Times { lines, other });
             gauge.pause
         };
         assert_eq!([pause_after(1, 1), pause_after(1, 1)], [2 * FIRST_PAUSE, 4 * FIRST_PAUSE]);
