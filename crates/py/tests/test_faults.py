@@ -257,7 +257,7 @@ class Ends(unittest.TestCase):
         for error in filter(None, on_ranks(4, waiting_in_vain)):
             self.assertIsInstance(error, phalanx.StoreFailure)
             self.assertRegex(str(error), "phalanx: joining: ranks 1, 3 of 4 did not come: ")
-            self.assertEqual((error.kind, error.ranks, error.after), ("timeout", [1, 3], 0.5))
+            self.assertEqual((error.kind, error.ranks, error.after), ("timeout", [1, 3], 1.0))
 
     def test_a_monitored_barrier_names_who_is_missing(self):
         told = on_ranks(3, absence)
@@ -307,8 +307,11 @@ def waiting_in_vain(rank: int, size: int) -> BaseException | None:
     store = dist.distributed_c10d._get_default_store()
     told = None
     if rank % 2 == 0:
+        # Neither is to wait for the other in the time that they wait in vain.
+        store.set(f"here/{rank}", "")
+        store.wait(["here/0", "here/2"])
         try:
-            dist.new_group(timeout=timedelta(milliseconds=500))
+            dist.new_group(timeout=timedelta(seconds=1))
         except dist.DistStoreError as error:
             told = error
         else:
