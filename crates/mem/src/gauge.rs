@@ -353,6 +353,7 @@ const MOST_TIME: u64 = (1 << TIME_BITS) - 1;
 mod tests {
     use super::*;
 
+    /// Filling took no time, so that what reading took is all.
     const FILLED: Times = Times { lines: 0, other: 0 };
 
     #[test]
