@@ -240,4 +240,22 @@ mod tests {
         assert!(error.to_string().starts_with("threads of a world: no thread for rank 2: "), "{error}");
         assert_eq!(failed.into_inner(), 2, "both that were started wait for nobody");
     }
+
+    #[test]
+    fn a_message_that_nothing_stands_before_has_moved_once_it_is_submitted() {
+        let [sender, receiver]: [Group; 2] = Threads::new(2).groups().expect("a world").try_into().expect("two");
+        let sent = sender.send_async(vec![7_u8; 1000], 1, 3).expect("it is begun");
+        assert!(sent.is_done());
+        let came = receiver.recv_async(vec![0_u8; 1000], 0, 3).expect("it is begun");
+        assert!(came.is_done());
+        let came = came.wait().expect("it came");
+        assert!(came.data == [7; 1000] && came.peer == 0);
+        let first = receiver.recv_async(vec![0_u8], 0, 3).expect("it is begun");
+        let second = receiver.recv_async(vec![0_u8], 0, 3).expect("it is begun");
+        assert!(!first.is_done() && !second.is_done());
+        [1_u8, 2].map(|byte| sender.send_async(vec![byte], 1, 3).expect("it is begun"));
+        let came = [first, second].map(|came| came.wait().expect("it came").data);
+        assert_eq!(came, [[1], [2]]);
+        assert_eq!(sent.wait().expect("it went").data, [7; 1000]);
+    }
 }

@@ -4,10 +4,12 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use phalanx_core::backend::{Buffers, Finished};
 use phalanx_core::link::Whole;
 use phalanx_core::mail::Shown;
 use phalanx_core::player::Data;
 use phalanx_core::{Call, Error, Op, Result};
+use phalanx_mem::Buffer;
 
 use super::Inner;
 use crate::patience::Patience;
@@ -16,10 +18,15 @@ use crate::pulse::Pulse;
 
 impl Inner {
     pub(super) fn run_message(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
-        if self.move_at_once(call, data) {
-            return Ok(if let Op::Recv { from, .. } = call.op { from } else { None });
-        }
-        self.run_queued(call, data)
+        if self.move_at_once(call, data) { Ok(sender(call)) } else { self.run_queued(call, data) }
+    }
+
+    /// What an asynchronous message brings that can be moved whole now: nobody has to be woken for it.
+    pub(super) fn finish_at_once(&self, call: &Call, buffers: &mut Buffers) -> Option<Finished> {
+        let input = buffers.input.as_ref().map(Buffer::as_bytes).unwrap_or_default();
+        let mut data = Data { input, output: buffers.output.as_bytes_mut() };
+        let has_moved = call.op.is_message() && self.post().move_at_once(call, &mut data) == Whole::Moved;
+        has_moved.then(|| Finished { buffers: std::mem::take(buffers), source: sender(call) })
     }
 
     /// The same behind others, bit by bit, for as long as it takes.
@@ -94,12 +101,13 @@ impl Inner {
     }
 
     /// Moves a message whole, if nothing stands before it. One that is to come is looked for a few times: mostly it comes at once, and whoever
-    /// finds it so has the least to do.
+    /// finds it so has the least to do. Asynchronous ones wait for whoever looks, so where there are any all are moved instead.
     fn move_at_once(&self, call: &Call, data: &mut Data<'_>) -> bool {
         let mut post = self.post();
         for look in 0..=self.crowd.spins() {
             match post.move_at_once(call, data) {
                 Whole::Moved => return true,
+                Whole::NotNow if post.is_busy() => return false,
                 Whole::NotNow if look == 0 => call.start_when_called(|| self.now()),
                 Whole::NotNow => {}
                 Whole::Never => return false,
@@ -206,6 +214,11 @@ impl Inner {
             message.tell(reported, self.now());
         }
     }
+}
+
+/// The sender of a message that was received whole.
+fn sender(call: &Call) -> Option<usize> {
+    if let Op::Recv { from, .. } = call.op { from } else { None }
 }
 
 /// How long a message goes on without moving once ranks disagree about something else.
