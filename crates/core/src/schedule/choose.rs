@@ -159,6 +159,11 @@ impl Algorithm {
                 let share = byte_len / layout.size();
                 ((byte_len - share).max(share), ground.slot_room(layout.size()))
             }
+            // The other rank reads a piece while the root writes the next.
+            Algorithm::Direct if op.kind() == OpKind::Broadcast && layout.size() <= 2 => {
+                let longest = (byte_len / BROADCAST_PIECES).max(BROADCAST_PIECE);
+                (byte_len, longest.min(ground.slot_room(layout.size())))
+            }
             Algorithm::Direct => (byte_len, ground.slot_room(layout.size())),
             Algorithm::AtOnce => (byte_len, ground.pieces.longest(byte_len, ground.slot_room(layout.size()))),
             Algorithm::TwoLevel if ground.has_windows(layout.size()) => {
@@ -308,5 +313,9 @@ fn profits_from_all_inputs(op: &Op, dtype: DType) -> bool {
 
 /// The most bytes that two ranks fold in one piece, if a slot has room for them.
 const WHOLE: usize = 128 << 10;
+/// In how many pieces a broadcast of two ranks is cut at most where a slot has room for longer ones, and how long each is at least. Of more
+/// ranks than cores each piece would be a switch. By measurement: see docs/tuning.md.
+const BROADCAST_PIECES: usize = 8;
+const BROADCAST_PIECE: usize = 32 << 10;
 /// Bytes of the longest element type.
 const LONGEST_ELEMENT: usize = 16;
