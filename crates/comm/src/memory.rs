@@ -107,9 +107,16 @@ impl Link for MemoryLink {
 
     fn try_send_frame(&mut self, head: &[u8], body: &[u8]) -> Whole {
         let byte_len = head.len() + body.len();
-        let fits = byte_len <= piece(self.out.capacity()) && self.out.has_room(byte_len);
+        let fits =
+            head.len() <= piece(self.out.capacity()) && byte_len <= WHOLE_BYTE_LEN && self.out.has_room(byte_len);
         // Any error is found again where the parts are sent.
-        if fits && self.try_send_parts([head, body]) == Ok(byte_len) { Whole::Moved } else { Whole::Never }
+        let Some(Ok(sent)) = fits.then(|| self.try_send_parts([head, body])) else { return Whole::Never };
+        let mut rest = &body[sent - head.len()..];
+        // There is room for all. A peer that closes the ring meanwhile would have read none of it.
+        while let Ok(sent @ 1..) = self.try_send(rest) {
+            rest = &rest[sent..];
+        }
+        Whole::Moved
     }
 
     fn try_recv_frame(&mut self, head: &[u8], body: &mut [u8]) -> Whole {
@@ -307,6 +314,8 @@ fn board_error(error: BoardError) -> LinkError {
 }
 
 const PIECE_BYTE_LEN: usize = 32 << 10;
+/// The longest bodies that are sent in one go. A peer that sleeps is woken after the last piece.
+const WHOLE_BYTE_LEN: usize = 256 << 10;
 /// Of what is left of longer messages, the lines of the pieces that follow come as they are copied. By measurement: see
 /// docs/tuning.md.
 const SHORT_BYTE_LEN: usize = 4 * PIECE_BYTE_LEN;
@@ -398,7 +407,14 @@ mod tests {
             assert_ne!(recv(&mut theirs, &[round; 4], body.len() + 1).0, Whole::Moved);
             assert_eq!(take(&mut theirs, &[round; 4], body.len()), body);
         }
-        assert_eq!(mine.try_send_frame(&[0; 4], &[0; 29]), Whole::Never, "longer than what moves at a time");
+        assert_eq!(mine.try_send_frame(&[0; 4], &[0; 61]), Whole::Never, "longer than the ring");
+        assert_eq!(mine.try_send_frame(&[0; 33], &[]), Whole::Never, "a head that takes more than a piece");
+        assert_eq!(mine.try_send_frame(&[8; 4], &[9; 56]), Whole::Moved, "in two pieces");
+        assert_eq!(recv(&mut theirs, &[8; 4], 56).0, Whole::Never, "the second may be longer in coming");
+        let mut came = [0; 60];
+        let (first, second) = came.split_at_mut(32);
+        assert_eq!([theirs.try_recv(first), theirs.try_recv(second)], [Ok(32), Ok(28)]);
+        assert_eq!(came.split_at(4), (&[8; 4][..], &[9; 56][..]));
         assert_eq!(mine.try_send_parts([&[1; 4], &[2; 28]]), Ok(32));
         assert_eq!(mine.try_send_frame(&[1; 4], &[3; 28]), Whole::Moved);
         assert_eq!(mine.try_send_frame(&[1; 4], &[]), Whole::Never, "there is no room");

@@ -253,7 +253,7 @@ mod tests {
         let first = receiver.recv_async(vec![0_u8], 0, 3).expect("it is begun");
         let second = receiver.recv_async(vec![0_u8], 0, 3).expect("it is begun");
         assert!(!first.is_done() && !second.is_done());
-        [1_u8, 2].map(|byte| sender.send_async(vec![byte], 1, 3).expect("it is begun"));
+        [1_u8, 2].into_iter().for_each(|byte| sender.send(&[byte], 1, 3).expect("it goes"));
         let came = [first, second].map(|came| came.wait().expect("it came").data);
         assert_eq!(came, [[1], [2]]);
         assert_eq!(sent.wait().expect("it went").data, [7; 1000]);
