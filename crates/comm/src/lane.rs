@@ -16,7 +16,7 @@ use crate::slot::Slot;
 ///
 /// A turn that has come already is taken and given up without the lock, as small operations have no time for it. Who gives
 /// one up counts first and then looks for waiters; a waiter says that it is one and then looks at the count: one of
-/// them sees the other.
+/// them sees the other. Who waits for jobs waits for no turn while none is queued, and looks at the count when one is.
 #[derive(Debug)]
 pub(crate) struct Lane {
     turn: AtomicU32,
@@ -26,6 +26,8 @@ pub(crate) struct Lane {
     changed: Condvar,
     /// How many threads wait for a change. While there are none, nobody is woken, which is a system call.
     waiting: AtomicUsize,
+    /// How many of them wait for a turn.
+    entering: AtomicUsize,
     /// How many jobs are queued.
     queued: AtomicUsize,
 }
@@ -70,6 +72,7 @@ impl Lane {
             state: Mutex::default(),
             changed: Condvar::new(),
             waiting: AtomicUsize::new(0),
+            entering: AtomicUsize::new(0),
             queued: AtomicUsize::new(0),
         }
     }
@@ -79,7 +82,7 @@ impl Lane {
         let waits = || self.turn() != sequence && !self.is_broken(sequence);
         let was_awaited = waits();
         if was_awaited {
-            drop(self.wait_while(limit, |_| waits()));
+            self.wait_for_turn(limit, waits);
         }
         // Not `then_some`: a turn that is made is a turn that ends.
         (self.turn() == sequence && !self.is_broken(sequence)).then(|| Turn { lane: self, was_awaited })
@@ -92,7 +95,7 @@ impl Lane {
             fate::is_before(turn, sequence) && !self.is_broken(turn)
         };
         if waits() {
-            drop(self.wait_while(limit, |_| waits()));
+            self.wait_for_turn(limit, waits);
         }
         !waits()
     }
@@ -205,6 +208,17 @@ impl Lane {
         state.queue.contains_key(&self.turn()) || self.first_broken(state).is_some()
     }
 
+    fn wait_for_turn(&self, limit: Duration, waits: impl Fn() -> bool) {
+        self.entering.fetch_add(1, Ordering::SeqCst);
+        drop(self.wait_while(limit, |_| waits()));
+        self.entering.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether anybody waits for the next turn.
+    fn is_turn_awaited(&self) -> bool {
+        self.entering.load(Ordering::SeqCst) > 0 || self.has_queued()
+    }
+
     fn wait_while(&self, limit: Duration, mut waits: impl FnMut(&State) -> bool) -> MutexGuard<'_, State> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let waited = self.changed.wait_timeout_while(self.state(), limit, |state| waits(state));
@@ -249,7 +263,9 @@ impl Turn<'_> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.lane.turn.fetch_add(1, Ordering::SeqCst);
-        self.lane.tell();
+        if self.lane.is_turn_awaited() {
+            self.lane.tell();
+        }
     }
 }
 
@@ -294,6 +310,47 @@ mod tests {
         assert!(!lane.comes_to(9, Duration::ZERO));
         lane.break_off();
         assert!(lane.comes_to(9, Duration::from_secs(60)));
+    }
+
+    /// Each would cost whoever gives a turn up a call of the system, and the core a switch.
+    #[test]
+    fn who_waits_for_jobs_is_woken_by_turns_only_while_one_is_queued() {
+        let groups = Threads::new(1).groups().expect("a rank");
+        let mut call = groups[0].call_elsewhere(Op::Barrier, DType::U8, None, None, 0).expect("a call");
+        call.sequence = 2;
+        let lane = Lane::starting_at(0);
+        thread::scope(|scope| {
+            let driver = scope.spawn(|| {
+                loop {
+                    // A nudge makes it look again.
+                    if let Some((job, _turn)) = lane.next(Duration::from_secs(60)) {
+                        break job.call.sequence;
+                    }
+                }
+            });
+            let sleeps = || {
+                while lane.waiting.load(Ordering::SeqCst) == 0 {
+                    thread::yield_now()
+                }
+            };
+            sleeps();
+            assert!(!lane.is_turn_awaited());
+            drop(lane.enter(0, Duration::ZERO).expect("the first turn"));
+            lane.queue(Job { call, deadline: None, buffers: Buffers::default(), slot: Arc::default() });
+            assert!(lane.is_turn_awaited());
+            sleeps();
+            drop(lane.enter(1, Duration::ZERO).expect("the second turn"));
+            assert_eq!(driver.join().expect("no panic"), 2);
+        });
+        thread::scope(|scope| {
+            let next = scope.spawn(|| lane.enter(4, Duration::from_secs(60)).is_some());
+            while !lane.is_turn_awaited() {
+                thread::yield_now();
+            }
+            drop(lane.enter(3, Duration::ZERO).expect("the turn after the job's"));
+            assert!(next.join().expect("no panic"));
+        });
+        assert!(!lane.is_turn_awaited());
     }
 
     #[test]
