@@ -93,6 +93,12 @@ fn whoever_does_not_come_is_named_to_those_who_did() {
     let all_told = |door: &Door, ends: &[End]| ends.iter().all(|end| told(end) == missing(door));
     let (door, ends) = short_of(&[terms(0, 4).0, terms(2, 4).0], all_told);
     assert_eq!([told(&ends[0]), told(&ends[1])], [missing(&door), missing(&door)]);
+}
+
+/// A door that somebody opened before may stand open a moment longer: a process that is just being forked has it too.
+#[test]
+fn a_door_that_nobody_opened_names_who_should_have() {
+    let door = door();
     let closed = meet(&door, &terms(1, 2).0, SHORT).expect_err("nobody opens");
     assert_eq!(closed.to_string(), format!("local ranks: rank 10 did not open {door}"));
     assert_eq!(closed.culprits(), [10]);
