@@ -282,14 +282,19 @@ mod tests {
     use super::*;
     use crate::Threads;
 
-    #[test]
-    fn what_never_comes_takes_no_turn_of_what_comes_before_it() {
+    /// A job that waits for this turn.
+    fn job(sequence: u32) -> Job {
         let groups = Threads::new(1).groups().expect("a rank");
         let mut call = groups[0].call_elsewhere(Op::Barrier, DType::U8, None, None, 0).expect("a call");
-        call.sequence = 7;
+        call.sequence = sequence;
+        Job { call, deadline: None, buffers: Buffers::default(), slot: Arc::default() }
+    }
+
+    #[test]
+    fn what_never_comes_takes_no_turn_of_what_comes_before_it() {
         let lane = Lane::starting_at(0);
         lane.break_off_from(5);
-        lane.queue(Job { call, deadline: None, buffers: Buffers::default(), slot: Arc::default() });
+        lane.queue(job(7));
         let (job, turn) = lane.next(Duration::ZERO).expect("a job that is to be told");
         assert!(job.call.sequence == 7 && turn.is_none());
         drop(turn);
@@ -315,9 +320,6 @@ mod tests {
     /// Each would cost whoever gives a turn up a call of the system, and the core a switch.
     #[test]
     fn who_waits_for_jobs_is_woken_by_turns_only_while_one_is_queued() {
-        let groups = Threads::new(1).groups().expect("a rank");
-        let mut call = groups[0].call_elsewhere(Op::Barrier, DType::U8, None, None, 0).expect("a call");
-        call.sequence = 2;
         let lane = Lane::starting_at(0);
         thread::scope(|scope| {
             let driver = scope.spawn(|| {
@@ -336,7 +338,7 @@ mod tests {
             sleeps();
             assert!(!lane.is_turn_awaited());
             drop(lane.enter(0, Duration::ZERO).expect("the first turn"));
-            lane.queue(Job { call, deadline: None, buffers: Buffers::default(), slot: Arc::default() });
+            lane.queue(job(2));
             assert!(lane.is_turn_awaited());
             sleeps();
             drop(lane.enter(1, Duration::ZERO).expect("the second turn"));

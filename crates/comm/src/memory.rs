@@ -314,7 +314,7 @@ fn board_error(error: BoardError) -> LinkError {
 }
 
 const PIECE_BYTE_LEN: usize = 32 << 10;
-/// The longest bodies that are sent in one go. A peer that sleeps is woken after the last piece.
+/// The longest frames that are sent in one go. A peer that sleeps is woken after the last piece.
 const WHOLE_BYTE_LEN: usize = 256 << 10;
 /// Of what is left of longer messages, the lines of the pieces that follow come as they are copied. By measurement: see
 /// docs/tuning.md.

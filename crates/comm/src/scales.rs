@@ -9,7 +9,6 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 pub(crate) use order::OrderScale;
-use phalanx_mem::board::WORTH_FETCHING;
 use rate::Rate;
 use trials::Trials;
 
@@ -75,9 +74,9 @@ impl Scales {
         }
     }
 
-    /// The time, if it counts what moving so many bytes takes and they are worth a look at the clock: before and in a trial.
+    /// The time, if it counts what moving so many bytes takes, and is to be weighed.
     pub(crate) fn start(&self, byte_len: usize) -> Option<Instant> {
-        (self.counts && byte_len >= WORTH_FETCHING && self.trials.is_near_trial()).then(Instant::now)
+        if self.counts { self.trials.start(byte_len) } else { None }
     }
 
     /// Weighs what was done with so many bytes since then.
@@ -123,6 +122,8 @@ fn cost(peers: usize, rates: &[Cell<Rate>; 4], way: Way) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use phalanx_mem::board::WORTH_FETCHING;
+
     use super::trials::LONGEST_PAUSE;
     use super::*;
 

@@ -121,6 +121,14 @@ pub struct Buffers {
     pub output: Buffer,
 }
 
+impl Buffers {
+    /// What is played over them.
+    pub fn data(&mut self) -> Data<'_> {
+        let input = self.input.as_ref().map(Buffer::as_bytes).unwrap_or_default();
+        Data { input, output: self.output.as_bytes_mut() }
+    }
+}
+
 /// An operation that has ended well.
 #[derive(Debug, Default)]
 pub struct Finished {

@@ -8,9 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use phalanx_core::backend::Finished;
-use phalanx_core::player::{Data, Player};
+use phalanx_core::player::Player;
 use phalanx_core::{Call, Error, PeerReason, Result, Stuck};
-use phalanx_mem::Buffer;
 
 use super::{Host, Inner};
 use crate::lane::Job;
@@ -122,8 +121,7 @@ impl Inner {
     fn play_job(&self, mut job: Job) -> News {
         let mut buffers = std::mem::take(&mut job.buffers);
         let call = &job.call;
-        let input = buffers.input.as_ref().map(Buffer::as_bytes).unwrap_or_default();
-        let mut data = Data { input, output: buffers.output.as_bytes_mut() };
+        let mut data = buffers.data();
         call.start(self.now());
         let play = || self.check(call).and_then(|()| self.play(call, &mut data));
         // Whoever waits for this call, or for one behind it, is told of a panic too.

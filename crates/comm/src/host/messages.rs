@@ -9,7 +9,6 @@ use phalanx_core::link::Whole;
 use phalanx_core::mail::Shown;
 use phalanx_core::player::Data;
 use phalanx_core::{Call, Error, Op, Result};
-use phalanx_mem::Buffer;
 
 use super::Inner;
 use crate::patience::Patience;
@@ -23,9 +22,7 @@ impl Inner {
 
     /// What an asynchronous message brings that can be moved whole now: nobody has to be woken for it.
     pub(super) fn finish_at_once(&self, call: &Call, buffers: &mut Buffers) -> Option<Finished> {
-        let input = buffers.input.as_ref().map(Buffer::as_bytes).unwrap_or_default();
-        let mut data = Data { input, output: buffers.output.as_bytes_mut() };
-        let has_moved = call.op.is_message() && self.post().move_at_once(call, &mut data) == Whole::Moved;
+        let has_moved = call.op.is_message() && self.post().move_at_once(call, &mut buffers.data()) == Whole::Moved;
         has_moved.then(|| Finished { buffers: std::mem::take(buffers), source: sender(call) })
     }
 

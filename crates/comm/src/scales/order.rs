@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use phalanx_mem::board::{Order, WORTH_FETCHING};
+use phalanx_mem::board::Order;
 
 use super::rate::Rate;
 use super::trials::Trials;
@@ -26,9 +26,9 @@ impl OrderScale {
         self.trials.choice()
     }
 
-    /// The time, where it is to be weighed what it takes for so many bytes: before and in a trial.
+    /// The time, where it is to be weighed what it takes for so many bytes.
     pub(crate) fn start(&self, byte_len: usize) -> Option<Instant> {
-        (byte_len >= WORTH_FETCHING && self.trials.is_near_trial()).then(Instant::now)
+        self.trials.start(byte_len)
     }
 
     /// It was done for so many bytes, which are weighed where it is known what they took.
@@ -42,6 +42,8 @@ impl OrderScale {
 
 #[cfg(test)]
 mod tests {
+    use phalanx_mem::board::WORTH_FETCHING;
+
     use super::*;
 
     /// The orders in which so much is done where a KiB takes so many nanoseconds.

@@ -1,5 +1,9 @@
 //! Trials: of two ways the one that is not thought the better is tried now and then, so that what changed meanwhile is noticed.
 
+use std::time::Instant;
+
+use phalanx_mem::board::WORTH_FETCHING;
+
 use super::rate::is_clearly_less;
 
 /// Two ways, and where one rank stands between trials.
@@ -35,9 +39,10 @@ impl<W: Copy> Trials<W> {
         self.trial > TRIAL - SETTLING
     }
 
-    /// Whether the next offer is of a trial, or of the last ones before it.
-    pub(super) fn is_near_trial(&self) -> bool {
-        self.trial > 0 || self.until_trial <= FIRST_PAUSE
+    /// The time, where so many bytes of the next offer are worth a look at the clock: in a trial, and in the last ones before it.
+    pub(super) fn start(&self, byte_len: usize) -> Option<Instant> {
+        let is_near_trial = self.trial > 0 || self.until_trial <= FIRST_PAUSE;
+        (byte_len >= WORTH_FETCHING && is_near_trial).then(Instant::now)
     }
 
     /// Counts an offer, and judges after the last one of a trial by what a way costs, where that is known.

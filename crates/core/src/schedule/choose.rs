@@ -66,8 +66,13 @@ impl Default for Pieces {
 impl Pieces {
     /// The longest piece of so many bytes, where a slot has this room.
     fn longest(self, byte_len: usize, room: usize) -> usize {
-        let longest = if byte_len <= WHOLE { byte_len } else { (byte_len / self.most.max(1)).max(self.shortest) };
+        let longest = if byte_len <= WHOLE { byte_len } else { self.cut(byte_len) };
         longest.min(room)
+    }
+
+    /// The longest piece of so many bytes that are cut in any case.
+    fn cut(self, byte_len: usize) -> usize {
+        (byte_len / self.most.max(1)).max(self.shortest)
     }
 }
 
@@ -161,8 +166,7 @@ impl Algorithm {
             }
             // The other rank reads a piece while the root writes the next.
             Algorithm::Direct if op.kind() == OpKind::Broadcast && layout.size() <= 2 => {
-                let longest = (byte_len / BROADCAST_PIECES).max(BROADCAST_PIECE);
-                (byte_len, longest.min(ground.slot_room(layout.size())))
+                (byte_len, OF_BROADCASTS.cut(byte_len).min(ground.slot_room(layout.size())))
             }
             Algorithm::Direct => (byte_len, ground.slot_room(layout.size())),
             Algorithm::AtOnce => (byte_len, ground.pieces.longest(byte_len, ground.slot_room(layout.size()))),
@@ -313,9 +317,7 @@ fn profits_from_all_inputs(op: &Op, dtype: DType) -> bool {
 
 /// The most bytes that two ranks fold in one piece, if a slot has room for them.
 const WHOLE: usize = 128 << 10;
-/// In how many pieces a broadcast of two ranks is cut at most where a slot has room for longer ones, and how long each is at least. Of more
-/// ranks than cores each piece would be a switch. By measurement: see docs/tuning.md.
-const BROADCAST_PIECES: usize = 8;
-const BROADCAST_PIECE: usize = 32 << 10;
+/// The pieces of a broadcast of two ranks. Of more ranks than cores each would be a switch. By measurement: see docs/tuning.md.
+const OF_BROADCASTS: Pieces = Pieces { most: 8, shortest: 32 << 10 };
 /// Bytes of the longest element type.
 const LONGEST_ELEMENT: usize = 16;
