@@ -26,6 +26,16 @@ pub trait Link: Send {
         Ok(sent + self.try_send(second)?)
     }
 
+    /// The same for a head and all of the body of [`LONG_BODY`] bytes or more that it leads. Links in whose memory it matters where a copy
+    /// begins have the body begin at a line; the head goes with some of it, or not at all.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_send`](Link::try_send).
+    fn try_send_led(&mut self, head: &[u8], body: &[u8]) -> Result<usize, LinkError> {
+        self.try_send_parts([head, body])
+    }
+
     /// Takes a frame of this head and body if it can be taken whole now. A link may always leave that: the parts can go one by one.
     fn try_send_frame(&mut self, head: &[u8], body: &[u8]) -> Whole {
         let _unsent = (head, body);
@@ -46,9 +56,21 @@ pub trait Link: Send {
     /// [`LinkError`] where nothing comes from the peer any more, or what comes is not what was sent.
     fn try_recv(&mut self, into: &mut [u8]) -> Result<usize, LinkError>;
 
+    /// The same for the front of a body that went by [`try_send_led`](Link::try_send_led), and whose head has come.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_recv`](Link::try_recv).
+    fn try_recv_led(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
+        self.try_recv(into)
+    }
+
     /// Wakes a peer that sleeps until something comes, or until there is room. Called once after however much has moved.
     fn announce(&mut self) {}
 }
+
+/// From how many bytes on a body that a head leads is sent and received as such.
+pub const LONG_BODY: usize = 4 << 10;
 
 /// Whether a frame went or came whole. Of one that did not nothing has moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,12 @@
 //! never meet. The tail is stored with release after the bytes are written and loaded with acquire before they are read;
 //! the head is stored with release after they are read and loaded with acquire before they are overwritten.
 //!
+//! # Bodies that begin at a line
+//!
+//! Copies are up to twice as fast between places that are as far from the start of a line. So both sides can leave out what is
+//! between a short head and the line at which a long body begins. Nothing tells of it in the ring: each counts the bytes that
+//! it leaves out as written and as read, and each must do so at the same byte.
+//!
 //! # What is believed of the other side
 //!
 //! In a segment the other side's index is another process's input. It is read once, must not go back and must keep the
@@ -146,6 +152,11 @@ fn between(head: u64, tail: u64) -> usize {
 /// Where in the payload an index is, as the capacity is a power of two.
 fn position(index: u64, capacity: usize) -> usize {
     index as usize & (capacity - 1)
+}
+
+/// How many bytes there are from an index to the next line.
+fn to_line(index: u64) -> usize {
+    (LINE - position(index, LINE)) & (LINE - 1)
 }
 
 // The flags have a line of their own, written once, so that looking at them is cheap.

@@ -66,10 +66,10 @@ impl Case {
     pub(crate) fn buffers(&self, group: &Group, memory: Memory) -> Result<Buffers> {
         let (count, share) = (self.count, self.share());
         let (input, output) = match self.kind {
-            Kind::AllReduce | Kind::Broadcast | Kind::Reduce => (0, count),
+            Kind::AllReduce | Kind::Broadcast | Kind::Reduce | Kind::PingPong => (0, count),
             Kind::AllGather | Kind::Gather => (share, count),
             Kind::ReduceScatter | Kind::Scatter => (count, share),
-            Kind::AllToAll | Kind::SendRecv | Kind::PingPong => (count, count),
+            Kind::AllToAll | Kind::SendRecv => (count, count),
             Kind::Barrier => (0, 0),
         };
         let buffer = |count: usize| match memory {
@@ -87,7 +87,7 @@ impl Case {
         let Buffers { input, output } = buffers;
         let Some(op) = self.op(root) else {
             return match self.kind {
-                Kind::PingPong => self.play_back(group, input.as_bytes(), output.as_bytes_mut()),
+                Kind::PingPong => self.play_back(group, output.as_bytes_mut(), |_| {}),
                 _ => self.pass_on(group, input, output),
             };
         };
@@ -106,7 +106,11 @@ impl Case {
         let Buffers { input, output } = &mut *buffers;
         let mine = if self.kind.is_in_place() { output } else { input };
         self.write_pattern(group.rank(), 0, mine.as_bytes_mut());
-        self.run(group, buffers, root)?;
+        match self.kind {
+            // What is found in the end has come back.
+            Kind::PingPong => self.play_back(group, buffers.output.as_bytes_mut(), spoil)?,
+            _ => self.run(group, buffers, root)?,
+        }
         Ok(self.wrong(group.rank(), root, buffers.output.as_bytes()))
     }
 
@@ -145,11 +149,11 @@ impl Case {
         Ok(())
     }
 
-    /// The first of two ranks sends and gets it back; a last one without another keeps to itself.
-    fn play_back(&self, group: &Group, input: &[u8], output: &mut [u8]) -> Result<()> {
+    /// The first of two ranks sends and gets it back; a last one without another keeps to itself. `meanwhile` is for the first one's bytes
+    /// once they are sent.
+    fn play_back(&self, group: &Group, bytes: &mut [u8], meanwhile: impl FnOnce(&mut [u8])) -> Result<()> {
         let peer = group.rank() ^ 1;
         if peer >= self.np {
-            output.copy_from_slice(input);
             return Ok(());
         }
         let send = |bytes: &[u8]| {
@@ -157,12 +161,13 @@ impl Case {
             group.run_bytes(op, self.dtype, None, Some(bytes), &mut [])
         };
         if group.rank() < peer {
-            send(input)?;
+            send(bytes)?;
+            meanwhile(bytes);
         }
         let op = Op::Recv { count: self.count, from: Some(peer), tag: 0 };
-        group.run_bytes(op, self.dtype, None, Some(&[]), output)?;
+        group.run_bytes(op, self.dtype, None, Some(&[]), bytes)?;
         if group.rank() > peer {
-            send(output)?;
+            send(bytes)?;
         }
         Ok(())
     }
@@ -174,6 +179,10 @@ impl Case {
     fn share(&self) -> usize {
         self.count / self.np
     }
+}
+
+fn spoil(bytes: &mut [u8]) {
+    bytes.iter_mut().for_each(|byte| *byte = !*byte);
 }
 
 impl Memory {

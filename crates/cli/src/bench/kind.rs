@@ -66,7 +66,7 @@ impl Kind {
 
     /// Whether the result takes the place of the input.
     pub(crate) fn is_in_place(self) -> bool {
-        matches!(self, Kind::AllReduce | Kind::Broadcast | Kind::Reduce)
+        matches!(self, Kind::AllReduce | Kind::Broadcast | Kind::Reduce | Kind::PingPong)
     }
 
     /// Whether a buffer has a part for each rank.

@@ -37,6 +37,11 @@ impl Link for NeighbourLink {
         self.judged(sent)
     }
 
+    fn try_send_led(&mut self, head: &[u8], body: &[u8]) -> Result<usize, LinkError> {
+        let sent = self.ring.try_send_led(head, body);
+        self.judged(sent)
+    }
+
     fn try_send_frame(&mut self, head: &[u8], body: &[u8]) -> Whole {
         self.ring.try_send_frame(head, body)
     }
@@ -47,6 +52,11 @@ impl Link for NeighbourLink {
 
     fn try_recv(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
         let came = self.ring.try_recv(into);
+        self.judged(came)
+    }
+
+    fn try_recv_led(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
+        let came = self.ring.try_recv_led(into);
         self.judged(came)
     }
 

@@ -62,7 +62,26 @@ impl Link for End {
         into.iter_mut().zip(pipe.bytes.drain(..some)).for_each(|(slot, byte)| *slot = byte);
         Ok(some)
     }
+
+    /// A byte stands between a head and the body that it leads.
+    fn try_send_led(&mut self, head: &[u8], body: &[u8]) -> Result<usize, LinkError> {
+        if self.out.lock().unwrap().bytes.len() + head.len() + 1 >= 64 {
+            return self.try_send(&[]);
+        }
+        self.out.lock().unwrap().bytes.extend(head.iter().chain(&[GAP]));
+        Ok(head.len() + self.try_send(body)?)
+    }
+
+    fn try_recv_led(&mut self, into: &mut [u8]) -> Result<usize, LinkError> {
+        let gap = (!into.is_empty()).then(|| self.into.lock().unwrap().bytes.pop_front()).flatten();
+        match gap {
+            Some(byte) if byte != GAP => Err(LinkError::corrupt(None, "a body begins where none was led")),
+            _ => self.try_recv(into),
+        }
+    }
 }
+
+const GAP: u8 = 0xee;
 
 /// Two ranks with a pipe between them, which moves at most `step` bytes at a time.
 struct Two {

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::fingerprint::Fingerprint;
-use crate::link::{Link, LinkError};
+use crate::link::{LONG_BODY, Link, LinkError};
 
 /// A head, or none. It takes no memory of its own.
 pub(crate) type Head = SmallVec<[u8; Fingerprint::BYTE_LEN]>;
@@ -62,7 +62,8 @@ impl Outgoing {
     fn send_protected(&mut self, link: &mut dyn Link, body: &[u8]) -> Result<usize, LinkError> {
         let head = &self.head[self.done.min(self.head.len())..];
         let body = &body[self.done.saturating_sub(self.head.len())..];
-        let sent = link.try_send_parts([head, body])?;
+        let is_led = is_led(head, self.body_len);
+        let sent = if is_led { link.try_send_led(head, body) } else { link.try_send_parts([head, body]) }?;
         let of_head = sent.min(head.len());
         self.checksum = protect(self.checksum, &head[..of_head]);
         self.checksum = protect(self.checksum, &body[..sent - of_head]);
@@ -108,7 +109,10 @@ impl Incoming {
     pub(crate) fn advance_body(&mut self, link: &mut dyn Link, into: &mut [u8]) -> Result<usize, LinkError> {
         let left = self.head.len() + self.body_len - self.done;
         let room = into.len().min(left);
-        let came = link.try_recv(&mut into[..room])?;
+        let into = &mut into[..room];
+        let begins = self.done == self.head.len();
+        let came =
+            if begins && is_led(&self.head, self.body_len) { link.try_recv_led(into) } else { link.try_recv(into) }?;
         self.checksum = protect(self.checksum, &into[..came]);
         self.done += came;
         Ok(came)
@@ -134,6 +138,11 @@ impl Incoming {
     pub(crate) fn expect_body(&mut self, body_len: usize) {
         self.body_len = body_len;
     }
+}
+
+/// Whether a body is long enough to be sent and received as one that a head leads.
+fn is_led(head: &[u8], body_len: usize) -> bool {
+    !head.is_empty() && body_len >= LONG_BODY
 }
 
 /// The checksum of a frame, if it has one, after these bytes.

@@ -1,7 +1,8 @@
 //! The reading side of a ring.
 
 use super::{
-    CONSUMER_CLOSED, HEAD, PAYLOAD, PRODUCER_CLOSED, RingError, TAIL, between, gauge, is_set, position, set, unused,
+    CONSUMER_CLOSED, HEAD, PAYLOAD, PRODUCER_CLOSED, RingError, TAIL, between, gauge, is_set, position, set, to_line,
+    unused,
 };
 use crate::gauge::Echo;
 use crate::region::{PlaceError, Region};
@@ -36,6 +37,26 @@ impl Consumer {
     /// As [`try_read`](Consumer::try_read).
     pub fn try_read_past_caches(&mut self, bytes: &mut [u8]) -> Result<usize, RingError> {
         self.try_read_by(bytes, copy_past_caches)
+    }
+
+    /// How many bytes a body that begins at a line is from the end of the head that comes next, of this length.
+    pub fn gap_behind(&self, head_len: usize) -> usize {
+        to_line(self.head.wrapping_add(head_len as u64))
+    }
+
+    /// Goes on to the next line, where a body begins that [`try_write_led`](Producer::try_write_led) wrote, and whose head is read;
+    /// false while that is not there.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_read`](Consumer::try_read).
+    pub fn try_skip_to_line(&mut self) -> Result<bool, RingError> {
+        let gap = self.gap_behind(0);
+        let is_there = self.readable(gap + 1)? > gap;
+        if is_there {
+            self.head = self.head.wrapping_add(gap as u64);
+        }
+        Ok(is_there)
     }
 
     #[inline]

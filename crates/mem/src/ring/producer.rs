@@ -1,7 +1,8 @@
 //! The writing side of a ring.
 
 use super::{
-    CONSUMER_CLOSED, HEAD, PAYLOAD, PRODUCER_CLOSED, RingError, TAIL, between, gauge_of, is_set, position, set, unused,
+    CONSUMER_CLOSED, HEAD, PAYLOAD, PRODUCER_CLOSED, RingError, TAIL, between, gauge_of, is_set, position, set,
+    to_line, unused,
 };
 use crate::gauge::{Gauge, Way};
 use crate::region::{LINE, PlaceError, Region};
@@ -46,13 +47,30 @@ impl Producer {
             self.put(part);
             room -= part.len();
         }
-        if written > 0 {
-            self.region.word(TAIL).store(self.tail, Ordering::Release);
-            if let Some(gauge) = &mut self.gauge {
-                gauge.passed(written, &self.region);
-            }
-        }
+        self.show(written);
         Ok(written)
+    }
+
+    /// The same for a head and a body that begins at the next line: the head goes only with some of the body.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_write`](Producer::try_write).
+    pub fn try_write_led(&mut self, head: &[u8], body: &[u8]) -> Result<usize, RingError> {
+        if self.closed || self.is_closed() {
+            return Err(RingError::Closed);
+        }
+        let gap = to_line(self.tail.wrapping_add(head.len() as u64));
+        let lead = head.len() + gap;
+        let of_body = self.room(lead + body.len())?.saturating_sub(lead).min(body.len());
+        if of_body == 0 {
+            return Ok(0);
+        }
+        self.put(head);
+        self.tail = self.tail.wrapping_add(gap as u64);
+        self.put(&body[..of_body]);
+        self.show(head.len() + of_body);
+        Ok(head.len() + of_body)
     }
 
     /// Whether so many bytes can be written at once.
@@ -68,6 +86,16 @@ impl Producer {
         let end = self.capacity.min(start + byte_len);
         if start < end && self.way(byte_len) == Way::Lines {
             self.region.expect_writes(PAYLOAD + start..PAYLOAD + end);
+        }
+    }
+
+    /// Shows the consumer what was written, this many bytes.
+    fn show(&mut self, written: usize) {
+        if written > 0 {
+            self.region.word(TAIL).store(self.tail, Ordering::Release);
+            if let Some(gauge) = &mut self.gauge {
+                gauge.passed(written, &self.region);
+            }
         }
     }
 

@@ -34,6 +34,76 @@ fn two_parts_go_as_far_as_there_is_room() {
 }
 
 #[test]
+fn a_body_begins_at_a_line_behind_its_head() {
+    let (mut producer, mut consumer) = pair(4 * LINE).expect("memory");
+    let (body, mut came) = ([9; 2 * LINE], [0; 4 * LINE]);
+    assert_eq!(producer.try_write_led(b"head", &body), Ok(4 + 2 * LINE));
+    assert_eq!((consumer.try_read(&mut came[..4]), &came[..4]), (Ok(4), &b"head"[..]));
+    assert_eq!([(); 2].map(|()| consumer.try_skip_to_line()), [Ok(true); 2], "once and for all");
+    assert_eq!((consumer.try_read(&mut came), &came[..2 * LINE]), (Ok(2 * LINE), &body[..]));
+    assert_eq!(consumer.try_skip_to_line(), Ok(false), "nothing is there");
+    assert_eq!(producer.try_write(b"x"), Ok(1));
+    assert_eq!(consumer.gap_behind(4), LINE - 4);
+    assert_eq!((consumer.try_read(&mut came), consumer.gap_behind(4)), (Ok(1), LINE - 5));
+    // The head goes only with some of the body.
+    assert_eq!(producer.try_write(&[1; 3 * LINE]), Ok(3 * LINE));
+    assert_eq!(producer.try_write_led(&[2; LINE], &body), Ok(0));
+    assert_eq!(producer.try_write_led(b"head", &body), Ok(4 + 1));
+    assert_eq!(consumer.try_read(&mut came[..3 * LINE]), Ok(3 * LINE));
+    drop(producer);
+    assert_eq!((consumer.try_read(&mut came[..4]), &came[..4]), (Ok(4), &b"head"[..]));
+    assert_eq!(consumer.try_skip_to_line(), Ok(true));
+    assert_eq!(consumer.try_read(&mut came), Ok(1));
+    assert_eq!(consumer.try_skip_to_line(), Err(RingError::Closed));
+}
+
+#[test]
+fn heads_and_bodies_of_any_length_pass_led_or_not() {
+    const ROUNDS: usize = 4_000;
+    let lengths = |random: &mut fastrand::Rng| (random.bool(), random.usize(1..40), random.usize(1..2_000));
+    for seed in 0..4 {
+        let (mut producer, mut consumer) = pair(8 * LINE).expect("memory");
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let (mut random, mut sent) = (fastrand::Rng::with_seed(seed), 0);
+                for _ in 0..ROUNDS {
+                    let (is_led, head_len, body_len) = lengths(&mut random);
+                    let frame: Vec<u8> = (sent..sent + head_len + body_len).map(byte_at).collect();
+                    let mut gone = 0;
+                    while gone < frame.len() {
+                        let now = match frame[gone..].split_at(head_len.saturating_sub(gone)) {
+                            (head, body) if is_led && !head.is_empty() => producer.try_write_led(head, body),
+                            (head, body) => producer.try_write_parts([head, body]),
+                        };
+                        match now.expect("the consumer stays") {
+                            0 => thread::yield_now(),
+                            some => gone += some,
+                        }
+                    }
+                    sent += frame.len();
+                }
+            });
+            let (mut random, mut read) = (fastrand::Rng::with_seed(seed), 0);
+            for _ in 0..ROUNDS {
+                let (is_led, head_len, body_len) = lengths(&mut random);
+                let mut frame = vec![0; head_len + body_len];
+                let mut came = 0;
+                while came < frame.len() {
+                    let end = if came < head_len { head_len } else { frame.len() };
+                    let is_there = came != head_len || !is_led || consumer.try_skip_to_line().expect("open");
+                    match if is_there { consumer.try_read(&mut frame[came..end]).expect("open") } else { 0 } {
+                        0 => thread::yield_now(),
+                        some => came += some,
+                    }
+                }
+                assert!(frame.iter().enumerate().all(|(at, &byte)| byte == byte_at(read + at)), "behind {read}");
+                read += frame.len();
+            }
+        });
+    }
+}
+
+#[test]
 fn whatever_the_distance_bytes_arrive_in_order() {
     const TOTAL: usize = 4 << 20;
     let byte = |at: usize| (at % 251) as u8;
