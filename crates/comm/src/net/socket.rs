@@ -48,7 +48,12 @@ impl Socket {
     pub(super) fn prepared(descriptor: OwnedFd) -> io::Result<Socket> {
         net::sockopt::set_tcp_nodelay(&descriptor, true)?;
         limit_pauses(&descriptor, PAUSE);
-        Ok(Socket { descriptor })
+        let socket = Socket { descriptor };
+        if socket.ends().is_ok_and(stay_on_host) {
+            // Where the system does not allow it, its own choice takes longer.
+            let _ = net::sockopt::set_tcp_congestion(&socket.descriptor, PLAIN);
+        }
+        Ok(socket)
     }
 
     /// Hands over as many bytes of `parts`, one after the other, as there is room for now.
@@ -153,6 +158,11 @@ impl AsFd for Socket {
     }
 }
 
+/// Whether what passes between these never comes to a network.
+fn stay_on_host([ours, theirs]: [SocketAddr; 2]) -> bool {
+    ours.ip() == theirs.ip() || (ours.ip().is_loopback() && theirs.ip().is_loopback())
+}
+
 /// Waits until one of these has what is wanted of it, and says which is the first that has; none when `until` came before.
 pub(super) fn wait_any(wanted: &[(BorrowedFd<'_>, PollFlags)], until: Instant) -> io::Result<Option<usize>> {
     loop {
@@ -171,3 +181,31 @@ pub(super) fn wait_any(wanted: &[(BorrowedFd<'_>, PollFlags)], until: Instant) -
 /// How long a system that tries again may pause during an outage: it tries at about 1.4 and 2.6 s then, before the outage is a
 /// failure. Nothing bounds how long bytes may stay untaken: who is silent is given up by the keepers, and who is busy has time.
 const PAUSE: Duration = Duration::from_millis(1200);
+/// The plainest control of congestion, which every system has. On one host there is none to be controlled, but others, as BBR, which is the
+/// choice of many systems, spread over time what could go at once.
+const PLAIN: &str = "reno";
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn nothing_holds_back_what_stays_on_the_host() {
+        let until = Instant::now() + Duration::from_secs(60);
+        for host in ["127.0.0.1", "127.0.0.2"] {
+            let listener = TcpListener::bind((host, 0)).expect("a free port");
+            let ours = Socket::connect(listener.local_addr().expect("bound"), until).expect("it listens");
+            let theirs = Socket::prepared(listener.accept().expect("it connects").0.into()).expect("connected");
+            for socket in [&ours, &theirs] {
+                let found = net::sockopt::tcp_congestion(&socket.descriptor).expect("it has one");
+                let is_allowed = net::sockopt::set_tcp_congestion(&socket.descriptor, PLAIN).is_ok();
+                assert!(!is_allowed || found == PLAIN, "{found} at {host}");
+            }
+        }
+        let at = |host: &str| SocketAddr::new(host.parse().expect("an address"), 1);
+        assert!(stay_on_host([at("10.0.0.7"), at("10.0.0.7")]) && stay_on_host([at("::1"), at("::1")]));
+        assert!(!stay_on_host([at("10.0.0.7"), at("10.0.0.8")]) && !stay_on_host([at("127.0.0.1"), at("10.0.0.8")]));
+    }
+}
