@@ -176,6 +176,8 @@ impl Algorithm {
             Algorithm::Ring | Algorithm::Exchange => {
                 (longest_byte_len(op, dtype, layout.size()), ground.segment_byte_len)
             }
+            // Between two nobody passes anything on.
+            Algorithm::Chain if layout.size() <= 2 => (0, 1),
             Algorithm::Tree | Algorithm::Chain | Algorithm::TwoLevel => (byte_len, ground.segment_byte_len),
             Algorithm::Halving | Algorithm::Doubling | Algorithm::Dissemination => (0, 1),
         };
