@@ -135,7 +135,7 @@ pub(crate) const HEADER: usize = 8;
 /// "PHALANX" and a zero.
 const MAGIC: u64 = u64::from_le_bytes(*b"PHALANX\0");
 /// Of everything that lies in a segment, the words of a failure included.
-const VERSION: u64 = 8;
+const VERSION: u64 = 9;
 const TRAFFICS: usize = 2;
 /// About how much all rings of a host take.
 const RINGS_BYTE_LEN: usize = 32 << 20;

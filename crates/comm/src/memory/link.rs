@@ -28,6 +28,16 @@ impl MemoryLink {
         let past_caches = caches::past_by_message();
         MemoryLink { out, into, peer, has_news: false, past_caches, is_past_caches: false }
     }
+
+    /// Takes note of what went of the rest of a message.
+    fn note(&mut self, sent: Result<usize, RingError>, rest: usize) -> Result<usize, LinkError> {
+        let sent = sent.map_err(ring_error)?;
+        self.has_news |= sent > 0;
+        if rest <= SHORT_BYTE_LEN {
+            self.out.expect_another(sent);
+        }
+        Ok(sent)
+    }
 }
 
 impl Link for MemoryLink {
@@ -39,22 +49,14 @@ impl Link for MemoryLink {
         let piece = piece(first.len() + second.len(), self.out.capacity());
         let of_first = first.len().min(piece);
         let of_second = second.len().min(piece - of_first);
-        let sent = self.out.try_write_parts([&first[..of_first], &second[..of_second]]).map_err(ring_error)?;
-        self.has_news |= sent > 0;
-        if first.len() + second.len() <= SHORT_BYTE_LEN {
-            self.out.expect_another(sent);
-        }
-        Ok(sent)
+        let sent = self.out.try_write_parts([&first[..of_first], &second[..of_second]]);
+        self.note(sent, first.len() + second.len())
     }
 
     fn try_send_led(&mut self, head: &[u8], body: &[u8]) -> Result<usize, LinkError> {
         let of_body = body.len().min(piece(body.len(), self.out.capacity()));
-        let sent = self.out.try_write_led(head, &body[..of_body]).map_err(ring_error)?;
-        self.has_news |= sent > 0;
-        if head.len() + body.len() <= SHORT_BYTE_LEN {
-            self.out.expect_another(sent);
-        }
-        Ok(sent)
+        let sent = self.out.try_write_led(head, &body[..of_body]);
+        self.note(sent, head.len() + body.len())
     }
 
     fn try_send_frame(&mut self, head: &[u8], body: &[u8]) -> Whole {
