@@ -44,7 +44,7 @@ impl Consumer {
         to_line(self.head.wrapping_add(head_len as u64))
     }
 
-    /// Goes on to the next line, where a body begins that [`try_write_led`](Producer::try_write_led) wrote, and whose head is read;
+    /// Goes on to the next line, where a body begins that [`try_write_led`](super::Producer::try_write_led) wrote, and whose head is read;
     /// false while that is not there.
     ///
     /// # Errors
