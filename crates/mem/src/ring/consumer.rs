@@ -52,11 +52,15 @@ impl Consumer {
     /// As [`try_read`](Consumer::try_read).
     pub fn try_skip_to_line(&mut self) -> Result<bool, RingError> {
         let gap = self.gap_behind(0);
-        let is_there = self.readable(gap + 1)? > gap;
-        if is_there {
-            self.head = self.head.wrapping_add(gap as u64);
+        if self.readable(gap + 1)? <= gap {
+            // A producer that ends before its body begins is none of ours, and ends all the same.
+            let is_over = is_set(&self.region, PRODUCER_CLOSED);
+            if self.readable(gap + 1)? <= gap {
+                return if is_over { Err(RingError::Closed) } else { Ok(false) };
+            }
         }
-        Ok(is_there)
+        self.head = self.head.wrapping_add(gap as u64);
+        Ok(true)
     }
 
     #[inline]

@@ -58,6 +58,16 @@ fn a_body_begins_at_a_line_behind_its_head() {
 }
 
 #[test]
+fn a_producer_that_ends_before_a_body_begins_has_ended() {
+    let (mut producer, mut consumer) = pair(4 * LINE).expect("memory");
+    producer.try_write(b"head and").expect("room");
+    assert_eq!(consumer.try_read(&mut [0; 4]), Ok(4));
+    assert_eq!(consumer.try_skip_to_line(), Ok(false));
+    drop(producer);
+    assert_eq!(consumer.try_skip_to_line(), Err(RingError::Closed));
+}
+
+#[test]
 fn heads_and_bodies_of_any_length_pass_led_or_not() {
     const ROUNDS: usize = 4_000;
     let lengths = |random: &mut fastrand::Rng| (random.bool(), random.usize(1..40), random.usize(1..2_000));
