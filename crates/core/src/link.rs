@@ -26,7 +26,7 @@ pub trait Link: Send {
         Ok(sent + self.try_send(second)?)
     }
 
-    /// The same for a head and all of the body of [`LONG_BODY`] bytes or more that it leads. Links in whose memory it matters where a copy
+    /// The same for a head and all of the long body that it leads, as [`is_led`] has it. Links in whose memory it matters where a copy
     /// begins have the body begin at a line; the head goes with some of it, or not at all.
     ///
     /// # Errors
@@ -69,7 +69,12 @@ pub trait Link: Send {
     fn announce(&mut self) {}
 }
 
-/// From how many bytes on a body that a head leads is sent and received as such.
+/// Whether a frame of this head and body is sent and received as one whose head leads its body: both sides must think alike.
+pub fn is_led(head: &[u8], body_len: usize) -> bool {
+    !head.is_empty() && body_len >= LONG_BODY
+}
+
+/// From how many bytes on a body that a head leads is long.
 pub const LONG_BODY: usize = 4 << 10;
 
 /// Whether a frame went or came whole. Of one that did not nothing has moved.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use phalanx_core::link::{LONG_BODY, Link, LinkError, Whole};
+use phalanx_core::link::{Link, LinkError, Whole, is_led};
 use phalanx_mem::LINE;
 use phalanx_mem::ring::{Consumer, Producer, RingError};
 
@@ -61,7 +61,7 @@ impl Link for MemoryLink {
 
     fn try_send_frame(&mut self, head: &[u8], body: &[u8]) -> Whole {
         let byte_len = head.len() + body.len();
-        let is_led = body.len() >= LONG_BODY;
+        let is_led = is_led(head, body.len());
         let fits = head.len() <= piece(byte_len, self.out.capacity())
             && byte_len <= WHOLE_BYTE_LEN
             && self.out.has_room(byte_len + if is_led { LINE } else { 0 });
@@ -78,9 +78,9 @@ impl Link for MemoryLink {
 
     fn try_recv_frame(&mut self, head: &[u8], body: &mut [u8]) -> Whole {
         // The first piece of a body that is led has no part of the head.
-        let (in_piece, begin) = match body.len() {
-            LONG_BODY.. => (body.len(), head.len() + self.into.gap_behind(head.len())),
-            short => (head.len() + short, head.len()),
+        let (in_piece, begin) = match is_led(head, body.len()) {
+            true => (body.len(), head.len() + self.into.gap_behind(head.len())),
+            false => (head.len() + body.len(), head.len()),
         };
         if in_piece > piece(in_piece, self.into.capacity()) {
             return Whole::Never;
@@ -152,7 +152,7 @@ const SHORT_BYTE_LEN: usize = 128 << 10;
 mod tests {
     use std::time::{Duration, Instant};
 
-    use phalanx_core::link::Mesh;
+    use phalanx_core::link::{LONG_BODY, Mesh};
     use phalanx_mem::ring;
 
     use super::*;

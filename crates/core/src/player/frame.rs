@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::fingerprint::Fingerprint;
-use crate::link::{LONG_BODY, Link, LinkError};
+use crate::link::{Link, LinkError, is_led};
 
 /// A head, or none. It takes no memory of its own.
 pub(crate) type Head = SmallVec<[u8; Fingerprint::BYTE_LEN]>;
@@ -138,11 +138,6 @@ impl Incoming {
     pub(crate) fn expect_body(&mut self, body_len: usize) {
         self.body_len = body_len;
     }
-}
-
-/// Whether a body is long enough to be sent and received as one that a head leads.
-fn is_led(head: &[u8], body_len: usize) -> bool {
-    !head.is_empty() && body_len >= LONG_BODY
 }
 
 /// The checksum of a frame, if it has one, after these bytes.

@@ -52,15 +52,11 @@ impl Consumer {
     /// As [`try_read`](Consumer::try_read).
     pub fn try_skip_to_line(&mut self) -> Result<bool, RingError> {
         let gap = self.gap_behind(0);
-        if self.readable(gap + 1)? <= gap {
-            // A producer that ends before its body begins is none of ours, and ends all the same.
-            let is_over = is_set(&self.region, PRODUCER_CLOSED);
-            if self.readable(gap + 1)? <= gap {
-                return if is_over { Err(RingError::Closed) } else { Ok(false) };
-            }
+        let is_there = self.readable_behind(gap, 1)? > 0;
+        if is_there {
+            self.head = self.head.wrapping_add(gap as u64);
         }
-        self.head = self.head.wrapping_add(gap as u64);
-        Ok(true)
+        Ok(is_there)
     }
 
     #[inline]
@@ -128,18 +124,24 @@ impl Consumer {
 
     /// How many bytes there are. Looks at the producer's index only when fewer than `wanted` are known.
     fn readable(&mut self, wanted: usize) -> Result<usize, RingError> {
-        if between(self.head, self.seen_tail) < wanted {
+        self.readable_behind(0, wanted)
+    }
+
+    /// The same behind the next `gap` bytes, which nobody reads.
+    #[inline]
+    fn readable_behind(&mut self, gap: usize, wanted: usize) -> Result<usize, RingError> {
+        if between(self.head, self.seen_tail) < gap + wanted {
             self.look()?;
         }
-        let drained = self.seen_tail == self.head && wanted > 0;
+        let drained = between(self.head, self.seen_tail) <= gap && wanted > 0;
         if drained && is_set(&self.region, PRODUCER_CLOSED) {
             // What was written just before closing may have come after the first look.
             self.look()?;
-            if self.seen_tail == self.head {
+            if between(self.head, self.seen_tail) <= gap {
                 return Err(RingError::Closed);
             }
         }
-        Ok(between(self.head, self.seen_tail))
+        Ok(between(self.head, self.seen_tail).saturating_sub(gap))
     }
 
     fn look(&mut self) -> Result<(), RingError> {

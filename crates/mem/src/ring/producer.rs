@@ -36,9 +36,7 @@ impl Producer {
     ///
     /// As [`try_write`](Producer::try_write).
     pub fn try_write_parts(&mut self, parts: [&[u8]; 2]) -> Result<usize, RingError> {
-        if self.closed || self.is_closed() {
-            return Err(RingError::Closed);
-        }
+        self.check_open()?;
         let wanted = parts[0].len() + parts[1].len();
         let mut room = self.room(wanted)?;
         let written = wanted.min(room);
@@ -57,9 +55,7 @@ impl Producer {
     ///
     /// As [`try_write`](Producer::try_write).
     pub fn try_write_led(&mut self, head: &[u8], body: &[u8]) -> Result<usize, RingError> {
-        if self.closed || self.is_closed() {
-            return Err(RingError::Closed);
-        }
+        self.check_open()?;
         let gap = to_line(self.tail.wrapping_add(head.len() as u64));
         let lead = head.len() + gap;
         let of_body = self.room(lead + body.len())?.saturating_sub(lead).min(body.len());
@@ -87,6 +83,11 @@ impl Producer {
         if start < end && self.way(byte_len) == Way::Lines {
             self.region.expect_writes(PAYLOAD + start..PAYLOAD + end);
         }
+    }
+
+    /// That neither side has closed the ring.
+    fn check_open(&self) -> Result<(), RingError> {
+        if self.closed || self.is_closed() { Err(RingError::Closed) } else { Ok(()) }
     }
 
     /// Shows the consumer what was written, this many bytes.
