@@ -16,6 +16,7 @@ pub(crate) struct House {
     pub(crate) manifest: String,
     /// The manifest of each crate: where it is, relative to the workspace, and its text.
     pub(crate) crate_manifests: Vec<(String, String)>,
+    pub(crate) fuzz_lock: String,
     /// Files that are not Rust.
     pub(crate) unreadable: Vec<Violation>,
 }
@@ -27,6 +28,7 @@ impl House {
         let mut house = House {
             manifest: text(&root.join("Cargo.toml")),
             crate_manifests: crates.iter().filter_map(|path| manifest(&root, path)).collect(),
+            fuzz_lock: text(&root.join("fuzz/Cargo.lock")),
             sources: Vec::new(),
             unreadable: Vec::new(),
             root,

@@ -1,4 +1,5 @@
-//! Manifests: each dependency is declared once, in the workspace and with its reason, and each crate inherits the lints.
+//! Manifests: each dependency is declared once, in the workspace and with its reason, each crate inherits the lints, and the
+//! lock file of the fuzz targets, a workspace of their own, keeps up with the crates they are built from.
 
 use crate::house::House;
 use crate::violation::Violation;
@@ -8,6 +9,7 @@ pub(crate) fn rules(house: &House) -> Vec<Violation> {
     for (path, text) in &house.crate_manifests {
         found.extend(inherits_lints(path, text));
         found.extend(declared_once(path, text));
+        found.extend(locked_for_fuzzing(path, text, &house.fuzz_lock));
     }
     found
 }
@@ -32,6 +34,22 @@ fn declared_once(path: &str, text: &str) -> Vec<Violation> {
     own.map(|entry| entry.violation("dependency-once", path, "is not declared in the workspace")).collect()
 }
 
+/// Each dependency that a crate which is fuzzed always has is in that workspace's lock file, which `fuzz/run` takes as it is.
+fn locked_for_fuzzing(path: &str, text: &str, lock: &str) -> Vec<Violation> {
+    let crate_name = path.rsplit('/').nth(1).unwrap_or_default();
+    let package = format!("name = \"phalanx-{crate_name}\"\n");
+    let Some(locked) = lock.split("[[package]]\n").find(|locked| locked.starts_with(&package)) else {
+        return Vec::new();
+    };
+    // A dependency of which several versions are locked is followed by its own.
+    let knows = |name: &str| locked.contains(&format!(" \"{name}\",")) || locked.contains(&format!(" \"{name} "));
+    let entries = entries(text).into_iter().filter(|entry| entry.section.rsplit('.').next() == Some("dependencies"));
+    let unknown = entries.filter(|entry| !entry.line.contains("optional = true") && !knows(entry.name()));
+    unknown
+        .map(|entry| entry.violation("fuzz-lock", path, "is not in fuzz/Cargo.lock: build there without `--locked`"))
+        .collect()
+}
+
 /// One `key = value` line of a manifest.
 struct Entry<'a> {
     section: &'a str,
@@ -42,9 +60,12 @@ struct Entry<'a> {
 }
 
 impl Entry<'_> {
+    fn name(&self) -> &str {
+        self.line.split(['.', ' ', '=']).next().unwrap_or_default()
+    }
+
     fn violation(&self, rule: &'static str, path: &str, what: &str) -> Violation {
-        let name = self.line.split(['.', ' ', '=']).next().unwrap_or_default();
-        Violation::new(rule, path, self.number, format!("`{name}` {what}"))
+        Violation::new(rule, path, self.number, format!("`{}` {what}", self.name()))
     }
 }
 
@@ -95,5 +116,15 @@ mod tests {
         let text = "[dependencies]\na.workspace = true\nb = \"1\"\n[dev-dependencies]\nc = { workspace = true }\nd = \"1\"\n\
                     [target.'cfg(loom)'.dependencies]\ne = \"1\"\n[features]\nf = []\n";
         assert_eq!(lines(declared_once("a", text)), [3, 6, 8]);
+    }
+
+    #[test]
+    fn dependencies_that_the_fuzz_targets_have_not_locked_are_found() {
+        let lock = "[[package]]\nname = \"phalanx-a\"\ndependencies = [\n \"b\",\n \"c 0.1.2\",\n]\n\n\
+                    [[package]]\nname = \"d\"\ndependencies = [\n \"e\",\n]\n";
+        let text = "[dependencies]\nb.workspace = true\nc = { workspace = true }\n[target.'cfg(unix)'.dependencies]\n\
+                    e.workspace = true\n[dev-dependencies]\nf.workspace = true\n";
+        assert_eq!(lines(locked_for_fuzzing("crates/a/Cargo.toml", text, lock)), [5]);
+        assert!(locked_for_fuzzing("crates/d/Cargo.toml", text, lock).is_empty());
     }
 }
