@@ -1,7 +1,8 @@
 """The arithmetic of compare.sh: reads what each program prints, and makes a table of medians. Standard library only.
 
     compare.py bytes SIZES                            the sizes as plain numbers
-    compare.py collect FLAVOUR REPEAT SIZES TRANSPORT < OUTPUT  one JSON object a measurement
+    compare.py collect FLAVOUR REPEAT SIZES TRANSPORT NEAR < OUTPUT  one JSON object a measurement; NEAR is how far apart the cores
+                                                      were before and after, in ns, as 45,47, or only a comma
     compare.py table RAW                              Markdown
 """
 
@@ -13,6 +14,8 @@ import sys
 
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 MPIS = ("ompi4", "mpich4", "ompi5", "mpich5", "impi")
+# How many times as long the way between cores is that counts as the same one.
+SAME = 1.5
 HEAD = ("operation", "size", "ours us", "Gloo us", "best MPI us", "which", "Gloo/ours", "MPI/ours")
 # What stands in the last columns, and what they mean.
 LAST = {
@@ -66,13 +69,14 @@ def measurements(lines):
             yield name, op, int(np), int(count), float(least), float(median), float(foreign)
 
 
-def collect(flavour, repeat, sizes, transport):
+def collect(flavour, repeat, sizes, transport, near):
     """Our bytes are those of the buffers, rounded to whole slices; the size that was asked for is the next one."""
+    near = [int(apart) for apart in near.split(",") if apart]
     for name, op, np, count, least, median, foreign in measurements(sys.stdin):
         asked = min(sizes, key=lambda asked: abs(asked - count))
         print(json.dumps({
             "flavour": name if flavour == "proto" else flavour, "repeat": repeat, "transport": transport, "op": op, "np": np, "bytes": asked,
-            "min_us": least, "p50_us": median, "foreign": foreign,
+            "min_us": least, "p50_us": median, "foreign": foreign, "near": near,
         }))
 
 
@@ -88,6 +92,22 @@ def medians(raw):
     for told in raw:
         times.setdefault((told["op"], told["bytes"]), {}).setdefault(told["flavour"], []).append(told["p50_us"])
     return {case: {name: statistics.median(all) for name, all in by.items()} for case, by in times.items()}
+
+
+def by_distance(raw):
+    """What was measured while the cores were so far apart, in ns, for each distance that they had. Those in whose time it changed are
+    left out; where none is known, all are together."""
+    seen = sorted(apart for told in raw for apart in told.get("near", ()))
+    # Distances vary by a fifth where nothing moves, and are twice as long where no cache is shared.
+    starts = [apart for apart, before in zip(seen, [0, *seen]) if apart > SAME * before]
+    place = lambda apart: max(start for start in starts if start <= apart)
+    parts = {}
+    for told in raw:
+        near = told.get("near", ())
+        if len({place(apart) for apart in near}) <= 1:
+            parts.setdefault(place(near[0]) if near else None, []).append(told)
+    apart = lambda part: [apart for told in part for apart in told.get("near", ())]
+    return [(round(statistics.median(apart(part))) if apart(part) else None, part) for _, part in sorted(parts.items(), key=lambda of: of[0] or 0)]
 
 
 def best_mpi(found):
@@ -129,11 +149,16 @@ in the median." if foreign else ""
     transport = raw[0].get("transport", "shm")
     columns, meaning = LAST[transport]
     over = " over TCP" if transport == "tcp" else ""
-    print(f"{ranks} ranks{over}, f32, medians of {repeats} {rounds}; {processor()}, {os.cpu_count()} cores.{busy}\n")
-    print("| " + " | ".join((*HEAD, *columns)) + " |")
-    print("|---|" + "--:|" * 4 + "---|" + "--:|" * (2 + len(columns)))
-    for case, found in medians(raw).items():
-        print("| " + " | ".join(row(case, found, transport)) + " |")
+    print(f"{ranks} ranks{over}, f32, medians of {repeats} {rounds}; {processor()}, {os.cpu_count()} cores.{busy}")
+    parts = by_distance(raw)
+    for apart, part in parts:
+        share = f", {100 * len(part) / len(raw):.0f} % of what was measured" if len(parts) > 1 else ""
+        print(f"\nCores {apart} ns apart{share}:\n" if apart else "")
+        print("| " + " | ".join((*HEAD, *columns)) + " |")
+        print("|---|" + "--:|" * 4 + "---|" + "--:|" * (2 + len(columns)))
+        found = medians(part)
+        for case in (case for case in medians(raw) if case in found):
+            print("| " + " | ".join(row(case, found[case], transport)) + " |")
     print(f"\nRatios of times: above 1 ours is faster. {meaning} ping_pong is the time of one way.")
 
 
@@ -141,8 +166,8 @@ def main(arguments):
     match arguments:
         case ["bytes", sizes]:
             print(",".join(str(size(text)) for text in sizes.split(",")))
-        case ["collect", flavour, repeat, sizes, transport]:
-            collect(flavour, int(repeat), [size(text) for text in sizes.split(",")], transport)
+        case ["collect", flavour, repeat, sizes, transport, near]:
+            collect(flavour, int(repeat), [size(text) for text in sizes.split(",")], transport, near)
         case ["table", path]:
             table(read(path))
         case _:

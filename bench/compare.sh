@@ -7,17 +7,20 @@
 #                        [--transport tcp] [--patience 1800]
 #
 # Flavours: ours; buffers, which is ours in buffers that the group has made; gloo (PyTorch); the MPIs ompi4 and mpich4 (of the
-# system), ompi5, mpich5 and impi (from PyPI); proto, a C
-# prototype of the ways to reach a peer's memory. --transport tcp has all of them use TCP through the loopback; there ours
-# comes a second and third time, authenticated and encrypted, and proto does not. Those that DIR does not have are left out, with a word. All take turns,
-# repeat by repeat, in an order that turns round, since other work on the machine comes and goes. The table holds medians over
-# repeats, and is written to --out too, with every measurement beside it as JSON lines (FILE.jsonl; without --out, in DIR). --plot
-# draws the ratios as SVG; `bench/plot.py FILE.jsonl OUT.svg` does so later.
+# system), ompi5, mpich5 and impi (from PyPI); proto, a C prototype of the ways to reach a peer's memory. --transport tcp has all
+# of them use TCP through the loopback; there ours comes a second and third time, authenticated and encrypted, and proto does
+# not. Those that DIR does not have are left out, with a word.
+#
+# All take turns, operation by operation, in an order that turns round from repeat to repeat, since other work on the machine
+# comes and goes. How far two cores are apart is measured before and after each turn: where the host of a virtual machine moves
+# them, each distance has a table of its own, and turns in which it changed are in none. Tables hold medians over repeats, and
+# are written to --out too, with every measurement beside it as JSON lines (FILE.jsonl; without --out, in DIR). --plot draws the
+# ratios as SVG; `bench/plot.py FILE.jsonl OUT.svg` does so later.
 #
 # The peers' programs are those of ../shared/bench (SHARED=path to look elsewhere). They time batches of 30 ms after a barrier
-# and take the slowest rank; `phalanx bench --burst 30000` does the same. --gate is how long each case may wait for the
-# machine to become quiet, --patience how long a flavour may take for a repeat before it is left out: some MPIs do not come to an
-# end where ranks are more than cores. --python is an interpreter with PyTorch, --phalanx a binary other than the one built here.
+# and take the slowest rank; `phalanx bench --burst 30000` does the same. --gate is how long each case may wait for the machine to
+# become quiet, --patience how long a turn may take before its flavour is left out: some MPIs do not come to an end where ranks
+# are more than cores. --python is an interpreter with PyTorch, --phalanx a binary other than the one built here.
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -109,6 +112,7 @@ prepare() {
   # Its compiler wrapper asks where it is.
   from_pypi impi impi-rt impi-devel && I_MPI_ROOT=$work/v_impi compile "$work/v_impi/bin/mpicc" mb_impi
   [[ -n $python ]] || from_pypi torch torch numpy || true
+  try "build distance" cc -O2 -pthread "$here/distance.c" -o "$work/distance" || rm -f -- "$work/distance"
   local with=()
   grep -qw avx512f /proc/cpuinfo || with=(-D_GNU_SOURCE -include "$here/avx512.h")
   try "build proto" cc "${with[@]}" -O3 -march=native -w "$shared/proto.c" -o "$work/proto" || rm -f -- "$work/proto"
@@ -168,29 +172,43 @@ build_ours() {
   phalanx=$target/release/phalanx
 }
 
+# How far apart the cores are, in ns; nothing where that is not known.
+distance() {
+  [[ ! -x $work/distance ]] || "$work/distance" || true
+}
+
+# turn FLAVOUR REPEAT: measures the operation in $ops, and takes down what it tells; fails where that cannot be had.
+turn() {
+  local flavour=$1 began=$SECONDS told=$work/logs/told near
+  near=$(distance)
+  if ! timeout --foreground "$patience" bash -c "$(declare -f run ours mpi free_port); run $flavour" >"$told" 2>"$work/logs/$flavour.log" </dev/null; then
+    [[ $flavour != ours ]] || fail "ours failed: $(tail -n 1 "$work/logs/ours.log")"
+    say "$flavour: left out, $ops failed after $((SECONDS - began)) s, see $work/logs/$flavour.log"
+    return 1
+  fi
+  python3 "$here/compare.py" collect "$flavour" "$2" "$sizes" "$transport" "$near,$(distance)" <"$told" >>"$raw"
+}
+
 compare() {
-  local raw=${out:-$work/compare.md}.jsonl flavour repeat order=() told=$work/logs/told
+  local flavour repeat kept order=()
+  raw=${out:-$work/compare.md}.jsonl
   : >"$raw"
   for flavour in ${flavours//,/ }; do
     if has "$flavour"; then order+=("$flavour"); else say "$flavour: left out, --prepare did not make it"; fi
   done
   ((${#order[@]})) || fail "nothing to measure"
+  local asked=${ops//,/ }
   for ((repeat = 1; repeat <= repeats; repeat++)); do
-    say "repeat $repeat of $repeats: ${order[*]}"
-    local next=()
-    for flavour in "${order[@]}"; do
-      local began=$SECONDS
-      if timeout --foreground "$patience" bash -c "$(declare -f run ours mpi free_port); run $flavour" >"$told" 2>"$work/logs/$flavour.log" </dev/null; then
-        python3 "$here/compare.py" collect "$flavour" "$repeat" "$sizes" "$transport" <"$told" >>"$raw"
-        next=("$flavour" "${next[@]}")
-      elif [[ $flavour == ours ]]; then
-        say "ours failed: $(tail -n 1 "$work/logs/ours.log")"
-        return 1
-      else
-        say "$flavour: left out, it failed after $((SECONDS - began)) s, see $work/logs/$flavour.log"
-      fi
+    for ops in $asked; do
+      say "repeat $repeat of $repeats, $ops: ${order[*]}"
+      kept=()
+      for flavour in "${order[@]}"; do
+        if turn "$flavour" "$repeat"; then kept+=("$flavour"); fi
+      done
+      order=("${kept[@]}")
     done
-    order=("${next[@]}")
+    order=()
+    for flavour in "${kept[@]}"; do order=("$flavour" "${order[@]}"); done
   done
   python3 "$here/compare.py" table "$raw" | tee -- "${out:-$work/compare.md}"
   [[ -z $plot ]] || python3 "$here/plot.py" "$raw" "$plot"
