@@ -102,7 +102,7 @@ fn shared(a: &IpAddr, b: &IpAddr) -> u32 {
     }
 }
 
-const VERSION: u8 = 5;
+const VERSION: u8 = 6;
 const MAX_HOST: usize = 256;
 const MAX_ADDRESSES: usize = 40;
 
