@@ -212,10 +212,14 @@ impl Desk {
             || matches!(room, Some(Room::Posted { ticket, room }) if room.is_hidden(*ticket, shown))
     }
 
-    /// Whether nothing goes out, and nothing that was asked for is half way in.
-    pub(super) fn is_quiet(&self) -> bool {
+    pub(super) fn is_sending(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    /// Whether something that was asked for is half way in.
+    pub(super) fn is_answering(&self) -> bool {
         let room = self.arriving.as_ref().and_then(|arriving| arriving.room.as_ref());
-        self.out.is_empty() && !matches!(room, Some(Room::Posted { .. } | Room::Refused(..)))
+        matches!(room, Some(Room::Posted { .. } | Room::Refused(..)))
     }
 
     pub(super) fn holds(&self, ticket: Ticket) -> bool {

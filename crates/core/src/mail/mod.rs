@@ -54,7 +54,7 @@ pub struct Delivery {
 enum Looks {
     /// Those that something goes to, or that somebody waits for.
     Awaited,
-    /// The others, for all that they have sent. It is nobody's progress: a message is taken in to its end by such looks.
+    /// Those of whom nobody waits for anything, for all that they have sent. It is nobody's progress: a message is taken in to its end by such looks.
     Unasked,
 }
 
@@ -164,9 +164,9 @@ impl Mail {
         self.ended.extend(self.posted.drain(..).map(|posted| (posted.ticket, Err(error.clone()))));
     }
 
-    /// Nothing goes out, and nobody waits for this peer: its link need not be asked.
-    fn is_quiet(&self, peer: usize) -> bool {
-        self.desks[peer].is_quiet() && !self.awaits(peer)
+    /// Whether what this peer sends next, or the rest of what it sends, is asked for.
+    fn expects(&self, peer: usize) -> bool {
+        self.desks[peer].is_answering() || self.awaits(peer)
     }
 
     /// Whether a message of this peer has somewhere to go.
@@ -177,8 +177,11 @@ impl Mail {
     fn poll_peers(&mut self, mesh: &mut Mesh, mut shown: Option<Shown<'_, '_>>, looks: Looks) -> bool {
         let mut moved = false;
         for peer in 0..self.desks.len() {
-            if peer == self.rank || self.desks[peer].lost.is_some() || self.is_quiet(peer) != (looks == Looks::Unasked)
-            {
+            let is_looked_at = match looks {
+                Looks::Awaited => self.desks[peer].is_sending() || self.expects(peer),
+                Looks::Unasked => !self.expects(peer),
+            };
+            if peer == self.rank || self.desks[peer].lost.is_some() || !is_looked_at {
                 continue;
             }
             match self.move_with(peer, mesh, &mut shown, looks) {
@@ -209,7 +212,13 @@ impl Mail {
     ) -> Result<bool> {
         let checksum = mesh.checksum();
         let link = mesh.link(peer).map_err(|error| lost(peer, error))?;
-        let (mut moved, mut spent) = (self.desks[peer].push(peer, link, shown, &mut self.ended), 0);
+        let (mut moved, mut spent) = (false, 0);
+        if looks == Looks::Awaited {
+            moved = self.desks[peer].push(peer, link, shown, &mut self.ended);
+            if !self.expects(peer) {
+                return Ok(moved);
+            }
+        }
         while spent < AT_ONCE {
             if let Some(print) = self.desks[peer].undecided() {
                 match self.room_for(peer, print) {

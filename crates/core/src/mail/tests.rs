@@ -396,6 +396,24 @@ fn what_nobody_asks_for_is_left_where_it_is_until_a_rank_has_waited() {
     assert_eq!(two.received(came), b"early");
 }
 
+/// It would be copied twice, and has all the time until somebody asks.
+#[test]
+fn what_nobody_asks_for_is_left_where_it_is_while_something_goes_to_its_sender() {
+    let mut two = Two::new(64);
+    let text = [7; 1000];
+    two.send(1, &text);
+    let back = Body::Owned(Buffer::copied_from(&text));
+    let back = two.mail[1].send(0, 2, DType::U8, back, two.mesh[1].checksum());
+    let asked = two.mail[0].recv(Some(1), 2, DType::U8, Body::Owned(Buffer::zeroed(text.len())));
+    two.run();
+    assert!(two.mail[1].take(back).expect("has gone").is_ok());
+    assert!(two.mail[0].take(asked).expect("has come").is_ok());
+    assert_eq!(two.pipes[0].lock().unwrap().bytes.len(), 64, "nothing was taken");
+    let came = two.recv(Some(0), 1, text.len());
+    two.run();
+    assert_eq!(two.received(came), text);
+}
+
 /// Whoever waits for something else would take it for that.
 #[test]
 fn a_message_that_nobody_asked_for_is_nobodys_progress() {
