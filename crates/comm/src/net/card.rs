@@ -134,6 +134,13 @@ mod tests {
     }
 
     #[test]
+    fn the_page_of_the_wire_names_this_version() {
+        let page = include_str!("../../../../docs/wire.md").split_once("### Cards").expect("the section").1;
+        let version = page.lines().find(|line| line.contains("| version |"));
+        assert_eq!(version, Some(format!("| 0 | 1 | version | `{VERSION}` |").as_str()));
+    }
+
+    #[test]
     fn the_nearest_address_comes_first() {
         let ours: Vec<IpAddr> = ["192.168.0.4", "172.16.0.1"].map(|text| text.parse().unwrap()).to_vec();
         let first = |host| card().places(host, &ours)[0].to_string();
