@@ -47,4 +47,4 @@ fn fetch_to_write(address: *const u8) {
 /// Bytes of a block: enough that the next one's lines come while it is copied, and few enough that these do not get in the way.
 const BLOCK: usize = 1024;
 /// The bytes that a processor fetches at a time.
-pub(crate) const PROCESSOR_LINE: usize = 64;
+pub const PROCESSOR_LINE: usize = 64;

@@ -46,7 +46,7 @@ pub use allocation::OutOfMemory;
 pub use buffer::{Buffer, CastError, SplitError};
 #[cfg(not(loom))]
 pub use cells::{Cells, Word};
-pub use expect::expect_writes;
+pub use expect::{PROCESSOR_LINE, expect_writes};
 #[cfg(target_arch = "x86_64")]
 pub use halves::Halves;
 #[cfg(not(loom))]

@@ -132,18 +132,9 @@ const GRACE: Duration = Duration::from_millis(500);
 #[cfg(test)]
 mod tests {
     use std::io::Read;
-    use std::net::{TcpListener, TcpStream};
 
     use super::*;
-
-    /// A caller, and our end of its connection.
-    fn pair() -> (TcpStream, Arc<Socket>) {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let caller = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
-        let (stream, _) = listener.accept().expect("it came");
-        stream.set_nonblocking(true).expect("a socket");
-        (caller, Arc::new(Socket::prepared(stream.into()).expect("a socket")))
-    }
+    use crate::net::socket::tests::pair;
 
     /// A full doorway: behind these two there is somebody else again and again, who says nothing.
     fn crowd(first: [&Arc<Socket>; 2], others: &Arc<Socket>, now: Instant) -> (Guests, [u64; 2]) {

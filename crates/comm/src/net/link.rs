@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use phalanx_core::link::{Link, LinkError};
 use phalanx_core::{Error, Fingerprint, Result};
-use phalanx_mem::Buffer;
+use phalanx_mem::{Buffer, PROCESSOR_LINE};
 use rustix::event::epoll::EventFlags;
 
 use super::greeting::Line;
@@ -53,7 +53,7 @@ impl Gap {
     /// The one behind a head and before this body.
     fn before(body: &[u8]) -> Gap {
         let mut bytes = [0; LONGEST];
-        bytes[0] = (SHORTEST + body.as_ptr().addr() % LINE) as u8;
+        bytes[0] = (SHORTEST + body.as_ptr().addr() % PROCESSOR_LINE) as u8;
         Gap(bytes)
     }
 
@@ -159,11 +159,9 @@ impl Link for PlainLink {
     }
 }
 
-/// What processors copy at a time.
-const LINE: usize = 64;
 /// The gap that brings a body a line behind the start of its frame.
-const SHORTEST: usize = LINE - Fingerprint::BYTE_LEN;
-const LONGEST: usize = SHORTEST + LINE - 1;
+const SHORTEST: usize = PROCESSOR_LINE - Fingerprint::BYTE_LEN;
+const LONGEST: usize = SHORTEST + PROCESSOR_LINE - 1;
 /// Up to so many bytes a copy costs less than what the system does for a second part.
 const JOINED: usize = 256;
 const INBOX: usize = 8 << 10;
@@ -173,21 +171,17 @@ const DIRECT: usize = 4 << 10;
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpStream;
     use std::thread;
 
     use phalanx_core::link::LONG_BODY;
 
     use super::*;
-    use crate::net::socket::Socket;
+    use crate::net::socket::tests::pair;
 
     /// A link, and the test's end of its wire.
     fn end() -> (PlainLink, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let wire = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
-        let (socket, _) = listener.accept().expect("it came");
-        socket.set_nonblocking(true).expect("a socket");
-        let socket = Arc::new(Socket::prepared(socket.into()).expect("a socket"));
+        let (wire, socket) = pair();
         (PlainLink::new(Pipe::new(socket, Arc::new(Standing::default()))).expect("memory"), wire)
     }
 
@@ -217,7 +211,7 @@ mod tests {
                 wire.read_exact(&mut came).expect("open");
             });
             assert!(came == framed(&head, body));
-            assert_eq!((came.len() - body.len()) % LINE, body.as_ptr().addr() % LINE);
+            assert_eq!((came.len() - body.len()) % PROCESSOR_LINE, body.as_ptr().addr() % PROCESSOR_LINE);
         }
     }
 
@@ -240,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_gap_comes_bit_by_bit() {
-        let (head, memory) = ([7; 4], [8; LONG_BODY + LINE]);
+        let (head, memory) = ([7; 4], [8; LONG_BODY + PROCESSOR_LINE]);
         let (mut link, mut wire) = end();
         for at in [0, 63] {
             let body = &memory[at..][..LONG_BODY];

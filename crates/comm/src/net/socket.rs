@@ -186,10 +186,20 @@ const PAUSE: Duration = Duration::from_millis(1200);
 const PLAIN: &str = "reno";
 
 #[cfg(test)]
-mod tests {
-    use std::net::TcpListener;
+pub(super) mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
 
     use super::*;
+
+    /// A connection: the test's end, and ours.
+    pub(in crate::net) fn pair() -> (TcpStream, Arc<Socket>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let theirs = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let (ours, _) = listener.accept().expect("it came");
+        ours.set_nonblocking(true).expect("a socket");
+        (theirs, Arc::new(Socket::prepared(ours.into()).expect("a socket")))
+    }
 
     #[test]
     fn nothing_holds_back_what_stays_on_the_host() {

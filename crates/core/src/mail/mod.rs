@@ -54,7 +54,7 @@ pub struct Delivery {
 enum Looks {
     /// Those that something goes to, or that somebody waits for.
     Awaited,
-    /// Those of whom nobody waits for anything, for all that they have sent. It is nobody's progress: a message is taken in to its end by such looks.
+    /// Those that nobody waits for, for all that they have sent. It is nobody's progress: a message is taken in to its end by such looks.
     Unasked,
 }
 
@@ -111,8 +111,8 @@ impl Mail {
 
     /// Moves what can be moved; true when anything did. Of what is lent only what is `shown` moves.
     ///
-    /// Peers that nothing goes to, and nobody waits for, are not asked: what they send is left where it is, for whoever asks
-    /// to take it without a copy between.
+    /// Nothing is taken from peers that nobody waits for, also while something goes to them: what they send is left where it is, for
+    /// whoever asks to take it without a copy between.
     pub fn poll(&mut self, mesh: &mut Mesh, shown: Option<Shown<'_, '_>>) -> bool {
         self.poll_peers(mesh, shown, Looks::Awaited)
     }

@@ -1,7 +1,7 @@
 //! One rank and its keeper, whose only peer is the test.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ use crate::fate::{self, Fate};
 use crate::net::greeting::{Guard, Line, answer, call};
 use crate::net::hello::{Hello, Traffic};
 use crate::net::protection::Protection;
+use crate::net::socket::tests::pair;
 use crate::net::socket::{Socket, wait_any};
 use crate::net::standing::Standing;
 use crate::patience::Patience;
@@ -55,14 +56,6 @@ fn rank_of(own: usize) -> Rank {
     let company = Company { rank: own, peers, fate: Arc::clone(&fate), bell, rank_bell: Arc::clone(&rank_bell) };
     let stay = Stay::begin(company).expect("a thread");
     Rank { stay: Some(stay), fate, bell: rank_bell, standing, control, links: vec![first, second] }
-}
-
-fn pair() -> (TcpStream, Arc<Socket>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
-    let (theirs, _) = listener.accept().expect("it came");
-    theirs.set_nonblocking(true).expect("a socket");
-    (ours, Arc::new(Socket::prepared(theirs.into()).expect("a socket")))
 }
 
 /// Two ranks' ends of a connection over which the key was proven.

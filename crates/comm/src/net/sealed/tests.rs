@@ -1,13 +1,13 @@
 //! Links with records between them and a wire that is honest, slow, or not.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
 use super::*;
-use crate::net::socket::Socket;
+use crate::net::socket::tests::pair;
 use crate::net::standing::Standing;
 use crate::secure::{Cipher, Cover, Secrets, Suite};
 
@@ -17,19 +17,11 @@ const COVERS: [Cover; 2] = [Cover::Encrypted, Cover::Authenticated];
 fn ends(cover: Cover) -> [(SealedLink, TcpStream); 2] {
     [[1, 2], [2, 1]].map(|[ours, theirs]| {
         let (wire, socket) = pair();
+        wire.set_nonblocking(true).expect("a socket");
         let secrets = Secrets { ours: Zeroizing::new([ours; 32]), theirs: Zeroizing::new([theirs; 32]) };
         let keys = Suite { cipher: Cipher::of_this_processor(), cover }.keys(&secrets).expect("keys");
         (SealedLink::new(Pipe::new(socket, Arc::new(Standing::default())), keys), wire)
     })
-}
-
-fn pair() -> (TcpStream, Arc<Socket>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
-    let (theirs, _) = listener.accept().expect("it came");
-    theirs.set_nonblocking(true).expect("a socket");
-    ours.set_nonblocking(true).expect("a socket");
-    (ours, Arc::new(Socket::prepared(theirs.into()).expect("a socket")))
 }
 
 /// Moves what there is from one wire to the other, at most this many bytes; `under_way` has what found no room yet.
