@@ -25,6 +25,7 @@ mod gauge;
 mod halves;
 #[cfg(not(loom))]
 mod heap;
+mod lines;
 #[cfg(not(loom))]
 mod memfd;
 mod origin;

@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Zeroable;
 
-use crate::expect::PROCESSOR_LINE;
+use crate::lines::{Fence, Line, Stores};
 
 /// Copies what is too long to stay in the caches.
 ///
@@ -19,7 +19,7 @@ pub fn copy_past_caches(into: &mut [u8], from: &[u8]) {
     let (sources, from_tail) = from.as_chunks();
     head.copy_from_slice(from_head);
     let _finished = (!lines.is_empty()).then_some(Fence);
-    lines.iter_mut().zip(sources).for_each(|(line, from)| line.stream(from));
+    Stores::detect().write(lines, sources);
     tail.copy_from_slice(from_tail);
 }
 
@@ -36,63 +36,16 @@ pub fn fill_past_caches(into: &mut [u8], unit: usize, mut make: impl FnMut(Range
     let mut at = head.len();
     make(0..at, head);
     let _finished = Fence;
+    let stores = Stores::detect();
     let mut room = [Line::zeroed(); BLOCK];
     for lines in lines.chunks_mut(BLOCK) {
         let made = &mut room[..lines.len()];
         let end = at + size_of_val(made);
         make(at..end, bytemuck::cast_slice_mut(made));
-        lines.iter_mut().zip(made).for_each(|(line, made)| line.stream(&made.0));
+        stores.write(lines, Line::bytes(made));
         at = end;
     }
     make(at..whole, tail);
-}
-
-/// What a processor writes at a time, where it begins.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C, align(64))]
-struct Line([u8; PROCESSOR_LINE]);
-
-/// Orders what was written past the caches before whatever is written after.
-struct Fence;
-
-impl Line {
-    /// The whole lines of some memory, and what is before and after them.
-    #[inline(always)]
-    fn split(bytes: &mut [u8]) -> (&mut [u8], &mut [Line], &mut [u8]) {
-        bytemuck::pod_align_to_mut(bytes)
-    }
-
-    /// Becomes these bytes. A [`Fence`] comes before anybody else may look.
-    #[inline(always)]
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    fn stream(&mut self, bytes: &[u8; PROCESSOR_LINE]) {
-        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-        let (into, _) = self.0.as_chunks_mut::<{ size_of::<__m128i>() }>();
-        let (from, _) = bytes.as_chunks::<{ size_of::<__m128i>() }>();
-        for (into, from) in into.iter_mut().zip(from) {
-            // SAFETY: as many bytes as are loaded.
-            let bytes = unsafe { _mm_loadu_si128(from.as_ptr().cast()) };
-            // SAFETY: as many as are stored, aligned as a part of a line.
-            unsafe { _mm_stream_si128(into.as_mut_ptr().cast(), bytes) };
-        }
-    }
-
-    #[inline(always)]
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    fn stream(&mut self, bytes: &[u8; PROCESSOR_LINE]) {
-        self.0 = *bytes;
-    }
-}
-
-impl Drop for Fence {
-    #[inline(always)]
-    fn drop(&mut self) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: a fence of the instruction set that every processor of this architecture has.
-        unsafe {
-            std::arch::x86_64::_mm_sfence();
-        }
-    }
 }
 
 /// Lines that are made at a time: few, so that the processor writes them while the next are made. By measurement: see docs/tuning.md.
