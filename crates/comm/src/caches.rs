@@ -7,7 +7,7 @@ use phalanx_core::player::PastCaches;
 
 /// From where on each of so many ranks of a host writes an operation's result past the caches.
 pub(crate) fn past_caches(ranks: usize) -> PastCaches {
-    last().map_or(PastCaches { beside: UNKNOWN, broadcast: UNKNOWN }, |last| share(last, ranks))
+    last().map_or(PastCaches { own: UNKNOWN, beside: UNKNOWN, broadcast: UNKNOWN }, |last| share(last, ranks))
 }
 
 /// From how many bytes on a message is received past the caches: where it and what it was sent from are as long as the last one.
@@ -16,11 +16,16 @@ pub(crate) fn past_by_message() -> usize {
 }
 
 /// Where a result is beside what is given, all ranks together read and write one long buffer each and what would fill one more: they are to
-/// be more than half of the last cache, the half that a shared machine leaves. What a broadcast brings the next one may read there: it is
-/// to be longer than the cache, which may be one rank's alone, and that of all ranks twice as long.
+/// be more than half of the last cache, the half that a shared machine leaves. What a rank copies from its own memory, and no peer from it,
+/// leaves the others' room alone from fewer bytes on. What a broadcast brings the next one may read there: it is to be longer than the cache,
+/// which may be one rank's alone, and that of all ranks twice as long.
 fn share(last: usize, ranks: usize) -> PastCaches {
-    let beside = (last / 2 / (ranks + 1)).clamp(LEAST, MOST);
-    PastCaches { beside, broadcast: (last / ranks).saturating_mul(2).max(last).max(beside) }
+    let beside = (last / 2 / (ranks + 1)).clamp(LEAST, MOST_BESIDE);
+    PastCaches {
+        own: beside.min(MOST_OWN),
+        beside,
+        broadcast: (last / ranks).saturating_mul(2).max(last).clamp(beside, MOST_BROADCAST),
+    }
 }
 
 fn last() -> Option<usize> {
@@ -40,9 +45,11 @@ fn parse(size: &str) -> Option<usize> {
     size.strip_suffix('K')?.parse::<usize>().ok()?.checked_mul(1 << 10)
 }
 
-/// Whatever a virtual machine says of its processor.
+/// Whatever a virtual machine says of its processor: the last cache of dozens of cores may be told to it as that of its two.
 const LEAST: usize = 4 << 20;
-const MOST: usize = 64 << 20;
+const MOST_OWN: usize = 4 << 20;
+const MOST_BESIDE: usize = 24 << 20;
+const MOST_BROADCAST: usize = 64 << 20;
 const UNKNOWN: usize = 32 << 20;
 
 #[cfg(test)]
@@ -57,11 +64,11 @@ mod tests {
 
     #[test]
     fn what_is_left_to_a_rank_is_neither_nothing_nor_everything() {
-        let shares = [(96 << 20, 2), (32 << 20, 2), (32 << 20, 8), (0, 2), (usize::MAX, 1)]
+        let shares = [(288 << 20, 2), (32 << 20, 2), (32 << 20, 8), (0, 2), (usize::MAX, 1)]
             .map(|(last, ranks)| share(last, ranks));
-        let beside = [16 << 20, (16 << 20) / 3, LEAST, LEAST, MOST];
+        let beside = [MOST_BESIDE, (16 << 20) / 3, LEAST, LEAST, MOST_BESIDE];
         assert_eq!(shares.map(|past| past.beside), beside);
-        assert_eq!(shares.map(|past| past.broadcast), [96 << 20, 32 << 20, 32 << 20, LEAST, usize::MAX]);
-        assert!((LEAST..=MOST).contains(&past_caches(2).beside) && past_by_message() >= LEAST);
+        assert_eq!(shares.map(|past| past.broadcast), [MOST_BROADCAST, 32 << 20, 32 << 20, LEAST, MOST_BROADCAST]);
+        assert!((LEAST..=MOST_BESIDE).contains(&past_caches(2).beside) && past_by_message() >= LEAST);
     }
 }

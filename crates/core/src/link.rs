@@ -93,6 +93,11 @@ pub enum Whole {
 /// Every rank publishes offers, numbered from 0. An offer may be viewed from when it is made until this rank makes its
 /// third offer after it, so a view never waits for its reader.
 pub trait Windows: Send {
+    /// An operation begins, in which what is copied from peers goes past the caches or does not.
+    fn begin(&mut self, past_caches: bool) {
+        let _of_no_account = past_caches;
+    }
+
     /// Publishes `head` and then `parts`, one after the other, as the next offer; false means "not now".
     ///
     /// Parts that the `lease` says are not written before the peers that read them have said so by a later offer,

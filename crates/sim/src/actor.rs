@@ -71,7 +71,7 @@ impl Actor {
             past_caches: if self.rank.is_multiple_of(2) {
                 PastCaches::NEVER
             } else {
-                PastCaches { beside: 64, broadcast: 64 }
+                PastCaches { own: 48, beside: 64, broadcast: 64 }
             },
         };
         let (input, output) = call.buffers(self.rank, size, given);

@@ -7,7 +7,7 @@ use phalanx_core::link::{Borrowed, Copies, Lease, LinkError, Loan, View, Wanted,
 use phalanx_mem::board::{self, BoardError, Seat};
 
 use crate::bell::Bell;
-use crate::scales::{Move, OrderScale, Scales, Way};
+use crate::scales::{Move, OrderScale, Way, WayScales};
 
 /// Windows on a board that all ranks share.
 pub(crate) struct BoardWindows {
@@ -20,7 +20,7 @@ pub(crate) struct BoardWindows {
     has_news: bool,
     neighbours: Option<Box<dyn Neighbours>>,
     /// Whether what all peers can fetch is better copied.
-    scales: Scales,
+    scales: WayScales,
     /// In which order an offer and a join are better done.
     order: OrderScale,
 }
@@ -43,7 +43,7 @@ pub(crate) trait Neighbours: Send {
 impl BoardWindows {
     /// The windows of whoever has this seat, among ranks with these bells.
     pub(crate) fn new(seat: Seat, bells: Vec<Arc<Bell>>) -> BoardWindows {
-        let scales = Scales::new(bells.len().saturating_sub(1));
+        let scales = WayScales::new(bells.len().saturating_sub(1));
         let order = OrderScale::new();
         BoardWindows { seat, bells, has_borrowed: false, has_news: false, neighbours: None, scales, order }
     }
@@ -63,15 +63,19 @@ impl BoardWindows {
 }
 
 impl Windows for BoardWindows {
+    fn begin(&mut self, past_caches: bool) {
+        self.scales.begin(past_caches);
+    }
+
     fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], lease: Lease) -> Result<bool, LinkError> {
         let byte_len = parts.iter().map(|part| part.len()).sum();
         let is_choice = byte_len >= board::WORTH_FETCHING && !self.seat.shows(parts) && self.reaches(parts, lease);
-        let way = if is_choice { self.scales.choose() } else { self.scales.rest() };
-        let began = self.scales.start(byte_len);
+        let way = if is_choice { self.scales.now_mut().choose() } else { self.scales.now_mut().rest() };
+        let began = self.scales.now().start(byte_len);
         let made = self.seat.try_offer(head, parts, (lease, way == Way::Fetch)).map_err(board_error)?;
         if made {
-            self.scales.weigh(Move::In, byte_len, began.filter(|_| way == Way::Copy));
-            self.scales.count();
+            self.scales.now().weigh(Move::In, byte_len, began.filter(|_| way == Way::Copy));
+            self.scales.now_mut().count();
         }
         self.has_news |= made;
         Ok(made)
@@ -118,27 +122,27 @@ impl Windows for BoardWindows {
     }
 
     fn copy(&self, copies: Copies, into: &mut [u8], seen: &[u8]) {
-        let began = self.scales.start(seen.len());
+        let began = self.scales.now().start(seen.len());
         copies(into, seen);
-        self.scales.weigh(Move::Out, seen.len(), began);
+        self.scales.now().weigh(Move::Out, seen.len(), began);
     }
 
     fn fetch(&mut self, rank: usize, address: usize, into: &mut [u8]) -> Result<(), LinkError> {
         let Some(neighbours) = &mut self.neighbours else {
             return Err(LinkError::corrupt(rank, "an offer in a process that cannot be read"));
         };
-        let began = self.scales.start(into.len());
+        let began = self.scales.now().start(into.len());
         neighbours.fetch(rank, address, into)?;
-        self.scales.weigh(Move::Fetched, into.len(), began);
+        self.scales.now().weigh(Move::Fetched, into.len(), began);
         Ok(())
     }
 
     fn try_settle(&mut self) -> Result<bool, LinkError> {
         if let Some(neighbours) = &mut self.neighbours {
             // A peer does not leave before this rank has said that it is done.
-            let began = self.scales.start_confirming();
+            let began = self.scales.now().start_confirming();
             neighbours.confirm()?;
-            self.scales.confirmed(began);
+            self.scales.now().confirmed(began);
         }
         let settled = self.seat.try_settle().map_err(board_error)?;
         if self.seat.take_borrowed() {

@@ -51,6 +51,10 @@ impl NeighbourWindows {
 }
 
 impl Windows for NeighbourWindows {
+    fn begin(&mut self, past_caches: bool) {
+        self.board.begin(past_caches);
+    }
+
     fn try_offer(&mut self, head: &[u8], parts: &[&[u8]], lease: Lease) -> Result<bool, LinkError> {
         let made = self.board.try_offer(head, parts, lease);
         self.judged(made, false)

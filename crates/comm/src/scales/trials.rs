@@ -61,9 +61,10 @@ impl<W: Copy> Trials<W> {
 
     /// Changes the way where the other one has turned out to be better, and not by a hair.
     fn judge(&mut self, cost: impl Fn(W) -> Option<f64>) {
-        if is_clearly_less(cost(self.other), cost(self.better)) {
+        let costs = (cost(self.other), cost(self.better));
+        if is_clearly_less(costs.0, costs.1) {
             (self.better, self.other, self.pause) = (self.other, self.better, SHORTEST_PAUSE);
-        } else {
+        } else if costs.0.and(costs.1).is_some() {
             self.pause = (2 * self.pause).min(LONGEST_PAUSE);
         }
         self.until_trial = self.pause;

@@ -3,7 +3,7 @@
 use phalanx_mem::copy_past_caches;
 use smallvec::SmallVec;
 
-use super::Task;
+use super::{PastCaches, Task};
 use crate::Op;
 use crate::link::Copies;
 use crate::schedule::{Place, Span};
@@ -64,6 +64,11 @@ impl<'a, 'b> Memory<'a, 'b> {
     /// How what is pulled is copied there.
     pub(super) fn pulls(&self, into: Place) -> Copies {
         copies(self.past_caches.pulled && into == Place::Output)
+    }
+
+    /// Whether what is pulled to the caller's memory goes past the caches.
+    pub(super) fn pulls_past_caches(&self) -> bool {
+        self.past_caches.pulled
     }
 
     /// Whether what is joined is written past the caches there.
@@ -133,10 +138,10 @@ struct Past {
 impl Past {
     /// Of an operation whose longer buffer is of so many bytes.
     fn of(task: &Task, byte_len: usize) -> Past {
-        let (beside, broadcast) = (task.past_caches.beside, task.past_caches.broadcast);
+        let PastCaches { own, beside, broadcast } = task.past_caches;
         match task.op {
-            Op::AllGather { .. } | Op::AllToAll { .. } if byte_len >= beside => {
-                Past { copied: true, pulled: true, joined: false }
+            Op::AllGather { .. } | Op::AllToAll { .. } => {
+                Past { copied: byte_len >= own, pulled: byte_len >= beside, joined: false }
             }
             Op::ReduceScatter { .. } if byte_len >= beside => Past { joined: true, ..Past::default() },
             // What its root copies is what it then offers.
@@ -153,31 +158,29 @@ fn copies(is_past_caches: bool) -> Copies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::player::PastCaches;
     use crate::{Counts, DType, Fingerprint, ReduceOp};
 
     #[test]
     fn what_an_operation_reads_again_is_written_into_the_caches() {
         let (counts, reduce) = (Counts::Even(5), ReduceOp::Sum);
         let nothing = Past::default();
-        let moved = Past { copied: true, pulled: true, joined: false };
+        let copied = Past { copied: true, ..nothing };
+        let moved = Past { pulled: true, ..copied };
+        let all_to_all = Op::AllToAll { give: counts.clone(), take: counts.clone() };
         for (op, from, expected) in [
-            (Op::AllGather { counts: counts.clone() }, 100, moved),
-            (Op::AllToAll { give: counts.clone(), take: counts.clone() }, 100, moved),
-            (Op::ReduceScatter { counts: counts.clone(), reduce }, 100, Past { joined: true, ..nothing }),
-            (Op::Broadcast { count: 5, root: 0 }, 200, Past { pulled: true, ..nothing }),
-            (Op::AllReduce { count: 5, reduce }, usize::MAX, nothing),
-            (Op::Gather { counts, root: 0 }, usize::MAX, nothing),
+            (Op::AllGather { counts: counts.clone() }, 50, [nothing, copied]),
+            (Op::AllGather { counts: counts.clone() }, 100, [copied, moved]),
+            (all_to_all.clone(), 50, [nothing, copied]),
+            (all_to_all, 100, [copied, moved]),
+            (Op::ReduceScatter { counts: counts.clone(), reduce }, 100, [nothing, Past { joined: true, ..nothing }]),
+            (Op::Broadcast { count: 5, root: 0 }, 200, [nothing, Past { pulled: true, ..nothing }]),
+            (Op::AllReduce { count: 5, reduce }, usize::MAX, [nothing; 2]),
+            (Op::Gather { counts, root: 0 }, usize::MAX, [nothing; 2]),
         ] {
             let fingerprint = Fingerprint::of(&op, DType::F32, 2, 0, 0);
-            let past_caches = PastCaches { beside: 100, broadcast: 200 };
+            let past_caches = PastCaches { own: 50, beside: 100, broadcast: 200 };
             let task = Task { op, dtype: DType::F32, factor: None, fingerprint, rank: 0, past_caches };
-            assert_eq!(
-                [from - 1, from].map(|byte_len| Past::of(&task, byte_len)),
-                [nothing, expected],
-                "{:?}",
-                task.op
-            );
+            assert_eq!([from - 1, from].map(|byte_len| Past::of(&task, byte_len)), expected, "{:?}", task.op);
         }
     }
 }

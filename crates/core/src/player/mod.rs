@@ -46,7 +46,9 @@ pub struct Task {
 /// From how many bytes of its longer buffer on an operation writes its result past the processor's caches.
 #[derive(Clone, Copy, Debug)]
 pub struct PastCaches {
-    /// Where the result is beside what the rank gives.
+    /// What the rank copies in its own memory, where the result is beside what it gives.
+    pub own: usize,
+    /// What comes from its peers there.
     pub beside: usize,
     /// A broadcast, whose result the next one may give on from there.
     pub broadcast: usize,
@@ -54,7 +56,7 @@ pub struct PastCaches {
 
 impl PastCaches {
     /// No operation.
-    pub const NEVER: PastCaches = PastCaches { beside: usize::MAX, broadcast: usize::MAX };
+    pub const NEVER: PastCaches = PastCaches { own: usize::MAX, beside: usize::MAX, broadcast: usize::MAX };
 }
 
 /// One operation being played.
@@ -247,7 +249,10 @@ impl Hands {
             Step::Move { send, recv } => self.moving.poll(task, (*send, *recv), &mut memory, staged, mesh),
             Step::Offer { spans, lease } => {
                 let windows = mesh.windows().map_err(|error| lost(task.rank, error))?;
-                let first = *self.first_offer.get_or_insert(windows.offers());
+                let first = *self.first_offer.get_or_insert_with(|| {
+                    windows.begin(memory.pulls_past_caches());
+                    windows.offers()
+                });
                 viewing::offer(task, first, (spans, *lease), &memory, windows)
             }
             Step::Pull { from, offer, start, into } => {
