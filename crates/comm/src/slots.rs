@@ -9,7 +9,7 @@ use phalanx_mem::board::Slots;
 
 /// The bytes of elements that a slot has room for among so many ranks of one host.
 pub(crate) fn byte_len(ranks: usize) -> usize {
-    if ranks <= FEW && reads_from_last_cache() { LONG } else { SHORT }
+    if ranks <= FEW { LONG } else { SHORT }
 }
 
 /// The slots of offers: what is published, behind its fingerprint.
@@ -25,7 +25,7 @@ pub(crate) fn ring_byte_len(ranks: usize) -> usize {
 
 /// In which pieces ranks fold what is longer than one.
 pub(crate) fn pieces() -> Pieces {
-    if reads_from_last_cache() { Pieces { most: 2, shortest: 128 << 10 } } else { Pieces::default() }
+    if reads_from_last_cache() { Pieces { most: 2, shortest: 128 << 10, longest: LONG } } else { Pieces::default() }
 }
 
 /// Whether what so many ranks hand each other is to leave their cores' own caches before it is written again. Four ranks on two cores gain
@@ -54,6 +54,7 @@ fn reads_from_last_cache() -> bool {
 /// A slot of whatever host. What is published is still in the second-level cache when the peers read it. A little more than a power of
 /// two: a plan leaves some bytes for each rank's rounding, and cuts what is a power of two into as many whole lines all the same.
 pub(crate) const SHORT: usize = 129 << 10;
+/// What is only copied needs fewer agreements in longer ones.
 const LONG: usize = 257 << 10;
 /// Among more ranks the slots of all would fill a last cache that they share with the data.
 const FEW: usize = 4;
@@ -67,7 +68,7 @@ mod tests {
     #[test]
     fn slots_are_as_long_everywhere_as_plans_for_several_hosts_expect() {
         assert!((1..=64).all(|ranks| byte_len(ranks) >= SHORT));
-        assert!(byte_len(64) == SHORT && [SHORT, LONG].contains(&byte_len(2)));
+        assert_eq!([2, 4, 5, 64].map(byte_len), [LONG, LONG, SHORT, SHORT]);
         assert!(pieces().shortest <= SHORT);
     }
 }

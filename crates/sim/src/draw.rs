@@ -78,7 +78,7 @@ fn ground(dice: &mut Rng) -> Ground {
         slot_byte_len: [512, 1024, 4096][dice.usize(..3)],
         small_byte_len: [0, 256, 16 << 10][dice.usize(..3)],
         segment_byte_len: [64, 512, 4096][dice.usize(..3)],
-        pieces: Pieces { most: dice.usize(1..40), shortest: dice.usize(..5000) },
+        pieces: Pieces { most: dice.usize(1..40), shortest: dice.usize(..5000), longest: dice.usize(64..9000) },
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     fn scenes() -> Vec<Scene> {
-        (0..3000).map(|seed| scene(&mut Rng::with_seed(seed), false)).collect()
+        (0..6000).map(|seed| scene(&mut Rng::with_seed(seed), false)).collect()
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
         let sizes: BTreeSet<_> = scenes.iter().map(Scene::size).collect();
         assert_eq!(sizes, (1..=9).collect());
         let healthy = scenes.iter().filter(|scene| scene.fault.is_none()).count();
-        assert!((1200..2100).contains(&healthy), "{healthy} of 3000 have no fault");
+        assert!((2400..4200).contains(&healthy), "{healthy} of 6000 have no fault");
     }
 
     #[test]

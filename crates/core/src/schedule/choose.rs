@@ -47,19 +47,22 @@ pub struct Ground {
     pub pieces: Pieces,
 }
 
-/// The pieces of what is longer than one of 128 KiB, as far as it fits slots: as many as these at most, and none shorter.
+/// The pieces of what is longer than one of 128 KiB, as far as it fits slots: as many as these at most and none shorter, but for what would
+/// be longer than the longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pieces {
     /// The most pieces that are shorter than they must be.
     pub most: usize,
     /// The bytes of the shortest of them.
     pub shortest: usize,
+    /// The most bytes of any piece.
+    pub longest: usize,
 }
 
 impl Default for Pieces {
     /// Short ones, so that the slots in use lie in the second-level cache together with the data, as long as there is hope that these do.
     fn default() -> Pieces {
-        Pieces { most: 32, shortest: 32 << 10 }
+        Pieces { most: 32, shortest: 32 << 10, longest: 129 << 10 }
     }
 }
 
@@ -67,7 +70,7 @@ impl Pieces {
     /// The longest piece of so many bytes, where a slot has this room.
     fn longest(self, byte_len: usize, room: usize) -> usize {
         let longest = if byte_len <= WHOLE { byte_len } else { self.cut(byte_len) };
-        longest.min(room)
+        longest.min(self.longest).min(room)
     }
 
     /// The longest piece of so many bytes that are cut in any case.
@@ -320,6 +323,6 @@ fn profits_from_all_inputs(op: &Op, dtype: DType) -> bool {
 /// The most bytes that two ranks fold in one piece, if a slot has room for them.
 const WHOLE: usize = 128 << 10;
 /// The pieces of a broadcast of two ranks. Of more ranks than cores each would be a switch. By measurement: see docs/tuning.md.
-const OF_BROADCASTS: Pieces = Pieces { most: 8, shortest: 32 << 10 };
+const OF_BROADCASTS: Pieces = Pieces { most: 8, shortest: 32 << 10, longest: usize::MAX };
 /// Bytes of the longest element type.
 const LONGEST_ELEMENT: usize = 16;

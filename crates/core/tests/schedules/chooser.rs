@@ -115,7 +115,9 @@ fn what_two_ranks_fold_whole_is_cut_into_short_pieces_if_not_into_too_many() {
     };
     let sizes = [0, 128, 256, 512, 1 << 10, 4 << 10, 64 << 10];
     assert_eq!(sizes.map(|kib| pieces_of(&ground, kib)), [1, 1, 8, 16, 32, 32, 509]);
-    let pieces = Pieces { most: 2, shortest: 128 << 10 };
+    let roomy = Ground { slot_byte_len: 257 << 10, ..ground };
+    assert_eq!(sizes.map(|kib| pieces_of(&roomy, kib)), [1, 1, 8, 16, 32, 32, 509], "no longer in longer slots");
+    let pieces = Pieces { most: 2, shortest: 128 << 10, longest: 257 << 10 };
     let long = Ground { slot_byte_len: 257 << 10, pieces, ..Ground::default() };
     assert_eq!(sizes.map(|kib| pieces_of(&long, kib)), [1, 1, 2, 2, 4, 16, 256]);
 }
