@@ -119,9 +119,11 @@ impl Mapping {
         // Until a page is written it is still that of the file.
         // SAFETY: the range is of this mapping, and what is in the pages stays.
         match unsafe { rustix::mm::madvise(first.cast(), byte_len, Advice::LinuxPopulateWrite) } {
-            Err(Errno::INVAL) => pages.step_by(page).for_each(|at| self.write_again(at)),
+            Err(Errno::INVAL) => {}
             populated => populated.map_err(failed("madvise"))?,
         }
+        // An older system does not know that, and emulators say that it was done and do nothing.
+        pages.step_by(page).for_each(|at| self.write_again(at));
         Ok(())
     }
 
