@@ -17,15 +17,12 @@ pub(crate) fn past_by_message() -> usize {
 
 /// Where a result is beside what is given, all ranks together read and write one long buffer each and what would fill one more: they are to
 /// be more than half of the last cache, the half that a shared machine leaves. What a rank copies from its own memory, and no peer from it,
-/// leaves the others' room alone from fewer bytes on. What a broadcast brings the next one may read there: it is to be longer than the cache,
+/// leaves the others' room alone from the fewest bytes on. What a broadcast brings the next one may read there: it is to be longer than the cache,
 /// which may be one rank's alone, and that of all ranks twice as long.
 fn share(last: usize, ranks: usize) -> PastCaches {
     let beside = (last / 2 / (ranks + 1)).clamp(LEAST, MOST_BESIDE);
-    PastCaches {
-        own: beside.min(MOST_OWN),
-        beside,
-        broadcast: (last / ranks).saturating_mul(2).max(last).clamp(beside, MOST_BROADCAST),
-    }
+    let broadcast = (last / ranks).saturating_mul(2).max(last).clamp(beside, MOST_BROADCAST);
+    PastCaches { own: LEAST, beside, broadcast }
 }
 
 fn last() -> Option<usize> {
@@ -47,7 +44,6 @@ fn parse(size: &str) -> Option<usize> {
 
 /// Whatever a virtual machine says of its processor: the last cache of dozens of cores may be told to it as that of its two.
 const LEAST: usize = 4 << 20;
-const MOST_OWN: usize = 4 << 20;
 const MOST_BESIDE: usize = 24 << 20;
 const MOST_BROADCAST: usize = 64 << 20;
 const UNKNOWN: usize = 32 << 20;

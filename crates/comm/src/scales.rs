@@ -7,7 +7,8 @@ mod trials;
 mod way;
 
 pub(crate) use order::OrderScale;
-pub(crate) use way::{Move, Way, WayScale};
+use way::WayScale;
+pub(crate) use way::{Move, Way};
 
 /// Whether what lies in ordinary memory is better copied or fetched, weighed apart where copies stay in the caches and where they go past
 /// them, which those of the system do not: each way leaves the caches in a state that is bad for the other, so one scale would not see which

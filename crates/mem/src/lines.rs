@@ -24,7 +24,7 @@ impl Line {
 }
 
 /// How this processor writes lines past the caches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Stores {
     /// Each at once, by AVX-512.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -93,44 +93,28 @@ mod x86 {
 
     use super::{Line, PROCESSOR_LINE};
 
-    type Pair<'a> = (&'a mut Line, &'a [u8; PROCESSOR_LINE]);
-
-    #[target_feature(enable = "avx512f")]
-    pub(super) fn lines<'a>(each: impl Iterator<Item = Pair<'a>>) {
-        for (line, from) in each {
-            // SAFETY: as many bytes as are loaded.
-            let bytes = unsafe { _mm512_loadu_si512(from.as_ptr().cast()) };
-            // SAFETY: as many as are stored, aligned as a line.
-            unsafe { _mm512_stream_si512(line.0.as_mut_ptr().cast::<__m512i>(), bytes) };
-        }
-    }
-
-    #[target_feature(enable = "avx")]
-    pub(super) fn halves<'a>(each: impl Iterator<Item = Pair<'a>>) {
-        for (line, from) in each {
-            let (from, _) = from.as_chunks::<{ size_of::<__m256i>() }>();
-            let (into, _) = line.0.as_chunks_mut::<{ size_of::<__m256i>() }>();
-            for (into, from) in into.iter_mut().zip(from) {
-                // SAFETY: as many bytes as are loaded.
-                let bytes = unsafe { _mm256_loadu_si256(from.as_ptr().cast()) };
-                // SAFETY: as many as are stored, aligned as a part of a line.
-                unsafe { _mm256_stream_si256(into.as_mut_ptr().cast(), bytes) };
+    /// A function that writes lines in parts of this type, for processors with these instructions.
+    macro_rules! in_parts {
+        ($name:ident, $part:ty, $load:ident, $store:ident $(, $feature:literal)?) => {
+            $(#[target_feature(enable = $feature)])?
+            pub(super) fn $name<'a>(each: impl Iterator<Item = (&'a mut Line, &'a [u8; PROCESSOR_LINE])>) {
+                for (line, from) in each {
+                    let (from, _) = from.as_chunks::<{ size_of::<$part>() }>();
+                    let (into, _) = line.0.as_chunks_mut::<{ size_of::<$part>() }>();
+                    for (into, from) in into.iter_mut().zip(from) {
+                        // SAFETY: as many bytes as are loaded.
+                        let bytes = unsafe { $load(from.as_ptr().cast()) };
+                        // SAFETY: as many as are stored, aligned as a part of a line.
+                        unsafe { $store(into.as_mut_ptr().cast::<$part>(), bytes) };
+                    }
+                }
             }
-        }
+        };
     }
 
-    pub(super) fn quarters<'a>(each: impl Iterator<Item = Pair<'a>>) {
-        for (line, from) in each {
-            let (from, _) = from.as_chunks::<{ size_of::<__m128i>() }>();
-            let (into, _) = line.0.as_chunks_mut::<{ size_of::<__m128i>() }>();
-            for (into, from) in into.iter_mut().zip(from) {
-                // SAFETY: as many bytes as are loaded.
-                let bytes = unsafe { _mm_loadu_si128(from.as_ptr().cast()) };
-                // SAFETY: as many as are stored, aligned as a part of a line.
-                unsafe { _mm_stream_si128(into.as_mut_ptr().cast(), bytes) };
-            }
-        }
-    }
+    in_parts!(lines, __m512i, _mm512_loadu_si512, _mm512_stream_si512, "avx512f");
+    in_parts!(halves, __m256i, _mm256_loadu_si256, _mm256_stream_si256, "avx");
+    in_parts!(quarters, __m128i, _mm_loadu_si128, _mm_stream_si128);
 }
 
 #[cfg(test)]
