@@ -42,8 +42,8 @@ pub trait Link: Send {
         Whole::Never
     }
 
-    /// Fills `body` from the next frame, if that has this head and all of it is there. A link may always leave that: it can come bit by
-    /// bit.
+    /// Fills `body` from the next frame, if that has this head and all of it is there, or comes while it is copied. A link may always leave
+    /// that: it can come bit by bit. What is in `body` has no meaning then.
     fn try_recv_frame(&mut self, head: &[u8], body: &mut [u8]) -> Whole {
         let _unread = (head, body);
         Whole::Never

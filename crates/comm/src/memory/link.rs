@@ -1,5 +1,6 @@
 //! Links of rings. What moved in a poll is announced by one ring of the peer's bell.
 
+use std::hint;
 use std::sync::Arc;
 
 use phalanx_core::link::{Link, LinkError, Whole, is_led};
@@ -37,6 +38,26 @@ impl MemoryLink {
             self.out.expect_another(sent);
         }
         Ok(sent)
+    }
+
+    /// Fills the rest of a body, of which so much has come, piece by piece while the peer sends it; false where that stops for longer than a
+    /// piece takes. It begins so many bytes from here, and stays in the ring so that it can still be received in parts.
+    fn copy_as_it_comes(&mut self, begin: usize, mut came: usize, body: &mut [u8]) -> bool {
+        let mut looks = 0;
+        while came < body.len() {
+            let Ok(seen) = self.into.peek(begin + body.len()) else { return false };
+            let there = body.len().min(seen.len() - begin);
+            if there > came {
+                body[came..there].copy_from_slice(&seen[begin + came..begin + there]);
+                (came, looks) = (there, 0);
+            } else if looks < LOOKS {
+                looks += 1;
+                hint::spin_loop();
+            } else {
+                return false;
+            }
+        }
+        true
     }
 }
 
@@ -77,20 +98,24 @@ impl Link for MemoryLink {
     }
 
     fn try_recv_frame(&mut self, head: &[u8], body: &mut [u8]) -> Whole {
-        // The first piece of a body that is led has no part of the head.
-        let (in_piece, begin) = match is_led(head, body.len()) {
-            true => (body.len(), head.len() + self.into.gap_behind(head.len())),
-            false => (head.len() + body.len(), head.len()),
-        };
-        if in_piece > piece(in_piece, self.into.capacity()) {
+        let lead = if is_led(head, body.len()) { self.into.gap_behind(head.len()) } else { 0 };
+        let begin = head.len() + lead;
+        let byte_len = begin + body.len();
+        if head.len() + body.len() > WHOLE_BYTE_LEN || byte_len > self.into.before_the_wrap() {
             return Whole::Never;
         }
-        let byte_len = begin + body.len();
-        match self.into.peek(byte_len) {
-            Ok(seen) if seen.len() < byte_len => return Whole::NotNow,
-            Ok(seen) if seen.starts_with(head) => body.copy_from_slice(&seen[begin..byte_len]),
-            // Any error is found again where the parts are received.
-            _ => return Whole::Never,
+        // Any error is found again where the parts are received.
+        let Ok(seen) = self.into.peek(byte_len) else { return Whole::Never };
+        if seen.len() < byte_len.min(begin + 1) {
+            return Whole::NotNow;
+        }
+        if !seen.starts_with(head) {
+            return Whole::Never;
+        }
+        let came = body.len().min(seen.len() - begin);
+        body[..came].copy_from_slice(&seen[begin..begin + came]);
+        if came < body.len() && !self.copy_as_it_comes(begin, came, body) {
+            return Whole::Never;
         }
         self.has_news = true;
         if self.into.advance(byte_len).is_ok() { Whole::Moved } else { Whole::Never }
@@ -142,14 +167,17 @@ fn ring_error(error: RingError) -> LinkError {
 
 const SHORT_PIECE: usize = 16 << 10;
 const LONG_PIECE: usize = 32 << 10;
-/// The longest frames that are sent in one go. A peer that sleeps is woken after the last piece.
+/// The longest frames that are sent in one go, and received so. A peer that sleeps is woken after the last piece.
 const WHOLE_BYTE_LEN: usize = 256 << 10;
 /// Of what is left of longer messages, the lines of the pieces that follow come as they are copied, and pieces are long ones. By
 /// measurement: see docs/tuning.md.
 const SHORT_BYTE_LEN: usize = 128 << 10;
+/// How often the next piece of such a frame is looked for: a few microseconds, in which a sender that has its core is through with one.
+const LOOKS: u32 = 200;
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
     use std::time::{Duration, Instant};
 
     use phalanx_core::link::{LONG_BODY, Mesh};
@@ -198,9 +226,11 @@ mod tests {
         let take = |theirs: &mut MemoryLink, head: &[u8], len| match recv(theirs, head, len) {
             (Whole::Moved, came) => came,
             (whole, _) => {
-                assert_eq!(whole, Whole::NotNow);
-                let mut came = vec![0; head.len() + len];
-                assert_eq!(theirs.try_recv(&mut came), Ok(came.len()));
+                assert_eq!(whole, Whole::Never);
+                let (mut came, mut at) = (vec![0; head.len() + len], 0);
+                while at < came.len() {
+                    at += theirs.try_recv(&mut came[at..]).expect("it was sent");
+                }
                 assert!(came.starts_with(head));
                 came.split_off(head.len())
             }
@@ -216,11 +246,7 @@ mod tests {
         assert_eq!(mine.try_send_frame(&[0; 4], &[0; 61]), Whole::Never, "longer than the ring");
         assert_eq!(mine.try_send_frame(&[0; 33], &[]), Whole::Never, "a head that takes more than a piece");
         assert_eq!(mine.try_send_frame(&[8; 4], &[9; 56]), Whole::Moved, "in two pieces");
-        assert_eq!(recv(&mut theirs, &[8; 4], 56).0, Whole::Never, "the second may be longer in coming");
-        let mut came = [0; 60];
-        let (first, second) = came.split_at_mut(32);
-        assert_eq!([theirs.try_recv(first), theirs.try_recv(second)], [Ok(32), Ok(28)]);
-        assert_eq!(came.split_at(4), (&[8; 4][..], &[9; 56][..]));
+        assert_eq!(take(&mut theirs, &[8; 4], 56), [9; 56]);
         assert_eq!(mine.try_send_parts([&[1; 4], &[2; 28]]), Ok(32));
         assert_eq!(mine.try_send_frame(&[1; 4], &[3; 28]), Whole::Moved);
         assert_eq!(mine.try_send_frame(&[1; 4], &[]), Whole::Never, "there is no room");
@@ -228,6 +254,55 @@ mod tests {
         assert_eq!(theirs.try_send_frame(&[1; 4], &[]), Whole::Never);
         assert_eq!([28, 28].map(|len| take(&mut theirs, &[1; 4], len)), [[2; 28], [3; 28]], "sent before");
         assert_eq!(recv(&mut theirs, &[1; 4], 0).0, Whole::Never);
+    }
+
+    #[test]
+    fn a_frame_is_received_whole_while_it_is_sent_and_in_parts_where_its_sender_stops() {
+        let bell = Arc::new(Bell::new().expect("memory"));
+        let [out, back] = [(); 2].map(|()| ring::pair(512 << 10).expect("memory"));
+        let mut mine = MemoryLink::new(out.0, back.1, Arc::clone(&bell));
+        let mut theirs = MemoryLink::new(back.0, out.1, bell);
+        let body: Vec<u8> = (0..200_000_u32).map(|at| (at % 251) as u8).collect();
+        let mut came = vec![0; body.len()];
+        assert_eq!(mine.try_send_frame(b"one!", &body), Whole::Moved);
+        assert_eq!(theirs.try_recv_frame(b"one!", &mut came), Whole::Moved, "of many pieces");
+        assert!(came == body);
+        let first = mine.try_send_led(b"two!", &body).expect("open") - 4;
+        assert!(first < body.len());
+        assert_eq!(theirs.try_recv_frame(b"two!", &mut came), Whole::Never, "its sender has stopped");
+        let in_parts = |theirs: &mut MemoryLink, head: &[u8; 4], came: &mut [u8]| {
+            let (mut theirs_head, mut at) = ([0; 4], 0);
+            assert_eq!((theirs.try_recv(&mut theirs_head), &theirs_head), (Ok(4), head));
+            while at < came.len() {
+                let into = &mut came[at..];
+                at += if at == 0 { theirs.try_recv_led(into) } else { theirs.try_recv(into) }.expect("open");
+            }
+        };
+        thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                let mut rest = &body[first..];
+                while !rest.is_empty() {
+                    rest = &rest[mine.try_send(rest).expect("open")..];
+                }
+                while mine.try_send_frame(b"last", &body[..LAST]) != Whole::Moved {}
+            });
+            let mut came = vec![0; body.len()];
+            in_parts(&mut theirs, b"two!", &mut came);
+            assert!(came == body);
+            let mut came = vec![0; LAST];
+            let whole = loop {
+                match theirs.try_recv_frame(b"last", &mut came) {
+                    Whole::NotNow => {}
+                    whole => break whole,
+                }
+            };
+            if whole == Whole::Never {
+                // Its sender has stopped for long, as others have the cores.
+                in_parts(&mut theirs, b"last", &mut came);
+            }
+            assert!(came == body[..LAST]);
+            sender.join().expect("no panic");
+        });
     }
 
     #[test]
@@ -287,4 +362,6 @@ mod tests {
     }
 
     const LONG: Duration = Duration::from_secs(60);
+    /// So that it does not wrap around in its ring.
+    const LAST: usize = 64 << 10;
 }

@@ -62,7 +62,7 @@ impl Consumer {
     #[inline]
     fn try_read_by(&mut self, bytes: &mut [u8], copy: impl Fn(&mut [u8], &[u8])) -> Result<usize, RingError> {
         let read = bytes.len().min(self.readable(bytes.len())?);
-        let (first, second) = bytes[..read].split_at_mut(read.min(self.capacity - self.position()));
+        let (first, second) = bytes[..read].split_at_mut(read.min(self.before_the_wrap()));
         let start = PAYLOAD + self.position();
         // SAFETY: these bytes lie from the head up to the tail, where the producer does not write.
         copy(first, unsafe { self.region.lend(start..start + first.len()) });
@@ -70,6 +70,11 @@ impl Consumer {
         copy(second, unsafe { self.region.lend(PAYLOAD..PAYLOAD + second.len()) });
         self.release(read);
         Ok(read)
+    }
+
+    /// How many bytes there are at most before they wrap around, from the next one on.
+    pub fn before_the_wrap(&self) -> usize {
+        self.capacity - self.position()
     }
 
     /// The next bytes without copying them, up to where they wrap around; empty when the ring is. It is looked for more than is known only
@@ -82,7 +87,7 @@ impl Consumer {
     /// As [`try_read`](Consumer::try_read).
     pub fn peek(&mut self, wanted: usize) -> Result<&[u8], RingError> {
         let start = PAYLOAD + self.position();
-        let contiguous = self.readable(wanted)?.min(self.capacity - self.position());
+        let contiguous = self.readable(wanted)?.min(self.before_the_wrap());
         // SAFETY: these bytes lie from the head up to the tail, where the producer does not write; the head cannot move
         // while the slice borrows the consumer.
         Ok(unsafe { self.region.lend(start..start + contiguous) })
