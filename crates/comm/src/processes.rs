@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use phalanx_core::schedule::Algorithm;
 use phalanx_core::{Group, GroupOptions, Layout, Result, fnv};
+use rustix::process::{Resource, getrlimit};
 
 use crate::equipment::{Equipment, Sight, Style};
 use crate::lasting::Rejoin;
@@ -52,7 +53,7 @@ impl Processes {
             door,
             token,
             style: Style::default(),
-            heap_byte_len: HEAP_BYTE_LEN,
+            heap_byte_len: heap_within(limit(), size),
             cross_memory: true,
         }
     }
@@ -87,8 +88,9 @@ impl Processes {
         self
     }
 
-    /// How many bytes a rank's [buffers](Group::buffer) can have in all, 64 GiB unless set. They take address space;
-    /// memory only what is used of them, and that is kept.
+    /// How many bytes a rank's [buffers](Group::buffer) can have in all. They take address space; memory only what is used of them, and that
+    /// is kept. Unless set it is 64 GiB, or where the process may have only so many addresses or so long a file that two such groups would
+    /// not fit, all ranks' together an eighth of that limit. Ranks of one group must have the same.
     pub fn heap(mut self, byte_len: usize) -> Processes {
         self.heap_byte_len = byte_len;
         self
@@ -171,4 +173,32 @@ impl Rejoin for Processes {
     }
 }
 
+/// The least of what this process may have of addresses, and of a file.
+fn limit() -> Option<u64> {
+    [Resource::As, Resource::Fsize].into_iter().filter_map(|resource| getrlimit(resource).current).min()
+}
+
+/// How many bytes the heap of each of so many ranks has: the ranks of a job have one limit, and so find the same.
+fn heap_within(limit: Option<u64>, size: usize) -> usize {
+    let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let heaps = HEAP_BYTE_LEN.saturating_mul(size);
+    if limit / 2 > heaps { HEAP_BYTE_LEN } else { limit / SHARE / size.max(1) }
+}
+
 const HEAP_BYTE_LEN: usize = 64 << 30;
+/// Which part of a limit the heaps of a group take: a process is in several groups, and has other memory.
+const SHARE: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heaps_take_a_part_of_what_a_process_may_have() {
+        assert_eq!([2, 64].map(|size| heap_within(None, size)), [HEAP_BYTE_LEN; 2]);
+        assert_eq!(heap_within(Some(1 << 40), 4), HEAP_BYTE_LEN);
+        assert_eq!(heap_within(Some(1 << 40), 8), 16 << 30);
+        assert_eq!(heap_within(Some(16 << 30), 2), 1 << 30);
+        assert_eq!((heap_within(Some(0), 1), heap_within(None, 0)), (0, HEAP_BYTE_LEN));
+    }
+}

@@ -26,13 +26,12 @@ pub(super) fn judge(reading: &Reading) -> Finding {
         let why = "ranks of one host cannot share memory, which is many times faster than TCP";
         return Finding::wrong(CHECK, refused, why, "allow memfd_create and fcntl in the container's seccomp profile");
     }
-    if let Some(limit) = reading.longest_file.filter(|&limit| limit < NEED) {
-        let why = "a segment has 64 GiB of addresses for each rank, and a file beyond the limit ends the program";
-        return Finding::wrong(CHECK, format!("files of at most {}", amount(limit)), why, "ulimit -f unlimited");
+    let narrow = |limit: &u64| *limit < NEED;
+    if let Some(limit) = reading.longest_file.filter(narrow) {
+        return Finding::slow(CHECK, format!("files of at most {}", amount(limit)), WHY, "ulimit -f unlimited");
     }
-    if let Some(limit) = reading.addresses.filter(|&limit| limit < NEED) {
-        let why = "a segment has 64 GiB of addresses for each rank, of which only what is used takes memory";
-        return Finding::wrong(CHECK, format!("{} of addresses", amount(limit)), why, "ulimit -v unlimited");
+    if let Some(limit) = reading.addresses.filter(narrow) {
+        return Finding::slow(CHECK, format!("{} of addresses", amount(limit)), WHY, "ulimit -v unlimited");
     }
     let limits: Vec<String> = [(reading.longest_file, "a file"), (reading.addresses, "addresses")]
         .into_iter()
@@ -55,8 +54,9 @@ fn segment() -> Result<(), String> {
 
 const CHECK: &str = "shared memory";
 const TRIED: u64 = 4096;
-/// A segment of two ranks, with room for what else is in it.
-const NEED: u64 = 130 << 30;
+/// Two groups of two ranks: see `Processes::heap`.
+const NEED: u64 = 4 * (64 << 30);
+const WHY: &str = "the buffers of all ranks of a group have an eighth of that together, instead of 64 GiB each";
 
 #[cfg(test)]
 mod tests {
@@ -79,9 +79,9 @@ mod tests {
         let refused = judge(&Reading { segment: Err("memfd_create: Operation not permitted".to_owned()), ..reading() });
         assert_eq!((refused.level, &refused.found[..12]), (Level::Wrong, "memfd_create"));
         let short = judge(&Reading { longest_file: Some(1 << 30), ..reading() });
-        assert_eq!((short.level, &short.found[..]), (Level::Wrong, "files of at most 1 GiB"));
+        assert_eq!((short.level, &short.found[..]), (Level::Slow, "files of at most 1 GiB"));
         let narrow = judge(&Reading { addresses: Some(32 << 30), ..reading() });
-        assert_eq!((narrow.level, &narrow.found[..]), (Level::Wrong, "32 GiB of addresses"));
+        assert_eq!((narrow.level, &narrow.found[..]), (Level::Slow, "32 GiB of addresses"));
     }
 
     #[test]
