@@ -26,12 +26,16 @@ pub(super) fn judge(reading: &Reading) -> Finding {
         let why = "ranks of one host cannot share memory, which is many times faster than TCP";
         return Finding::wrong(CHECK, refused, why, "allow memfd_create and fcntl in the container's seccomp profile");
     }
-    let narrow = |limit: &u64| *limit < NEED;
-    if let Some(limit) = reading.longest_file.filter(narrow) {
-        return Finding::slow(CHECK, format!("files of at most {}", amount(limit)), WHY, "ulimit -f unlimited");
-    }
-    if let Some(limit) = reading.addresses.filter(narrow) {
-        return Finding::slow(CHECK, format!("{} of addresses", amount(limit)), WHY, "ulimit -v unlimited");
+    let files =
+        reading.longest_file.map(|limit| (limit, format!("files of at most {}", amount(limit)), "ulimit -f unlimited"));
+    let addresses =
+        reading.addresses.map(|limit| (limit, format!("{} of addresses", amount(limit)), "ulimit -v unlimited"));
+    let least = [files, addresses].into_iter().flatten().min_by_key(|(limit, ..)| *limit);
+    if let Some((limit, found, how)) = least.filter(|(limit, ..)| *limit < NEED) {
+        return match limit < LEAST {
+            true => Finding::wrong(CHECK, found, TOO_FEW, how),
+            false => Finding::slow(CHECK, found, FEW, how),
+        };
     }
     let limits: Vec<String> = [(reading.longest_file, "a file"), (reading.addresses, "addresses")]
         .into_iter()
@@ -56,7 +60,10 @@ const CHECK: &str = "shared memory";
 const TRIED: u64 = 4096;
 /// Two groups of two ranks: see `Processes::heap`.
 const NEED: u64 = 4 * (64 << 30);
-const WHY: &str = "the buffers of all ranks of a group have an eighth of that together, instead of 64 GiB each";
+/// A segment of as many ranks as there may be, and what else a process has.
+const LEAST: u64 = 256 << 20;
+const TOO_FEW: &str = "a segment has up to 100 MiB besides buffers, and a file beyond the limit ends the program";
+const FEW: &str = "the buffers of all ranks of a group have an eighth of that together, instead of 64 GiB each";
 
 #[cfg(test)]
 mod tests {
@@ -82,6 +89,13 @@ mod tests {
         assert_eq!((short.level, &short.found[..]), (Level::Slow, "files of at most 1 GiB"));
         let narrow = judge(&Reading { addresses: Some(32 << 30), ..reading() });
         assert_eq!((narrow.level, &narrow.found[..]), (Level::Slow, "32 GiB of addresses"));
+        for (limits, found) in [
+            (Reading { longest_file: Some(64 << 20), ..reading() }, "files of at most 64 MiB"),
+            (Reading { addresses: Some(64 << 20), ..reading() }, "64 MiB of addresses"),
+        ] {
+            let none = judge(&limits);
+            assert_eq!((none.level, &none.found[..]), (Level::Wrong, found));
+        }
     }
 
     #[test]

@@ -112,6 +112,7 @@ impl Link for MemoryLink {
         if !seen.starts_with(head) {
             return Whole::Never;
         }
+        // What is short is there by now: it is not to pay for another look.
         let came = body.len().min(seen.len() - begin);
         body[..came].copy_from_slice(&seen[begin..begin + came]);
         if came < body.len() && !self.copy_as_it_comes(begin, came, body) {
