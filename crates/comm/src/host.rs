@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use phalanx_core::backend::{Buffers, Numbers, Pending};
 use phalanx_core::link::Borrowed;
-use phalanx_core::player::{Data, Player, Progress};
+use phalanx_core::player::{Data, Progress};
 use phalanx_core::{Call, Error, Result};
 use phalanx_mem::{Buffer, Heap, Origin};
 
@@ -31,7 +31,7 @@ use crate::patience::{Crowd, Patience};
 use crate::post::{Open, Post};
 use crate::pulse::Pulse;
 use crate::slot::{Slot, Waiter};
-use crate::stage::Stage;
+use crate::stage::{Playing, Stage};
 use crate::waits::Kinship;
 
 /// One rank's part in one round. Dropping it lets what is queued end first.
@@ -164,9 +164,16 @@ impl Host {
     }
 
     pub(crate) fn run(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
-        let end = self.inner.run(call, data);
-        call.end(|| self.now(), end.as_ref().err());
-        end
+        match self.inner.run(call, data) {
+            Ok(source) => {
+                call.end(|| self.now(), None);
+                Ok(source)
+            }
+            Err(error) => {
+                call.end(|| self.now(), Some(&error));
+                Err(error)
+            }
+        }
     }
 
     pub(crate) fn abort(&self, cause: Error) {
@@ -297,9 +304,8 @@ impl Inner {
     /// Plays a collective whose turn it is.
     fn play(&self, call: &Call, data: &mut Data<'_>) -> Result<()> {
         let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut player = stage.player(call).map_err(|error| self.fail_call(call, error))?;
-        let played = self.play_out(call, &mut player, data, &mut stage);
-        stage.keep(&mut player);
+        let mut playing = stage.begin(call).map_err(|error| self.fail_call(call, error))?;
+        let played = self.play_out(call, &mut playing, data);
         played.map_err(|error| self.fail_playing(call, error, &mut stage))
     }
 
@@ -319,7 +325,7 @@ impl Inner {
         Error::setup("memory lent for an operation", why)
     }
 
-    fn play_out(&self, call: &Call, player: &mut Player, data: &mut Data<'_>, stage: &mut Stage) -> Result<()> {
+    fn play_out(&self, call: &Call, playing: &mut Playing<'_>, data: &mut Data<'_>) -> Result<()> {
         let is_told_later = call.flight.created().is_none() && call.op.root().is_none();
         if !is_told_later {
             self.enrol(call);
@@ -333,7 +339,7 @@ impl Inner {
         let mut pulse = Pulse::default();
         let mut is_first = true;
         loop {
-            let polled = player.poll(data, &mut stage.mesh);
+            let polled = playing.poll(data);
             if std::mem::take(&mut is_first) {
                 // What the peers wait for is on its way, and this rank has to wait for theirs anyway.
                 if is_told_later {
@@ -344,13 +350,13 @@ impl Inner {
                     patience.bound(self.deadline(call));
                 }
             }
-            let is_in_time = match polled.map_err(|error| self.explain(player, error))? {
-                Progress::Done => return self.check_end(call, stage.mesh.take_borrowed()),
+            let is_in_time = match polled.map_err(|error| self.explain(call, playing, error))? {
+                Progress::Done => return self.check_end(call, playing.mesh.take_borrowed()),
                 Progress::Moved => {
                     vigil.end();
                     let is_in_time = patience.renew();
                     if patience.is_look_due() {
-                        self.fail_overdue(call, player, stage);
+                        self.fail_overdue(call, playing);
                     }
                     is_in_time
                 }
@@ -362,12 +368,12 @@ impl Inner {
                     if patience.is_tried() {
                         self.fate.call();
                         self.fate.roll.compare(self.rank, &call.fingerprint)?;
-                        self.fail_overdue(call, player, stage);
+                        self.fail_overdue(call, playing);
                     }
                     if patience.is_long() {
                         self.check_keeper(&mut pulse)?;
                         if !vigil.is_told() {
-                            vigil.tell(&self.stuck(call, player, stage));
+                            vigil.tell(&self.stuck(call, playing));
                         }
                     }
                     patience.wait()
@@ -375,7 +381,7 @@ impl Inner {
             };
             if !is_in_time {
                 vigil.give_up();
-                return Err(self.kinship.traced(call.timed_out(self.stuck(call, player, stage))));
+                return Err(self.kinship.traced(call.timed_out(self.stuck(call, playing))));
             }
         }
     }

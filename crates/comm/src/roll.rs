@@ -51,7 +51,7 @@ impl Roll {
     /// Writes down what a rank has begun.
     pub(crate) fn note(&self, rank: usize, print: &Fingerprint) {
         let (place, page) = (print.sequence as usize % KEPT, self.page(rank));
-        record::write(page.entry(place), words_of(print));
+        record::write(page.entry(place), print.words());
         page.digests[place].store(digest(print), Ordering::SeqCst);
     }
 
@@ -161,16 +161,11 @@ impl<'a> Page<'a> {
 /// A fingerprint in short: its number above, a hash of the rest below, never [`NOTHING`]. Fingerprints that differ have other hashes
 /// but for one chance in 2^31, and then frames and offers still tell.
 fn digest(print: &Fingerprint) -> u64 {
-    let mixed = words_of(print)
+    let mixed = print
+        .words()
         .into_iter()
         .fold(1, |mixed: u64, word| (mixed ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29));
     u64::from(print.sequence) << 32 | mixed >> 32 | 1
-}
-
-fn words_of(print: &Fingerprint) -> [u64; PRINT] {
-    let bytes = print.encode();
-    let (words, _) = bytes.as_chunks();
-    std::array::from_fn(|at| u64::from_le_bytes(words[at]))
 }
 
 fn print_of(words: [u64; PRINT]) -> Result<Fingerprint, phalanx_core::BadFingerprint> {
@@ -206,7 +201,7 @@ mod tests {
 
     #[test]
     fn words_hold_a_print() {
-        assert_eq!(print_of(words_of(&print(9, 100))), Ok(print(9, 100)));
+        assert_eq!(print_of(print(9, 100).words()), Ok(print(9, 100)));
         assert!(print_of([0; PRINT]).is_err());
     }
 

@@ -1,12 +1,11 @@
 //! The stage of one rank: what a collective needs while it is played, one at a time.
 
-use std::sync::Arc;
-
+use indexmap::{Equivalent, IndexMap};
 use phalanx_core::link::Mesh;
-use phalanx_core::player::{PastCaches, Player, Task};
+use phalanx_core::player::{Data, PastCaches, Player, Progress, Task};
 use phalanx_core::schedule::{Algorithm, Ground, Plan, Schedule, build, choose};
-use phalanx_core::{Call, DType, Error, Layout, Op, Result};
-use rustc_hash::FxHashMap;
+use phalanx_core::{Call, DType, Error, Fingerprint, Layout, Op, Result, Stuck};
+use rustc_hash::FxBuildHasher;
 
 use crate::caches;
 
@@ -19,47 +18,67 @@ pub(crate) struct Stage {
     /// The algorithm to use wherever it can play the operation.
     wish: Option<Algorithm>,
     past_caches: PastCaches,
-    schedules: FxHashMap<(Op, DType, bool), Arc<Schedule>>,
-    scratch: Vec<u8>,
+    schedules: IndexMap<(Op, DType, bool), Schedule, FxBuildHasher>,
+    /// The place of the schedule that was played last: mostly the next call has the same.
+    last: usize,
+    player: Player,
+}
+
+/// What a schedule depends on.
+#[derive(Hash)]
+struct Form<'a> {
+    op: &'a Op,
+    dtype: DType,
+    in_place: bool,
+}
+
+/// A collective that is played.
+#[derive(Debug)]
+pub(crate) struct Playing<'a> {
+    task: Task<'a>,
+    player: &'a mut Player,
+    pub(crate) mesh: &'a mut Mesh,
 }
 
 impl Stage {
     pub(crate) fn new(mesh: Mesh, layout: Layout, ground: Ground, wish: Option<Algorithm>) -> Stage {
         let past_caches = caches::past_caches(layout.host_mates(layout.rank()).len());
-        Stage { mesh, layout, ground, wish, past_caches, schedules: FxHashMap::default(), scratch: vec![] }
+        let (schedules, player) = (IndexMap::default(), Player::default());
+        Stage { mesh, layout, ground, wish, past_caches, schedules, last: 0, player }
     }
 
-    /// A player for this call.
-    pub(crate) fn player(&mut self, call: &Call) -> Result<Player> {
-        let schedule = self.schedule(call)?;
+    /// Begins this call.
+    #[inline]
+    pub(crate) fn begin<'a>(&'a mut self, call: &'a Call) -> Result<Playing<'a>> {
+        let form = Form { op: &call.op, dtype: call.dtype, in_place: call.in_place };
+        if !self.schedules.get_index(self.last).is_some_and(|(last, _)| form.equivalent(last)) {
+            self.last = self.find(call, &form)?;
+        }
+        let schedule = &self.schedules[self.last];
         let task = Task {
-            op: call.op.clone(),
+            op: &call.op,
             dtype: call.dtype,
             factor: call.factor,
             fingerprint: call.fingerprint,
             rank: self.layout.rank(),
+            size: self.layout.size(),
+            schedule,
             past_caches: self.past_caches,
         };
-        let scratch = std::mem::take(&mut self.scratch);
-        Player::new(schedule, task, self.layout.size(), scratch)
+        self.player.begin(&task)?;
+        Ok(Playing { task, player: &mut self.player, mesh: &mut self.mesh })
     }
 
-    /// Takes the player's memory back.
-    pub(crate) fn keep(&mut self, player: &mut Player) {
-        self.scratch = player.take_scratch();
-    }
-
-    fn schedule(&mut self, call: &Call) -> Result<Arc<Schedule>> {
-        let key = (call.op.clone(), call.dtype, call.in_place);
-        if let Some(schedule) = self.schedules.get(&key) {
-            return Ok(Arc::clone(schedule));
+    /// The place of a call's schedule.
+    fn find(&mut self, call: &Call, form: &Form<'_>) -> Result<usize> {
+        if let Some(place) = self.schedules.get_index_of(form) {
+            return Ok(place);
         }
-        let schedule = Arc::new(self.build(call)?);
+        let schedule = self.build(call)?;
         if self.schedules.len() >= REMEMBERED {
             self.schedules.clear();
         }
-        self.schedules.insert(key, Arc::clone(&schedule));
-        Ok(schedule)
+        Ok(self.schedules.insert_full((form.op.clone(), form.dtype, form.in_place), schedule).0)
     }
 
     fn build(&self, call: &Call) -> Result<Schedule> {
@@ -79,6 +98,31 @@ impl Stage {
         }
         let plan = Plan { layout, op, dtype, in_place: call.in_place, algorithm, segments, windows };
         build(&plan).ok_or_else(|| Error::setup("schedule", format!("{algorithm} cannot play {}", op.kind())))
+    }
+}
+
+impl Equivalent<(Op, DType, bool)> for Form<'_> {
+    #[inline]
+    fn equivalent(&self, (op, dtype, in_place): &(Op, DType, bool)) -> bool {
+        (self.op, self.dtype, self.in_place) == (op, *dtype, *in_place)
+    }
+}
+
+impl Playing<'_> {
+    /// Plays on: see [`Player::poll`].
+    #[inline]
+    pub(crate) fn poll(&mut self, data: &mut Data<'_>) -> Result<Progress> {
+        self.player.poll(&self.task, data, self.mesh)
+    }
+
+    /// The transfers that it waits for: see [`Player::stuck`].
+    pub(crate) fn stuck(&mut self) -> Vec<Stuck> {
+        self.player.stuck(&self.task, self.mesh)
+    }
+
+    /// The fingerprint that came last, and from whom.
+    pub(crate) fn heard(&self) -> Option<(usize, Fingerprint)> {
+        self.player.heard(&self.task)
     }
 }
 

@@ -76,6 +76,7 @@ impl Fingerprint {
     ];
 
     /// What a rank says about `op`, number `sequence` of its group's `epoch`.
+    #[inline]
     pub fn of(op: &Op, dtype: DType, size: usize, epoch: u32, sequence: u32) -> Fingerprint {
         let (count, splits) = numbers(op, size);
         Fingerprint {
@@ -112,28 +113,33 @@ impl Fingerprint {
     }
 
     /// The bytes on the wire.
+    #[inline]
     pub fn encode(&self) -> [u8; Fingerprint::BYTE_LEN] {
         let mut bytes = [0; Fingerprint::BYTE_LEN];
-        let mut at = 0;
-        let mut put = |field: &[u8]| {
-            bytes[at..at + field.len()].copy_from_slice(field);
-            at += field.len();
-        };
-        put(&[
-            MAGIC,
-            VERSION,
-            self.op as u8,
-            self.dtype as u8,
-            self.reduce.map_or(0, |reduce| reduce as u8),
-            self.offer,
-        ]);
-        put(&self.epoch.to_le_bytes());
-        put(&self.sequence.to_le_bytes());
-        put(&self.root.to_le_bytes());
-        put(&self.count.to_le_bytes());
-        put(&self.splits.to_le_bytes());
-        put(&self.site.to_le_bytes());
+        let (words, _) = bytes.as_chunks_mut();
+        words.iter_mut().zip(self.words()).for_each(|(bytes, word)| *bytes = word.to_le_bytes());
         bytes
+    }
+
+    /// The same as words, each of which has its lowest byte first on the wire. Made at once: a word that is read while its bytes are
+    /// still being written holds up whoever reads it, which a small operation would notice.
+    #[inline]
+    pub fn words(&self) -> [u64; Fingerprint::BYTE_LEN / size_of::<u64>()] {
+        let reduce = self.reduce.map_or(0, |reduce| reduce as u8);
+        let [epoch, behind] = self.epoch.to_le_bytes();
+        let head = [MAGIC, VERSION, self.op as u8, self.dtype as u8, reduce, self.offer, epoch, behind];
+        let two = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        [u64::from_le_bytes(head), two(self.sequence, self.root), self.count, two(self.splits, self.site)]
+    }
+
+    /// Whether these are its bytes on the wire.
+    #[inline]
+    pub(crate) fn is_in(&self, bytes: &[u8]) -> bool {
+        let (words, rest) = bytes.as_chunks();
+        let ours = self.words();
+        words.len() == ours.len()
+            && rest.is_empty()
+            && words.iter().zip(ours).all(|(word, ours)| u64::from_le_bytes(*word) == ours)
     }
 
     /// The fingerprint in these bytes.
@@ -223,6 +229,7 @@ fn tag(op: &Op) -> Option<u32> {
 /// The number of elements and the hash of the table that all ranks must share. Each rank has its own all-to-all tables:
 /// what two ranks exchange is compared between the two ([`Fingerprint::count`] of each frame), and here only whether there
 /// are tables at all, because even parts travel another way.
+#[inline]
 fn numbers(op: &Op, size: usize) -> (usize, u32) {
     match op {
         Op::AllReduce { count, .. } | Op::Reduce { count, .. } | Op::Broadcast { count, .. } => (*count, 0),

@@ -12,35 +12,37 @@ use crate::network::{End, Shared};
 use crate::report::Ending;
 use crate::scene::{Call, Scene};
 
-pub(crate) struct Actor {
+pub(crate) struct Actor<'a> {
     rank: usize,
     mesh: Mesh,
+    player: Player,
     /// When it ended each of the operations that it has ended.
     pub(crate) ended: Vec<u64>,
-    pub(crate) playing: Option<Playing>,
+    pub(crate) playing: Option<Playing<'a>>,
     pub(crate) ending: Option<Ending>,
     /// It is not polled before this tick.
     pub(crate) asleep_until: u64,
 }
 
 /// An operation that a rank is in.
-pub(crate) struct Playing {
-    player: Player,
+pub(crate) struct Playing<'a> {
+    task: Task<'a>,
     input: Vec<u8>,
     pub(crate) output: Vec<u8>,
     /// When it began.
     pub(crate) since: u64,
 }
 
-impl Actor {
-    pub(crate) fn new(rank: usize, scene: &Scene, network: &Shared, board: &Arc<Board>) -> Actor {
+impl<'a> Actor<'a> {
+    pub(crate) fn new(rank: usize, scene: &Scene, network: &Shared, board: &Arc<Board>) -> Actor<'a> {
         let link = |peer: usize| (peer != rank).then(|| Box::new(End::new(network, rank, peer)) as Box<dyn Link>);
         let mut mesh = Mesh::new((0..scene.size()).map(link).collect()).with_checksum(scene.checksum);
         if scene.boards {
             let seat = Seat::new(board, network, rank, &scene.hosts, scene.slot_byte_len);
             mesh = mesh.with_windows(Box::new(seat));
         }
-        Actor { rank, mesh, ended: vec![], playing: None, ending: None, asleep_until: 0 }
+        let player = Player::default();
+        Actor { rank, mesh, player, ended: vec![], playing: None, ending: None, asleep_until: 0 }
     }
 
     /// How many operations it has ended.
@@ -55,18 +57,20 @@ impl Actor {
 
     pub(crate) fn begin(
         &mut self,
-        call: &Call,
-        schedule: &Arc<Schedule>,
+        call: &'a Call,
+        schedule: &'a Schedule,
         given: &[u8],
         size: usize,
         now: u64,
     ) -> Result<()> {
         let task = Task {
-            op: call.op.clone(),
+            op: &call.op,
             dtype: call.dtype,
             factor: call.factor,
             fingerprint: Fingerprint::of(&call.op, call.dtype, size, EPOCH, self.done() as u32),
             rank: self.rank,
+            size,
+            schedule,
             // Each rank decides for itself.
             past_caches: if self.rank.is_multiple_of(2) {
                 PastCaches::NEVER
@@ -75,10 +79,8 @@ impl Actor {
             },
         };
         let (input, output) = call.buffers(self.rank, size, given);
-        // What an operation before this one left in scratch must not matter.
-        let stale = vec![0xA5; schedule.scratch * call.dtype.byte_len()];
-        let player = Player::new(Arc::clone(schedule), task, size, stale)?;
-        self.playing = Some(Playing { player, input, output, since: now });
+        self.player.begin(&task)?;
+        self.playing = Some(Playing { task, input, output, since: now });
         Ok(())
     }
 
@@ -88,13 +90,13 @@ impl Actor {
             return Ok(Progress::Idle);
         };
         let mut data = Data { input: &playing.input, output: &mut playing.output };
-        playing.player.poll(&mut data, &mut self.mesh)
+        self.player.poll(&playing.task, &mut data, &mut self.mesh)
     }
 
     /// Whom it waits for.
     pub(crate) fn stuck(&mut self) -> Vec<Stuck> {
         let playing = self.playing.as_ref();
-        playing.map_or(vec![], |playing| playing.player.stuck(&mut self.mesh))
+        playing.map_or(vec![], |playing| self.player.stuck(&playing.task, &mut self.mesh))
     }
 }
 

@@ -19,7 +19,7 @@ pub fn run(seed: u64, mutation: Option<Mutation>) -> Report {
     let mut schedules = scene.schedules(&layout);
     let inputs: Vec<_> = scene.acts.iter().map(|act| data::inputs(&mut dice, act)).collect();
     let planted = mutation.and_then(|mutation| plant(mutation, &scene, &layout, &mut schedules, &mut dice.fork()));
-    let outcome = Stage::new(&scene, schedules, &inputs, dice).play();
+    let outcome = Stage::new(&scene, &schedules, &inputs, dice).play();
     Report {
         seed,
         mutation,

@@ -8,14 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use phalanx_core::backend::Finished;
-use phalanx_core::player::Player;
 use phalanx_core::{Call, Error, PeerReason, Result, Stuck};
 
 use super::{Host, Inner};
 use crate::lane::Job;
 use crate::patience::{Patience, Wariness};
 use crate::slot::News;
-use crate::stage::Stage;
+use crate::stage::Playing;
 
 impl Host {
     /// Starts the driver on such a thread for this call, unless it runs. Where there is none the group fails: those behind the call would
@@ -135,12 +134,12 @@ impl Inner {
 
     /// Ends the group because a collective has waited too long for its turn, which this one has: however well it moves, that one keeps its
     /// own deadline. Where this one's is over as well, it says so itself.
-    pub(super) fn fail_overdue(&self, call: &Call, player: &Player, stage: &mut Stage) {
+    pub(super) fn fail_overdue(&self, call: &Call, playing: &mut Playing<'_>) {
         if self.lane.has_queued()
             && self.deadline(call).is_none_or(|deadline| Instant::now() < deadline)
             && let Some(job) = self.lane.take_overdue()
         {
-            self.fail_queued(job, self.stuck(call, player, stage));
+            self.fail_queued(job, self.stuck(call, playing));
         }
     }
 

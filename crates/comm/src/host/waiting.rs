@@ -2,13 +2,12 @@
 
 use std::time::Instant;
 
-use phalanx_core::player::Player;
 use phalanx_core::{Call, Error, Last, Result, Stuck, Waiting};
 
 use super::Inner;
 use crate::fate;
 use crate::pulse::Pulse;
-use crate::stage::Stage;
+use crate::stage::Playing;
 use crate::verdict;
 
 impl Inner {
@@ -41,9 +40,9 @@ impl Inner {
     }
 
     /// A peer that is still at an earlier collective, which this rank began otherwise, is why the two disagree now.
-    pub(super) fn explain(&self, player: &Player, error: Error) -> Error {
-        match (&error, player.heard()) {
-            (Error::Desync(_), Some((peer, theirs))) if theirs.sequence != player.task().fingerprint.sequence => {
+    pub(super) fn explain(&self, call: &Call, playing: &Playing<'_>, error: Error) -> Error {
+        match (&error, playing.heard()) {
+            (Error::Desync(_), Some((peer, theirs))) if theirs.sequence != call.sequence => {
                 self.fate.roll.compare_past(self.rank, peer, &theirs).err().unwrap_or(error)
             }
             _ => error,
@@ -51,9 +50,9 @@ impl Inner {
     }
 
     /// Whom a collective waits for: the ranks that never came to it, or else the peers of the step that it is stuck in.
-    pub(super) fn stuck(&self, call: &Call, player: &Player, stage: &mut Stage) -> Vec<Stuck> {
+    pub(super) fn stuck(&self, call: &Call, playing: &mut Playing<'_>) -> Vec<Stuck> {
         let absent = self.absent(call, call.sequence);
-        if absent.is_empty() { player.stuck(&mut stage.mesh) } else { absent }
+        if absent.is_empty() { playing.stuck() } else { absent }
     }
 
     /// The other ranks that have not come to this number, for a call that waits for them.

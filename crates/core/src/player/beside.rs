@@ -10,7 +10,7 @@ use crate::{Error, Result};
 
 /// Offers a span and joins, where nothing is missing for either; else does nothing, and says so by false.
 pub(super) fn offer_and_pull_all(
-    task: &Task,
+    task: &Task<'_>,
     (spans, lease): (&[Span], Lease),
     join: &Join<'_>,
     memory: &mut Memory<'_, '_>,
@@ -26,27 +26,24 @@ pub(super) fn offer_and_pull_all(
     let part = bytes_of(task, from.start, join.into.len);
     let wanted = Wanted { rank: from.rank, offer: offer.among_all(), part: part.clone() };
     let is_past_caches = memory.joins_past_caches(join.into.place);
-    memory.with_parts(join.into, &[join.own.0, *span], |target, in_place, others| {
-        let (mine, given) = match in_place {
-            Some(_) => (None, others[0]),
-            None => (Some(others[0]), others[1]),
-        };
-        let mut joined = Ok(());
-        let made = windows.try_offer_beside(&head, given, lease, wanted, &mut |room, view| {
-            let theirs = checked(task, (from.rank, offer.in_heads()), view, part.clone())
-                .and_then(|seen| shown(from.rank, seen));
-            joined = theirs.and_then(|theirs| {
-                // Without room it was copied before.
-                let beside = Beside { from: &given[..room.len()], room };
-                let (reduce, dtype) = (task.join(join.whole), task.dtype);
-                match mine {
-                    Some(mine) if is_past_caches => combine_past_caches(reduce, dtype, target, [mine, theirs], beside),
-                    _ => combine_beside(reduce, dtype, target, (mine, theirs), beside),
-                }
-                .map_err(|error| Error::setup("reduction", error))
-            });
-            joined.is_ok()
+    let (target, around) = memory.split(join.into);
+    let given = around.read(*span);
+    let mine = (join.own.0 != join.into).then(|| around.read(join.own.0));
+    let mut joined = Ok(());
+    let made = windows.try_offer_beside(&head, given, lease, wanted, &mut |room, view| {
+        let theirs =
+            checked(task, (from.rank, offer.in_heads()), view, part.clone()).and_then(|seen| shown(from.rank, seen));
+        joined = theirs.and_then(|theirs| {
+            // Without room it was copied before.
+            let beside = Beside { from: &given[..room.len()], room };
+            let (reduce, dtype) = (task.join(join.whole), task.dtype);
+            match mine {
+                Some(mine) if is_past_caches => combine_past_caches(reduce, dtype, target, [mine, theirs], beside),
+                _ => combine_beside(reduce, dtype, target, (mine, theirs), beside),
+            }
+            .map_err(|error| Error::setup("reduction", error))
         });
-        joined.map(|()| made)
-    })
+        joined.is_ok()
+    });
+    joined.map(|()| made)
 }

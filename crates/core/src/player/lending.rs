@@ -12,7 +12,7 @@ use crate::schedule::{Lending, Source, Span};
 use crate::{Error, Result};
 
 /// Where a rank stands with what it lent.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Standing {
     /// It has offered nothing yet.
     Away,
@@ -21,6 +21,7 @@ pub(super) enum Standing {
     /// All have lent theirs, and its slice is final in all of it.
     Finished { offer: u64 },
     /// Nothing is lent: the steps are to be taken.
+    #[default]
     Declined,
 }
 
@@ -28,8 +29,7 @@ impl Standing {
     /// Goes on as far as possible: done once the slice is final everywhere, or it is known that it is not to be so.
     pub(super) fn poll(
         &mut self,
-        task: &Task,
-        size: usize,
+        task: &Task<'_>,
         lending: &Lending,
         memory: &mut Memory<'_, '_>,
         mesh: &mut Mesh,
@@ -43,10 +43,10 @@ impl Standing {
             };
         }
         if let Standing::Waits { offer } = *self {
-            *self = match have_lent(task, size, offer, lending, windows) {
+            *self = match have_lent(task, offer, lending, windows) {
                 Ok(None) => return Ok(Progress::Idle),
                 Ok(Some(true)) => {
-                    finish(task, size, offer, lending, memory, windows)?;
+                    finish(task, offer, lending, memory, windows)?;
                     Standing::Finished { offer }
                 }
                 // Each sees the same and writes nothing.
@@ -82,16 +82,16 @@ pub(super) fn written_by_peers(memory: &mut [u8]) {
     black_box(memory);
 }
 
-fn lend(task: &Task, lending: &Lending, memory: &mut Memory<'_, '_>, windows: &mut dyn Windows) -> Result<Loan> {
+fn lend(task: &Task<'_>, lending: &Lending, memory: &mut Memory<'_, '_>, windows: &mut dyn Windows) -> Result<Loan> {
     let room = lending.room.map(|room| memory.write(room)).unwrap_or_default();
     windows.try_lend(&task.head(LOAN), room).map_err(|error| lost(task.rank, error))
 }
 
 /// Whether all peers have lent their memory by this offer; none while it is not known.
-fn have_lent(task: &Task, size: usize, offer: u64, lending: &Lending, windows: &dyn Windows) -> Result<Option<bool>> {
+fn have_lent(task: &Task<'_>, offer: u64, lending: &Lending, windows: &dyn Windows) -> Result<Option<bool>> {
     let end = lending.room.map_or(0, Span::end) * task.dtype.byte_len();
     let mut all = Some(true);
-    for peer in (0..size).filter(|&peer| peer != task.rank) {
+    for peer in task.peers() {
         match windows.view(peer, offer, end..end).map_err(|error| lost(peer, error))? {
             None => all = None,
             Some(view) => {
@@ -107,30 +107,28 @@ fn have_lent(task: &Task, size: usize, offer: u64, lending: &Lending, windows: &
 
 /// Makes the slice final.
 fn finish(
-    task: &Task,
-    size: usize,
+    task: &Task<'_>,
     offer: u64,
     lending: &Lending,
     memory: &mut Memory<'_, '_>,
     windows: &mut dyn Windows,
 ) -> Result<()> {
     let (slice, source) = (lending.slice, lending.source);
-    if let (Source::All, 2) = (source, size) {
+    if let (Source::All, 2) = (source, task.size) {
         let peer = 1 - task.rank;
         let theirs = windows.lent(peer, offer, bytes_of(task, slice.start, slice.len));
         let theirs = theirs.map_err(|error| lost(peer, error))?;
         return combine_both(task.join(true), task.dtype, memory.write(slice), theirs)
             .map_err(|error| Error::setup("reduction", error));
     }
-    let is_copied_once = size == 2 && source != Source::All;
+    let is_copied_once = task.size == 2 && source != Source::All;
     let block_len = if is_copied_once { slice.len.max(1) } else { BLOCK / task.dtype.byte_len() };
-    slice.blocks(block_len).try_for_each(|block| finish_block(task, size, (source, offer), block, memory, windows))
+    slice.blocks(block_len).try_for_each(|block| finish_block(task, (source, offer), block, memory, windows))
 }
 
 /// Makes a block final: in this rank's memory first, then from there in that of the others.
 fn finish_block(
-    task: &Task,
-    size: usize,
+    task: &Task<'_>,
     (source, offer): (Source, u64),
     block: Span,
     memory: &mut Memory<'_, '_>,
@@ -141,7 +139,7 @@ fn finish_block(
     match source {
         Source::All => {
             let mut parts = Parts::new();
-            for peer in (0..size).filter(|&peer| peer != task.rank) {
+            for peer in task.peers() {
                 parts.push(theirs(peer)?);
             }
             combine_in_place(task.join(true), task.dtype, memory.write(block), task.rank, &parts)
@@ -149,13 +147,13 @@ fn finish_block(
         }
         Source::Rank(root) if root != task.rank => {
             // What is copied on from there is to stay in the caches.
-            let copy = if size > 2 { <[u8]>::copy_from_slice } else { memory.pulls(block.place) };
+            let copy = if task.size > 2 { <[u8]>::copy_from_slice } else { memory.pulls(block.place) };
             copy(memory.write(block), theirs(root)?);
         }
         Source::Rank(_) => {}
     }
     let has_it = |&peer: &usize| peer == task.rank || source == Source::Rank(peer);
-    for peer in (0..size).filter(|peer| !has_it(peer)) {
+    for peer in (0..task.size).filter(|peer| !has_it(peer)) {
         let theirs = windows.lent(peer, offer, part.clone()).map_err(|error| lost(peer, error))?;
         memory.pulls(block.place)(theirs, memory.read(block));
     }
@@ -163,7 +161,7 @@ fn finish_block(
 }
 
 fn part_of<'a>(
-    task: &Task,
+    task: &Task<'_>,
     windows: &'a dyn Windows,
     (peer, offer): (usize, u64),
     part: Range<usize>,

@@ -21,20 +21,51 @@ pub struct Data<'a> {
 /// was made: collected or made with a capacity it would be moved, and that is a copy.
 pub(super) type Parts<'a> = SmallVec<[&'a [u8]; 10]>;
 
+/// What is around a span that is written.
+pub(super) struct Around<'a> {
+    into: Span,
+    byte_len: usize,
+    input: &'a [u8],
+    /// The other place that may be written.
+    other: &'a [u8],
+    /// What of its own place comes before it and after it.
+    before: &'a [u8],
+    after: &'a [u8],
+}
+
+impl<'a> Around<'a> {
+    /// A span that is apart from the one that is written.
+    #[inline]
+    pub(super) fn read(&self, span: Span) -> &'a [u8] {
+        let (place, from) = match span.place {
+            Place::Input => (self.input, 0),
+            place if place != self.into.place => (self.other, 0),
+            _ if span.start < self.into.start => (self.before, 0),
+            _ => (self.after, self.into.end()),
+        };
+        &place[(span.start - from) * self.byte_len..(span.end() - from) * self.byte_len]
+    }
+}
+
 /// The caller's buffers and the player's scratch.
 pub(super) struct Memory<'a, 'b> {
     pub(super) data: &'a mut Data<'b>,
     pub(super) scratch: &'a mut [u8],
     /// Bytes of one element.
     pub(super) byte_len: usize,
-    past_caches: Past,
+    op: &'a Op,
+    past_caches: PastCaches,
 }
 
 impl<'a, 'b> Memory<'a, 'b> {
     /// What this task works in.
-    pub(super) fn of(task: &Task, data: &'a mut Data<'b>, scratch: &'a mut [u8]) -> Memory<'a, 'b> {
-        let past_caches = Past::of(task, data.input.len().max(data.output.len()));
-        Memory { data, scratch, byte_len: task.dtype.byte_len(), past_caches }
+    pub(super) fn of(task: &Task<'a>, data: &'a mut Data<'b>, scratch: &'a mut [u8]) -> Memory<'a, 'b> {
+        let Task { op, dtype, past_caches, .. } = *task;
+        Memory { data, scratch, byte_len: dtype.byte_len(), op, past_caches }
+    }
+
+    fn past_caches(&self) -> Past {
+        Past::of(self.op, self.data.input.len().max(self.data.output.len()), self.past_caches)
     }
 
     pub(super) fn read(&self, span: Span) -> &[u8] {
@@ -57,54 +88,37 @@ impl<'a, 'b> Memory<'a, 'b> {
         if from.place == into.place {
             return self.place_mut(into.place).copy_within(start..end, at);
         }
-        let copy = copies(self.past_caches.copied && into.place == Place::Output);
-        self.with_parts(into, &[from], |target, _, parts| copy(target, parts[0]));
+        let copy = copies(self.past_caches().copied && into.place == Place::Output);
+        let (target, around) = self.split(into);
+        copy(target, around.read(from));
     }
 
     /// How what is pulled is copied there.
     pub(super) fn pulls(&self, into: Place) -> Copies {
-        copies(self.past_caches.pulled && into == Place::Output)
+        copies(self.past_caches().pulled && into == Place::Output)
     }
 
     /// Whether what is pulled to the caller's memory goes past the caches.
     pub(super) fn pulls_past_caches(&self) -> bool {
-        self.past_caches.pulled
+        self.past_caches().pulled
     }
 
     /// Whether what is joined is written past the caches there.
     pub(super) fn joins_past_caches(&self, into: Place) -> bool {
-        self.past_caches.joined && into == Place::Output
+        self.past_caches().joined && into == Place::Output
     }
 
-    /// Calls `join(target, position of the target among the parts, the other parts in order)`.
-    pub(super) fn with_parts<R>(
-        &mut self,
-        into: Span,
-        parts: &[Span],
-        join: impl FnOnce(&mut [u8], Option<usize>, &[&[u8]]) -> R,
-    ) -> R {
+    /// A span to write, and what can be read meanwhile.
+    #[inline]
+    pub(super) fn split(&mut self, into: Span) -> (&mut [u8], Around<'_>) {
         let byte_len = self.byte_len;
         let (target, other): (&mut [u8], &[u8]) = match into.place {
             Place::Scratch => (self.scratch, &*self.data.output),
             _ => (&mut *self.data.output, &*self.scratch),
         };
-        let input = self.data.input;
         let (before, rest) = target.split_at_mut(into.start * byte_len);
         let (target, after) = rest.split_at_mut(into.len * byte_len);
-        let (before, after) = (&*before, &*after);
-        let find = |part: &Span| {
-            let (place, from) = match part.place {
-                Place::Input => (input, 0),
-                place if place != into.place => (other, 0),
-                _ if part.start < into.start => (before, 0),
-                _ => (after, into.end()),
-            };
-            &place[(part.start - from) * byte_len..(part.end() - from) * byte_len]
-        };
-        let position = parts.iter().position(|part| *part == into);
-        let mut others = Parts::new();
-        others.extend(parts.iter().filter(|part| **part != into).map(find));
-        join(target, position, &others)
+        (target, Around { into, byte_len, input: self.data.input, other, before, after })
     }
 
     fn place_mut(&mut self, place: Place) -> &mut [u8] {
@@ -137,9 +151,9 @@ struct Past {
 
 impl Past {
     /// Of an operation whose longer buffer is of so many bytes.
-    fn of(task: &Task, byte_len: usize) -> Past {
-        let PastCaches { own, beside, broadcast } = task.past_caches;
-        match task.op {
+    fn of(op: &Op, byte_len: usize, from: PastCaches) -> Past {
+        let PastCaches { own, beside, broadcast } = from;
+        match op {
             Op::AllGather { .. } | Op::AllToAll { .. } => {
                 Past { copied: byte_len >= own, pulled: byte_len >= beside, joined: false }
             }
@@ -158,7 +172,7 @@ fn copies(is_past_caches: bool) -> Copies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Counts, DType, Fingerprint, ReduceOp};
+    use crate::{Counts, ReduceOp};
 
     #[test]
     fn what_an_operation_reads_again_is_written_into_the_caches() {
@@ -177,10 +191,8 @@ mod tests {
             (Op::AllReduce { count: 5, reduce }, usize::MAX, [nothing; 2]),
             (Op::Gather { counts, root: 0 }, usize::MAX, [nothing; 2]),
         ] {
-            let fingerprint = Fingerprint::of(&op, DType::F32, 2, 0, 0);
             let past_caches = PastCaches { own: 50, beside: 100, broadcast: 200 };
-            let task = Task { op, dtype: DType::F32, factor: None, fingerprint, rank: 0, past_caches };
-            assert_eq!([from - 1, from].map(|byte_len| Past::of(&task, byte_len)), expected, "{:?}", task.op);
+            assert_eq!([from - 1, from].map(|byte_len| Past::of(&op, byte_len, past_caches)), expected, "{op:?}");
         }
     }
 }

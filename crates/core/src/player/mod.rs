@@ -10,13 +10,11 @@ mod moving;
 mod tests;
 mod viewing;
 
-use std::sync::Arc;
-
 pub(crate) use frame::{Head, Incoming, Outgoing, Part};
 use lending::Standing;
 pub use memory::Data;
 use memory::Memory;
-use moving::{Moving, STAGED};
+use moving::Moving;
 use viewing::{Join, Number};
 
 use crate::error::{PeerReason, Stuck, Waiting};
@@ -26,11 +24,11 @@ use crate::reduce::{Factor, ReduceOp};
 use crate::schedule::{Lending, Schedule, Step};
 use crate::{DType, Error, Op, Result};
 
-/// What is played: the operation, and what its frames say about it.
-#[derive(Clone, Debug)]
-pub struct Task {
+/// What is played: the operation, what its frames say about it, and this rank's part in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Task<'a> {
     /// The operation.
-    pub op: Op,
+    pub op: &'a Op,
     /// The type of the elements.
     pub dtype: DType,
     /// This rank's factor, for the reduction that has one.
@@ -39,6 +37,10 @@ pub struct Task {
     pub fingerprint: Fingerprint,
     /// This rank.
     pub rank: usize,
+    /// How many ranks there are.
+    pub size: usize,
+    /// What this rank does.
+    pub schedule: &'a Schedule,
     /// Which operations write past the processor's caches.
     pub past_caches: PastCaches,
 }
@@ -59,28 +61,17 @@ impl PastCaches {
     pub const NEVER: PastCaches = PastCaches { own: usize::MAX, beside: usize::MAX, broadcast: usize::MAX };
 }
 
-/// One operation being played.
-#[derive(Debug)]
+/// Plays operations, one after the other. Between two it keeps nothing but memory: a small operation has no time to come by it anew.
+#[derive(Debug, Default)]
 pub struct Player {
-    schedule: Arc<Schedule>,
     /// What became of lending, which is before all steps where the schedule has it.
     standing: Standing,
     /// The current step.
     at: usize,
-    hands: Hands,
-}
-
-/// What its steps work with.
-#[derive(Debug)]
-struct Hands {
-    task: Task,
     moving: Moving,
     /// The number of this operation's first offer, once it began.
     first_offer: Option<u64>,
-    /// Room for what is folded as it comes, and then that of the schedule.
     scratch: Vec<u8>,
-    staged: usize,
-    size: usize,
 }
 
 /// What a poll brought.
@@ -95,43 +86,40 @@ pub enum Progress {
 }
 
 impl Player {
-    /// Begins `task` by `schedule` among `size` ranks. `scratch` is memory to work in, grown if it is too small.
+    /// Begins an operation. What is left of the one before is forgotten.
     ///
     /// # Errors
     ///
-    /// [`Setup`](Error::Setup) where there is no more.
-    pub fn new(schedule: Arc<Schedule>, task: Task, size: usize, mut scratch: Vec<u8>) -> Result<Player> {
-        let staged = if schedule.folds() { STAGED } else { 0 };
-        let scratch_len = schedule.scratch.saturating_mul(task.dtype.byte_len()).saturating_add(staged);
-        let missing = scratch_len.saturating_sub(scratch.len());
-        let refused = |error| Error::setup(format!("{scratch_len} bytes to work in"), error);
-        scratch.try_reserve_exact(missing).map_err(refused)?;
-        scratch.resize(scratch.len() + missing, 0);
-        let hands = Hands { task, moving: Moving::new(), first_offer: None, scratch, staged, size };
-        let standing = if schedule.lending.is_some() { Standing::Away } else { Standing::Declined };
-        Ok(Player { schedule, standing, at: 0, hands })
+    /// [`Setup`](Error::Setup) where there is not enough memory to work in.
+    pub fn begin(&mut self, task: &Task<'_>) -> Result<()> {
+        let schedule = task.schedule;
+        grow(&mut self.scratch, schedule.scratch.saturating_mul(task.dtype.byte_len()))?;
+        self.moving.begin();
+        self.standing = if schedule.lending.is_some() { Standing::Away } else { Standing::Declined };
+        (self.at, self.first_offer) = (0, None);
+        Ok(())
     }
 
-    /// Plays as far as the peers let it, but for a bounded time: whoever polls has a deadline. After an error the operation is over
-    /// and its output has no meaning.
+    /// Plays on with the task that was begun as far as the peers let it, but for a bounded time: whoever polls has a deadline. After an error
+    /// the operation is over and its output has no meaning.
     ///
     /// # Errors
     ///
     /// [`Desync`](Error::Desync) where a peer calls something else, [`Peer`](Error::Peer) where one is lost or what came is not what was sent,
     /// and [`Setup`](Error::Setup) for what this rank lacks itself; ranks are numbered as in the group.
-    pub fn poll(&mut self, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
-        let played = self.play(data, mesh);
+    pub fn poll(&mut self, task: &Task<'_>, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
+        let played = self.play(task, data, mesh);
         mesh.announce();
         played
     }
 
-    fn play(&mut self, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
+    fn play(&mut self, task: &Task<'_>, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
         let mut moved = false;
-        let steps = &self.schedule.steps;
-        if let Some(lending) = &self.schedule.lending
+        let steps = &task.schedule.steps;
+        if let Some(lending) = &task.schedule.lending
             && self.at == 0
         {
-            match self.hands.lend(&mut self.standing, lending, data, mesh)? {
+            match self.lend(task, lending, data, mesh)? {
                 Progress::Done if self.standing.is_finished() => (self.at, moved) = (steps.len(), true),
                 Progress::Done => {}
                 waiting => return Ok(waiting),
@@ -142,17 +130,17 @@ impl Player {
             if self.at >= most {
                 return Ok(Progress::Moved);
             }
-            if self.hands.take_both(step, steps.get(self.at + 1), data, mesh)? {
+            if self.take_both(task, step, data, mesh)? {
                 (self.at, moved) = (self.at + 2, true);
                 continue;
             }
-            match self.hands.take(step, data, mesh)? {
+            match self.take(task, step, data, mesh)? {
                 Progress::Done => (self.at, moved) = (self.at + 1, true),
                 Progress::Idle if !moved => return Ok(Progress::Idle),
                 _ => return Ok(Progress::Moved),
             }
         }
-        match self.hands.settle(mesh)? {
+        match self.settle(task, mesh)? {
             Progress::Idle if moved => Ok(Progress::Moved),
             settled => {
                 if self.standing.is_finished() {
@@ -164,13 +152,13 @@ impl Player {
     }
 
     /// The transfers that the current step waits for, or this rank where it waits for none.
-    pub fn stuck(&self, mesh: &mut Mesh) -> Vec<Stuck> {
-        let peers = self.awaited(mesh);
-        let own = || vec![Stuck { peer: self.hands.task.rank, on: Waiting::Working }];
+    pub fn stuck(&self, task: &Task<'_>, mesh: &mut Mesh) -> Vec<Stuck> {
+        let peers = self.awaited(task, mesh);
+        let own = || vec![Stuck { peer: task.rank, on: Waiting::Working }];
         if peers.is_empty() { own() } else { peers }
     }
 
-    fn awaited(&self, mesh: &mut Mesh) -> Vec<Stuck> {
+    fn awaited(&self, task: &Task<'_>, mesh: &mut Mesh) -> Vec<Stuck> {
         let giving = |peer| Stuck { peer, on: Waiting::Giving };
         let taking = |peer| Stuck { peer, on: Waiting::Taking };
         let behind = |mesh: &mut Mesh| -> Vec<Stuck> {
@@ -180,24 +168,20 @@ impl Player {
             // To lend is an offer like any other.
             Standing::Away => return behind(mesh),
             Standing::Waits { .. } => {
-                let peers = (0..self.hands.size).filter(|&peer| peer != self.hands.task.rank);
                 let windows = mesh.windows();
                 return windows.map_or(vec![], |windows| {
-                    peers.filter(|&peer| self.standing.awaits(peer, windows)).map(giving).collect()
+                    task.peers().filter(|&peer| self.standing.awaits(peer, windows)).map(giving).collect()
                 });
             }
             Standing::Finished { .. } | Standing::Declined => {}
         }
-        match self.schedule.steps.get(self.at) {
-            Some(Step::Move { send, recv }) => self.hands.moving.stuck(*send, *recv),
+        match task.schedule.steps.get(self.at) {
+            Some(Step::Move { send, recv }) => self.moving.stuck(*send, *recv),
             Some(Step::Offer { .. }) => behind(mesh),
             Some(Step::Pull { from, .. }) => vec![giving(*from)],
-            Some(Step::PullAll { from, offer, .. }) => from
-                .iter()
-                .map(|part| part.rank)
-                .filter(|&peer| self.hands.awaits(mesh, peer, *offer))
-                .map(giving)
-                .collect(),
+            Some(Step::PullAll { from, offer, .. }) => {
+                from.iter().map(|part| part.rank).filter(|&peer| self.awaits(mesh, peer, *offer)).map(giving).collect()
+            }
             None => {
                 mesh.windows().map(|windows| windows.readers()).unwrap_or_default().into_iter().map(taking).collect()
             }
@@ -206,47 +190,27 @@ impl Player {
     }
 
     /// The fingerprint that came last in the current step, and from whom: after a disagreement, the one that disagrees.
-    pub fn heard(&self) -> Option<(usize, Fingerprint)> {
-        match self.schedule.steps.get(self.at) {
-            Some(Step::Move { recv: Some(recv), .. }) => self.hands.moving.head().map(|print| (recv.from, print)),
+    pub fn heard(&self, task: &Task<'_>) -> Option<(usize, Fingerprint)> {
+        match task.schedule.steps.get(self.at) {
+            Some(Step::Move { recv: Some(recv), .. }) => self.moving.head().map(|print| (recv.from, print)),
             _ => None,
         }
     }
 
-    /// The scratch memory, for the next operation once this one is over.
-    pub fn take_scratch(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.hands.scratch)
-    }
-
-    /// What is being played.
-    pub fn task(&self) -> &Task {
-        &self.hands.task
-    }
-}
-
-impl Hands {
     /// Lends this rank's memory, and makes its slice final where all do.
-    fn lend(
-        &mut self,
-        standing: &mut Standing,
-        lending: &Lending,
-        data: &mut Data<'_>,
-        mesh: &mut Mesh,
-    ) -> Result<Progress> {
-        let mut memory = Memory::of(&self.task, data, &mut []);
-        let progress = standing.poll(&self.task, self.size, lending, &mut memory, mesh)?;
-        if let Standing::Finished { offer } = *standing {
+    fn lend(&mut self, task: &Task<'_>, lending: &Lending, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
+        let mut memory = Memory::of(task, data, &mut []);
+        let progress = self.standing.poll(task, lending, &mut memory, mesh)?;
+        if let Standing::Finished { offer } = self.standing {
             self.first_offer = Some(offer);
         }
         Ok(progress)
     }
 
-    fn take(&mut self, step: &Step, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
-        let task = &self.task;
-        let (staged, scratch) = self.scratch.split_at_mut(self.staged);
-        let mut memory = Memory::of(task, data, scratch);
+    fn take(&mut self, task: &Task<'_>, step: &Step, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<Progress> {
+        let mut memory = Memory::of(task, data, &mut self.scratch);
         match step {
-            Step::Move { send, recv } => self.moving.poll(task, (*send, *recv), &mut memory, staged, mesh),
+            Step::Move { send, recv } => self.moving.poll(task, (*send, *recv), &mut memory, mesh),
             Step::Offer { spans, lease } => {
                 let windows = mesh.windows().map_err(|error| lost(task.rank, error))?;
                 let first = *self.first_offer.get_or_insert_with(|| {
@@ -261,29 +225,27 @@ impl Hands {
             }
             step => match Join::of(step, self.first_offer.unwrap_or_default()) {
                 Some(join) => viewing::pull_all(task, &join, &mut memory, mesh),
-                None => local::take(task, self.size, step, &mut memory).map(|()| Progress::Done),
+                None => local::take(task, step, &mut memory).map(|()| Progress::Done),
             },
         }
     }
 
     /// Takes an offer and the join that follows it at once, where nothing is missing for either; else neither.
-    fn take_both(&mut self, step: &Step, next: Option<&Step>, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<bool> {
-        let (Step::Offer { spans, lease }, Some(next), Some(first)) = (step, next, self.first_offer) else {
-            return Ok(false);
-        };
-        let Some(join) = Join::of(next, first) else { return Ok(false) };
-        let (task, scratch) = (&self.task, &mut self.scratch[self.staged..]);
-        let mut memory = Memory::of(task, data, scratch);
+    fn take_both(&mut self, task: &Task<'_>, step: &Step, data: &mut Data<'_>, mesh: &mut Mesh) -> Result<bool> {
+        let (Step::Offer { spans, lease }, Some(first)) = (step, self.first_offer) else { return Ok(false) };
+        let next = task.schedule.steps.get(self.at + 1);
+        let Some(join) = next.and_then(|next| Join::of(next, first)) else { return Ok(false) };
+        let mut memory = Memory::of(task, data, &mut self.scratch);
         beside::offer_and_pull_all(task, (spans, *lease), &join, &mut memory, mesh)
     }
 
     /// Does not end before the peers have read what they read in this rank's memory.
-    fn settle(&mut self, mesh: &mut Mesh) -> Result<Progress> {
+    fn settle(&mut self, task: &Task<'_>, mesh: &mut Mesh) -> Result<Progress> {
         if self.first_offer.is_none() {
             return Ok(Progress::Done);
         }
-        let windows = mesh.windows().map_err(|error| lost(self.task.rank, error))?;
-        let settled = windows.try_settle().map_err(|error| lost(self.task.rank, error))?;
+        let windows = mesh.windows().map_err(|error| lost(task.rank, error))?;
+        let settled = windows.try_settle().map_err(|error| lost(task.rank, error))?;
         Ok(if settled { Progress::Done } else { Progress::Idle })
     }
 
@@ -293,10 +255,16 @@ impl Hands {
     }
 }
 
-impl Task {
+impl Task<'_> {
+    /// The other ranks.
+    fn peers(&self) -> impl Iterator<Item = usize> {
+        let rank = self.rank;
+        (0..self.size).filter(move |&peer| peer != rank)
+    }
+
     /// What the first frame between this rank and `peer` says. Both know how much one gives the other.
     fn fingerprint(&self, peer: usize, giving: bool) -> Fingerprint {
-        let count = match &self.op {
+        let count = match self.op {
             Op::AllToAll { give, .. } if giving => give.of(peer) as u64,
             Op::AllToAll { take, .. } => take.of(peer) as u64,
             _ => self.fingerprint.count,
@@ -324,7 +292,7 @@ impl Task {
 
     /// Compares what a peer says with what is expected of it.
     fn compare(&self, peer: usize, head: &[u8], expected: &Fingerprint) -> Result<()> {
-        if head == expected.encode() {
+        if expected.is_in(head) {
             return Ok(());
         }
         let bytes = head.try_into().map_err(|_| corrupt(peer, "a frame without a fingerprint"))?;
@@ -351,5 +319,15 @@ pub(crate) fn corrupt(peer: usize, detail: impl Into<String>) -> Error {
     Error::peer(peer, PeerReason::Corrupt, detail)
 }
 
+/// Makes memory to work in at least so long. What is in it has no meaning, nor is it zeros, with which much would be right by chance.
+fn grow(memory: &mut Vec<u8>, byte_len: usize) -> Result<()> {
+    let missing = byte_len.saturating_sub(memory.len());
+    memory.try_reserve_exact(missing).map_err(|error| Error::setup(format!("{byte_len} bytes to work in"), error))?;
+    memory.resize(memory.len() + missing, UNSET);
+    Ok(())
+}
+
+/// In every byte of memory that nothing was written to.
+const UNSET: u8 = 0xa5;
 /// How many steps one poll takes at most, or begins.
 const MOST_STEPS: usize = 8;

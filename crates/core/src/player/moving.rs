@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::frame::{Head, Incoming, Outgoing, Part};
 use super::memory::Memory;
-use super::{Progress, Task, lost};
+use super::{Progress, Task, grow, lost};
 use crate::error::{Stuck, Waiting};
 use crate::fingerprint::Fingerprint;
 use crate::link::Mesh;
@@ -13,7 +13,7 @@ use crate::schedule::{Recv, Send, Then};
 use crate::{Error, Result};
 
 /// The frames of the current step, and who has been greeted in this operation.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Moving {
     out: Option<Outgoing>,
     arriving: Option<Incoming>,
@@ -21,6 +21,8 @@ pub(super) struct Moving {
     told: Flags,
     /// The peers whose fingerprint has come.
     heard: Flags,
+    /// Room for what is folded as it comes, made by the first that is.
+    staged: Vec<u8>,
     /// How many bytes of an element that is not whole yet are staged.
     staged_len: usize,
 }
@@ -30,16 +32,18 @@ pub(super) struct Moving {
 struct Flags(SmallVec<[u64; 2]>);
 
 impl Moving {
-    pub(super) fn new() -> Moving {
-        Moving { out: None, arriving: None, told: Flags::default(), heard: Flags::default(), staged_len: 0 }
+    /// Forgets what is left of another operation.
+    pub(super) fn begin(&mut self) {
+        (self.out, self.arriving, self.staged_len) = (None, None, 0);
+        self.told.clear();
+        self.heard.clear();
     }
 
     pub(super) fn poll(
         &mut self,
-        task: &Task,
+        task: &Task<'_>,
         (send, recv): (Option<Send>, Option<Recv>),
         memory: &mut Memory<'_, '_>,
-        staged: &mut [u8],
         mesh: &mut Mesh,
     ) -> Result<Progress> {
         let mut moved = false;
@@ -48,7 +52,7 @@ impl Moving {
         }
         if let Some(recv) = recv {
             let mut advances = 0;
-            while advances < MOST_ADVANCES && self.advance_recv(task, recv, memory, staged, mesh)? {
+            while advances < MOST_ADVANCES && self.advance_recv(task, recv, memory, mesh)? {
                 (advances, moved) = (advances + 1, true);
             }
         }
@@ -76,7 +80,7 @@ impl Moving {
         Fingerprint::decode(frame.head().try_into().ok()?).ok()
     }
 
-    fn poll_send(&mut self, task: &Task, send: Send, memory: &Memory<'_, '_>, mesh: &mut Mesh) -> Result<bool> {
+    fn poll_send(&mut self, task: &Task<'_>, send: Send, memory: &Memory<'_, '_>, mesh: &mut Mesh) -> Result<bool> {
         let body = memory.read(send.span);
         let checksum = mesh.checksum();
         let told = &mut self.told;
@@ -94,10 +98,9 @@ impl Moving {
 
     fn advance_recv(
         &mut self,
-        task: &Task,
+        task: &Task<'_>,
         recv: Recv,
         memory: &mut Memory<'_, '_>,
-        staged: &mut [u8],
         mesh: &mut Mesh,
     ) -> Result<bool> {
         let peer = recv.from;
@@ -122,18 +125,20 @@ impl Moving {
                 Ok(frame.advance_body(link, into).map_err(|error| lost(peer, error))? > 0)
             }
             Part::Body(left) => {
-                let came =
-                    frame.advance_body(link, &mut staged[self.staged_len..]).map_err(|error| lost(peer, error))?;
+                grow(&mut self.staged, STAGED)?;
+                let room = &mut self.staged[self.staged_len..];
+                let came = frame.advance_body(link, room).map_err(|error| lost(peer, error))?;
                 let start = body_len - left - self.staged_len;
                 self.staged_len += came;
-                self.fold_whole_elements(task, &mut memory.write(recv.span)[start..], staged)?;
+                self.fold_whole_elements(task, &mut memory.write(recv.span)[start..])?;
                 Ok(came > 0)
             }
         }
     }
 
     /// Folds what is staged into the front of `into`, and keeps the bytes of a last element that is not whole yet.
-    fn fold_whole_elements(&mut self, task: &Task, into: &mut [u8], staged: &mut [u8]) -> Result<()> {
+    fn fold_whole_elements(&mut self, task: &Task<'_>, into: &mut [u8]) -> Result<()> {
+        let staged = &mut self.staged;
         let unit = task.dtype.byte_len();
         let whole = self.staged_len / unit * unit;
         let joined = fold(task.join(false), task.dtype, &mut into[..whole], &staged[..whole]);
@@ -145,6 +150,10 @@ impl Moving {
 }
 
 impl Flags {
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+
     fn has(&self, peer: usize) -> bool {
         self.0.get(peer / 64).is_some_and(|word| word >> (peer % 64) & 1 != 0)
     }
@@ -165,4 +174,4 @@ impl Flags {
 const MOST_ADVANCES: u32 = 64;
 /// As much as links hand over at once at best, and room for what is left of an element. It stays in the second-level cache
 /// between its receive and its fold.
-pub(super) const STAGED: usize = (64 << 10) + 64;
+const STAGED: usize = (64 << 10) + 64;

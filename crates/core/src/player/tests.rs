@@ -7,17 +7,30 @@ use crate::link::{Borrowed, Lease, Seen, View, Wanted, Windows};
 use crate::schedule::{Algorithm, Place, Send, Source, Span};
 use crate::{Counts, ErrorKind};
 
-fn task() -> Task {
-    let op = Op::AllReduce { count: 8, reduce: ReduceOp::Sum };
-    let fingerprint = Fingerprint::of(&op, DType::F32, 2, 0, 0);
-    Task { op, dtype: DType::F32, factor: None, fingerprint, rank: 0, past_caches: PastCaches::NEVER }
+const OP: Op = Op::AllReduce { count: 8, reduce: ReduceOp::Sum };
+
+/// A task of rank 0 of two.
+fn task<'a>(op: &'a Op, schedule: &'a Schedule) -> Task<'a> {
+    let fingerprint = Fingerprint::of(op, DType::F32, 2, 0, 0);
+    let past_caches = PastCaches::NEVER;
+    Task { op, dtype: DType::F32, factor: None, fingerprint, rank: 0, size: 2, schedule, past_caches }
+}
+
+fn schedule(steps: Vec<Step>) -> Schedule {
+    Schedule { algorithm: Algorithm::Ring, steps, scratch: 0, lending: None }
+}
+
+fn begun(task: &Task<'_>) -> Player {
+    let mut player = Player::default();
+    player.begin(task).expect("memory");
+    player
 }
 
 #[test]
 fn memory_that_is_not_there_is_an_error() {
     for scratch in [isize::MAX as usize / 4, usize::MAX] {
-        let schedule = Schedule { algorithm: Algorithm::Ring, steps: vec![], scratch, lending: None };
-        let error = Player::new(Arc::new(schedule), task(), 2, vec![]).unwrap_err();
+        let schedule = Schedule { scratch, ..schedule(vec![]) };
+        let error = Player::default().begin(&task(&OP, &schedule)).unwrap_err();
         assert!(matches!(error, Error::Setup(_)), "{error}");
     }
 }
@@ -26,13 +39,14 @@ fn memory_that_is_not_there_is_an_error() {
 #[test]
 fn who_waits_for_nobody_is_told_to_be_at_work() {
     let steps = vec![Step::Finish(Span { place: Place::Output, start: 0, len: 8 }); MOST_STEPS + 1];
-    let schedule = Schedule { algorithm: Algorithm::Ring, steps, scratch: 0, lending: None };
-    let mut player = Player::new(Arc::new(schedule), task(), 2, vec![]).expect("memory");
+    let schedule = schedule(steps);
+    let task = task(&OP, &schedule);
+    let mut player = begun(&task);
     let (mut mesh, mut output) = (Mesh::new(vec![None, None]), [0; 32]);
     let mut data = Data { input: &[], output: &mut output };
-    assert_eq!(player.poll(&mut data, &mut mesh), Ok(Progress::Moved));
-    assert_eq!(player.stuck(&mut mesh), [Stuck { peer: 0, on: Waiting::Working }]);
-    assert_eq!(player.poll(&mut data, &mut mesh), Ok(Progress::Done));
+    assert_eq!(player.poll(&task, &mut data, &mut mesh), Ok(Progress::Moved));
+    assert_eq!(player.stuck(&task, &mut mesh), [Stuck { peer: 0, on: Waiting::Working }]);
+    assert_eq!(player.poll(&task, &mut data, &mut mesh), Ok(Progress::Done));
 }
 
 /// Windows of a rank whose next offer needs a slot that rank 1 may still be reading, and which cannot read what rank 1 offers in its process,
@@ -97,12 +111,13 @@ fn who_cannot_lend_yet_waits_for_whoever_holds_its_offer_up() {
     let steps = vec![Step::Copy { from: given, into: data }];
     let lending = Lending { room: None, slice: data.piece(0, 2), source: Source::Rank(0) };
     let schedule = Schedule { algorithm: Algorithm::Direct, steps, scratch: 0, lending: Some(lending) };
-    let mut player = Player::new(Arc::new(schedule), task(), 2, vec![]).expect("memory");
+    let task = task(&OP, &schedule);
+    let mut player = begun(&task);
     let mut mesh = Mesh::new(vec![None, None]).with_windows(Box::new(Full { offered: None }));
     let mut output = [0; 32];
     let mut data = Data { input: &[1; 32], output: &mut output };
-    assert_eq!(player.poll(&mut data, &mut mesh), Ok(Progress::Idle));
-    assert_eq!(player.stuck(&mut mesh), [Stuck { peer: 1, on: Waiting::Giving }]);
+    assert_eq!(player.poll(&task, &mut data, &mut mesh), Ok(Progress::Idle));
+    assert_eq!(player.stuck(&task, &mut mesh), [Stuck { peer: 1, on: Waiting::Giving }]);
 }
 
 #[test]
@@ -115,22 +130,24 @@ fn whose_process_runs_another_program_is_told_as_lost() {
 #[test]
 fn what_a_rank_lacks_itself_is_not_told_as_its_peers_death() {
     let span = Place::Output.span(0, 8);
-    let offered = Some(Task { rank: 1, ..task() }.head(1));
+    let nothing = schedule(vec![]);
+    let offered = Some(Task { rank: 1, ..task(&OP, &nothing) }.head(1));
     let steps = [
         Step::Move { send: Some(Send { to: 1, span }), recv: None },
         Step::Offer { spans: vec![span], lease: Lease::View },
         Step::Pull { from: 1, offer: 0, start: 0, into: span },
     ];
     for (step, windows) in steps.into_iter().zip([None, None, Some(Full { offered })]) {
-        let schedule = Schedule { algorithm: Algorithm::Ring, steps: vec![step], scratch: 0, lending: None };
-        let mut player = Player::new(Arc::new(schedule), task(), 2, vec![]).expect("memory");
+        let schedule = schedule(vec![step]);
+        let task = task(&OP, &schedule);
+        let mut player = begun(&task);
         let (mesh, mut output) = (Mesh::new(vec![None, None]), [0; 32]);
         let mut mesh = match windows {
             Some(windows) => mesh.with_windows(Box::new(windows)),
             None => mesh,
         };
         let mut data = Data { input: &[], output: &mut output };
-        let error = player.poll(&mut data, &mut mesh).expect_err("it lacks something");
+        let error = player.poll(&task, &mut data, &mut mesh).expect_err("it lacks something");
         assert!(error.kind() == ErrorKind::Setup && error.culprits().is_empty(), "{error}");
     }
 }
@@ -139,10 +156,9 @@ fn what_a_rank_lacks_itself_is_not_told_as_its_peers_death() {
 #[test]
 fn an_offer_of_an_all_to_all_says_how_much_each_rank_gives_each() {
     let all_to_all = |counts: Counts| Op::AllToAll { give: counts.clone(), take: counts };
-    let op = all_to_all(Counts::Even(3));
-    let fingerprint = Fingerprint::of(&op, DType::F32, 2, 0, 0);
-    let ours = Task { op, fingerprint, ..task() };
-    let theirs = Task { rank: 1, ..ours.clone() };
+    let (op, nothing) = (all_to_all(Counts::Even(3)), schedule(vec![]));
+    let ours = task(&op, &nothing);
+    let theirs = Task { rank: 1, ..ours };
     let head = Fingerprint::decode(&ours.head(1)).expect("a fingerprint");
     assert_eq!((head.count, head.splits, head.offer), (3, 0, 1));
     assert_eq!(theirs.compare_head(0, &ours.head(1), 1), Ok(()));
@@ -153,7 +169,8 @@ fn an_offer_of_an_all_to_all_says_how_much_each_rank_gives_each() {
 /// One that noticed nothing of a disagreement before this operation may count its peers' offers from another one on.
 #[test]
 fn an_offer_at_another_place_in_its_operation_is_refused() {
-    let (ours, theirs) = (task(), Task { rank: 1, ..task() });
+    let nothing = schedule(vec![]);
+    let (ours, theirs) = (task(&OP, &nothing), Task { rank: 1, ..task(&OP, &nothing) });
     assert_eq!(ours.compare_head(1, &theirs.head(2), 2), Ok(()));
     let error = ours.compare_head(1, &theirs.head(2), 3).expect_err("the second is no third");
     assert_eq!(error.to_string(), "operation 0: rank 0 called with offer 3, rank 1 with offer 2");

@@ -30,7 +30,7 @@ impl Number {
 
 /// Publishes spans as this rank's next offer in the operation whose first had this number.
 pub(super) fn offer(
-    task: &Task,
+    task: &Task<'_>,
     first: u64,
     (spans, lease): (&[Span], Lease),
     memory: &Memory<'_, '_>,
@@ -45,7 +45,7 @@ pub(super) fn offer(
 
 /// Copies a part of one peer's offer: `(peer, offer, first element)`.
 pub(super) fn pull(
-    task: &Task,
+    task: &Task<'_>,
     (peer, offer, start): (usize, Number, usize),
     into: Span,
     memory: &mut Memory<'_, '_>,
@@ -85,7 +85,12 @@ impl Join<'_> {
 }
 
 /// Joins, once everything for it is offered.
-pub(super) fn pull_all(task: &Task, join: &Join<'_>, memory: &mut Memory<'_, '_>, mesh: &mut Mesh) -> Result<Progress> {
+pub(super) fn pull_all(
+    task: &Task<'_>,
+    join: &Join<'_>,
+    memory: &mut Memory<'_, '_>,
+    mesh: &mut Mesh,
+) -> Result<Progress> {
     let windows = mesh.windows().map_err(|error| lost(task.rank, error))?;
     let (from, offer) = join.from;
     let mut parts = Parts::new();
@@ -97,19 +102,18 @@ pub(super) fn pull_all(task: &Task, join: &Join<'_>, memory: &mut Memory<'_, '_>
     }
     let ((own, place), reduce, is_past_caches) =
         (join.own, task.join(join.whole), memory.joins_past_caches(join.into.place));
-    let joined = memory.with_parts(join.into, &[own], |target, in_place, mine| match in_place {
-        Some(_) => combine_in_place(reduce, task.dtype, target, place, &parts),
-        None => {
-            let mut all = Parts::new();
-            all.extend(parts[..place].iter().chain(mine).chain(&parts[place..]).copied());
-            match all[..] {
-                [first, second] if is_past_caches => {
-                    combine_past_caches(reduce, task.dtype, target, [first, second], Beside::nothing())
-                }
-                _ => combine(reduce, task.dtype, target, &all),
+    let (target, around) = memory.split(join.into);
+    let joined = if own == join.into {
+        combine_in_place(reduce, task.dtype, target, place, &parts)
+    } else {
+        parts.insert(place, around.read(own));
+        match parts[..] {
+            [first, second] if is_past_caches => {
+                combine_past_caches(reduce, task.dtype, target, [first, second], Beside::nothing())
             }
+            _ => combine(reduce, task.dtype, target, &parts),
         }
-    });
+    };
     joined.map_err(|error| Error::setup("reduction", error))?;
     Ok(Progress::Done)
 }
@@ -124,7 +128,7 @@ pub(super) fn shown(peer: usize, seen: Seen<'_>) -> Result<&[u8]> {
 
 /// A part of a peer's offer, once it is made.
 fn view<'a>(
-    task: &Task,
+    task: &Task<'_>,
     windows: &'a dyn Windows,
     (peer, offer): (usize, Number),
     start: usize,
@@ -137,7 +141,7 @@ fn view<'a>(
 
 /// The part of a peer's offer at this place in the operation, as it was asked for. What the peer wrote is another process's input: nothing is taken on trust.
 pub(super) fn checked<'a>(
-    task: &Task,
+    task: &Task<'_>,
     (peer, place): (usize, u8),
     view: View<'a>,
     part: Range<usize>,
@@ -147,7 +151,7 @@ pub(super) fn checked<'a>(
 }
 
 /// So many elements from this one on, as bytes.
-pub(super) fn bytes_of(task: &Task, start: usize, len: usize) -> Range<usize> {
+pub(super) fn bytes_of(task: &Task<'_>, start: usize, len: usize) -> Range<usize> {
     let unit = task.dtype.byte_len();
     start * unit..(start + len) * unit
 }

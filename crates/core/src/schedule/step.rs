@@ -161,12 +161,6 @@ impl Schedule {
         self.steps.iter().map(offered).sum()
     }
 
-    /// Whether this rank joins what comes over a link to what it has.
-    pub(crate) fn folds(&self) -> bool {
-        let folds = |recv: &Recv| recv.then == Then::Fold;
-        self.steps.iter().any(|step| matches!(step, Step::Move { recv: Some(recv), .. } if folds(recv)))
-    }
-
     /// How many offers this rank makes.
     pub fn offers(&self) -> usize {
         let offers = self.steps.iter().filter(|step| matches!(step, Step::Offer { .. })).count();

@@ -54,7 +54,7 @@ impl Stage<'_> {
             }
         }
         if tick > DEADLINE * (self.scene.acts.len() as u64 + 4) {
-            let is_at_it = |actor: &Actor| actor.ending.is_none();
+            let is_at_it = |actor: &Actor<'_>| actor.ending.is_none();
             if let Some(rank) = self.actors.iter().position(is_at_it) {
                 self.violate(ViolationKind::Hang, rank, "the time is up".to_owned());
             }
@@ -151,7 +151,7 @@ mod tests {
         let mut dice = Rng::with_seed(0);
         let schedules = scene.schedules(&Layout::new(0, scene.hosts.clone()).expect("rank 0 is one of them"));
         let inputs: Vec<_> = scene.acts.iter().map(|act| data::inputs(&mut dice, act)).collect();
-        let mut stage = Stage::new(&scene, schedules, &inputs, dice);
+        let mut stage = Stage::new(&scene, &schedules, &inputs, dice);
         stage.actors[0].ending = Some(Ending::Right);
         stage.advance_to(u64::MAX);
         let violation = stage.violation.expect("no program takes so long");

@@ -168,7 +168,7 @@ mod tests {
         let mut dice = Rng::with_seed(0);
         let schedules = scene.schedules(&Layout::new(0, scene.hosts.clone()).expect("rank 0 is one of them"));
         let inputs: Vec<_> = scene.acts.iter().map(|act| data::inputs(&mut dice, act)).collect();
-        let mut stage = Stage::new(&scene, schedules, &inputs, dice);
+        let mut stage = Stage::new(&scene, &schedules, &inputs, dice);
         stage.actors[1].ended.push(1);
         stage.now = 1 + DEADLINE;
         stage.struck = Some(fault);

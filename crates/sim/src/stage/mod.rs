@@ -22,11 +22,11 @@ use crate::scene::Scene;
 /// A world at play.
 pub(crate) struct Stage<'a> {
     scene: &'a Scene,
-    schedules: Vec<Vec<Arc<Schedule>>>,
+    schedules: &'a [Vec<Schedule>],
     inputs: &'a [Vec<Vec<u8>>],
     oracles: Vec<Oracle<'a>>,
     network: Shared,
-    actors: Vec<Actor>,
+    actors: Vec<Actor<'a>>,
     dice: Rng,
     now: u64,
     /// Polls in a row that brought nothing.
@@ -56,7 +56,7 @@ pub(crate) struct Outcome {
 impl<'a> Stage<'a> {
     pub(crate) fn new(
         scene: &'a Scene,
-        schedules: Vec<Vec<Schedule>>,
+        schedules: &'a [Vec<Schedule>],
         inputs: &'a [Vec<Vec<u8>>],
         mut dice: Rng,
     ) -> Stage<'a> {
@@ -65,13 +65,13 @@ impl<'a> Stage<'a> {
         let offers = |rank: usize| schedules.iter().map(|act| act[rank].offers()).sum();
         let board = Arc::new(Board::new((0..scene.size()).map(offers)));
         let actors = (0..scene.size()).map(|rank| Actor::new(rank, scene, &network, &board));
-        let total = total_byte_len(scene, &schedules);
+        let total = total_byte_len(scene, schedules);
         let oracles = scene.acts.iter().zip(inputs).map(|(act, inputs)| Oracle::new(act, inputs));
         let mut stage = Stage {
             actors: actors.collect(),
             oracles: oracles.collect(),
-            schedules: schedules.into_iter().map(shared).collect(),
             scene,
+            schedules,
             inputs,
             network,
             dice,
@@ -107,7 +107,7 @@ impl<'a> Stage<'a> {
 
     /// Who is polled next, unless everybody sleeps.
     fn pick(&mut self) -> Option<usize> {
-        let awake = |actor: &Actor| actor.ending.is_none() && actor.asleep_until <= self.now;
+        let awake = |actor: &Actor<'_>| actor.ending.is_none() && actor.asleep_until <= self.now;
         if self.dice.u8(..) < self.scene.temper.burst && awake(&self.actors[self.last]) {
             return Some(self.last);
         }
@@ -153,10 +153,6 @@ impl<'a> Stage<'a> {
             bytes: lock(&self.network).moved,
         }
     }
-}
-
-fn shared(act: Vec<Schedule>) -> Vec<Arc<Schedule>> {
-    act.into_iter().map(Arc::new).collect()
 }
 
 /// Bytes that all schedules send and offer.
