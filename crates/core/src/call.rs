@@ -56,6 +56,7 @@ impl Call {
     }
 
     /// Says that this call has ended, well or in `error`: whoever carries it out does so once, before its end is known.
+    #[inline]
     pub fn end(&self, now: impl FnOnce() -> Duration, error: Option<&Error>) {
         if !self.flight.is_recorded() {
             return;
@@ -68,6 +69,7 @@ impl Call {
     }
 
     /// What is written down under this number of a call that was made now.
+    #[inline]
     pub(crate) fn record(&self, number: u64, now: Duration) -> Record {
         let (sequence, timeout) = (self.sequence, self.timeout);
         Record { number, sequence, created: now, timeout, ..Record::of(&self.op, self.need, self.dtype, self.site) }

@@ -107,6 +107,11 @@ impl DType {
         byte_len >> self.byte_len().trailing_zeros()
     }
 
+    /// Whether so many bytes are whole elements: by a mask, for the same reason.
+    pub(crate) const fn is_whole(self, byte_len: usize) -> bool {
+        byte_len & (self.byte_len() - 1) == 0
+    }
+
     /// What kind of number this is.
     pub const fn class(self) -> Class {
         match self {

@@ -6,7 +6,7 @@ mod totals;
 pub use glance::Glance;
 pub use totals::{Total, Totals};
 
-use std::cell::OnceCell;
+use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -78,7 +78,8 @@ pub enum State {
 pub struct Flight {
     /// None of an operation that is not recorded.
     recorder: Option<Arc<Recorder>>,
-    entry: OnceCell<Entry>,
+    /// Where it is written, once it is.
+    entry: Cell<Option<Entry>>,
 }
 
 /// Where an operation is written down.
@@ -124,12 +125,12 @@ impl Recorder {
 impl Flight {
     /// An operation that is not written down yet.
     pub(crate) fn new(recorder: &Arc<Recorder>) -> Flight {
-        Flight { recorder: Some(Arc::clone(recorder)), entry: OnceCell::new() }
+        Flight { recorder: Some(Arc::clone(recorder)), entry: Cell::new(None) }
     }
 
     /// That of an operation that is not recorded.
     pub(crate) fn unrecorded() -> Flight {
-        Flight { recorder: None, entry: OnceCell::new() }
+        Flight { recorder: None, entry: Cell::new(None) }
     }
 
     /// Whether the operation is recorded.
@@ -145,7 +146,7 @@ impl Flight {
     /// Writes the operation down under the number that it gets, unless it is written down already.
     pub(crate) fn open(&self, record: impl FnOnce(u64) -> Record) {
         if let Some(mut ring) = self.ring().filter(|_| self.entry.get().is_none()) {
-            let _ = self.entry.set(ring.write(record));
+            self.entry.set(Some(ring.write(record)));
         }
     }
 
@@ -170,9 +171,12 @@ impl Flight {
     }
 
     /// The operation has ended. One that ended well and was never said to start did so when it was called.
+    #[inline]
     pub(crate) fn end(&self, now: Duration, error: Option<ErrorKind>, record: impl FnOnce(u64) -> Record) {
         let Some(mut ring) = self.ring() else { return };
-        let Entry { number, op, created } = *self.entry.get_or_init(|| ring.write(record));
+        let entry = self.entry.get().unwrap_or_else(|| ring.write(record));
+        self.entry.set(Some(entry));
+        let Entry { number, op, created } = entry;
         // Newer operations may have taken the place of the entry; it counts all the same.
         let mut started = error.is_none().then_some(created);
         if let Some(record) = ring.entry(number) {
@@ -227,6 +231,7 @@ impl Flight {
 
 impl Record {
     /// The entry of an operation that was just called.
+    #[inline]
     pub(crate) fn of(op: &Op, need: Need, dtype: DType, site: Site) -> Record {
         let (peer, tag) = match op {
             Op::Send { to, tag, .. } => (Some(*to), Some(*tag)),
@@ -267,6 +272,7 @@ struct Ring {
 
 impl Ring {
     /// Writes an operation down under the next number.
+    #[inline]
     fn write(&mut self, record: impl FnOnce(u64) -> Record) -> Entry {
         let (number, at, is_full) = (self.created, self.next, self.records.len() == self.capacity);
         self.created += 1;

@@ -55,9 +55,9 @@ pub enum ReduceError {
 
 /// That `bytes` are whole elements of `dtype`.
 pub(super) fn check_whole(dtype: DType, bytes: &[u8]) -> Result<(), ReduceError> {
-    match bytes.len() % dtype.byte_len() {
-        0 => Ok(()),
-        _ => Err(ReduceError::Partial { dtype, found: bytes.len() }),
+    match dtype.is_whole(bytes.len()) {
+        true => Ok(()),
+        false => Err(ReduceError::Partial { dtype, found: bytes.len() }),
     }
 }
 
