@@ -164,6 +164,7 @@ impl Host {
     }
 
     pub(crate) fn run(&self, call: &Call, data: &mut Data<'_>) -> Result<Option<usize>> {
+        // Made anew: to move what was just written would wait for all stores before it.
         match self.inner.run(call, data) {
             Ok(source) => {
                 call.end(|| self.now(), None);

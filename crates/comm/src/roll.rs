@@ -71,7 +71,8 @@ impl Roll {
     /// The same for a collective that `rank` began before, against what a peer is known to have begun under its number.
     pub(crate) fn compare_past(&self, rank: usize, peer: usize, theirs: &Fingerprint) -> Result<()> {
         let words = record::read(self.page(rank).entry(theirs.sequence as usize % KEPT));
-        let ours = words.and_then(|words| print_of(words).ok()).filter(|ours| ours.sequence == theirs.sequence);
+        let ours =
+            words.and_then(|words| Fingerprint::of_words(words).ok()).filter(|ours| ours.sequence == theirs.sequence);
         let differs = |ours: Fingerprint| {
             // A frame of an all-to-all says what goes between the two.
             let count = if ours.op == OpKind::AllToAll { ours.count } else { theirs.count };
@@ -89,7 +90,7 @@ impl Roll {
     pub(crate) fn last(&self, rank: usize) -> Option<Fingerprint> {
         let page = self.page(rank);
         let prints = (0..KEPT).filter(|place| page.digests[*place].load(Ordering::SeqCst) != NOTHING);
-        let prints = prints.filter_map(|place| print_of(record::read(page.entry(place))?).ok());
+        let prints = prints.filter_map(|place| Fingerprint::of_words(record::read(page.entry(place))?).ok());
         // Numbers wrap.
         prints.reduce(|last, next| if next.sequence.wrapping_sub(last.sequence) <= KEPT as u32 { next } else { last })
     }
@@ -107,7 +108,7 @@ impl Roll {
         let first = if told > latest { 0 } else { told };
         let numbers = first.max(latest.saturating_sub(most.min(KEPT) as u64))..latest;
         let print = |number: u64| {
-            let print = print_of(record::read(page.entry(number as usize % KEPT))?).ok()?;
+            let print = Fingerprint::of_words(record::read(page.entry(number as usize % KEPT))?).ok()?;
             (u64::from(print.sequence) == number).then_some(print)
         };
         (numbers.filter_map(print).collect(), latest)
@@ -151,7 +152,7 @@ impl<'a> Page<'a> {
         let Some(words) = record::read(self.entry(print.sequence as usize % KEPT)) else {
             return Ok(());
         };
-        let theirs = print_of(words)
+        let theirs = Fingerprint::of_words(words)
             .map_err(|bad| Error::peer(peer, PeerReason::Corrupt, format!("an entry in the roll is {bad}")))?;
         let differs = || print.disagreement(&theirs, rank, peer, true);
         (theirs.sequence == print.sequence).then(differs).flatten().map_or(Ok(()), Err)
@@ -168,20 +169,12 @@ fn digest(print: &Fingerprint) -> u64 {
     u64::from(print.sequence) << 32 | mixed >> 32 | 1
 }
 
-fn print_of(words: [u64; PRINT]) -> Result<Fingerprint, phalanx_core::BadFingerprint> {
-    let mut bytes = [0; Fingerprint::BYTE_LEN];
-    let (chunks, _) = bytes.as_chunks_mut();
-    chunks.iter_mut().zip(words).for_each(|(chunk, word)| *chunk = word.to_le_bytes());
-    Fingerprint::decode(&bytes)
-}
-
 /// The digest of a place in which nothing was begun.
 const NOTHING: u64 = 0;
 /// How far a rank that only gives may run ahead of the others and still be compared with them.
 const KEPT: usize = 64;
 /// The words of a fingerprint, of its record, of the record of a wait, and of a page, which is whole lines.
-const PRINT: usize = Fingerprint::BYTE_LEN / size_of::<u64>();
-const ENTRY: usize = record::cells(PRINT);
+const ENTRY: usize = record::cells(Fingerprint::WORDS);
 const WAIT: usize = record::cells(waits::WORDS);
 const PAGE: usize = (KEPT * (1 + ENTRY) + WAIT).next_multiple_of(phalanx_mem::LINE / size_of::<u64>());
 
@@ -201,8 +194,8 @@ mod tests {
 
     #[test]
     fn words_hold_a_print() {
-        assert_eq!(print_of(print(9, 100).words()), Ok(print(9, 100)));
-        assert!(print_of([0; PRINT]).is_err());
+        assert_eq!(Fingerprint::of_words(print(9, 100).words()), Ok(print(9, 100)));
+        assert!(Fingerprint::of_words([0; Fingerprint::WORDS]).is_err());
     }
 
     #[test]

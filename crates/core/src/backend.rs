@@ -31,7 +31,7 @@ pub trait Backend: Send + Sync {
     /// # Errors
     ///
     /// [`Usage`](crate::ErrorKind::Usage) for what it has not.
-    fn accepts(&self, _op: &Op, _dtype: DType, _factor: Option<&Factor>) -> Result<()> {
+    fn accepts(&self, _op: &Op, _dtype: DType, _factor: Option<Factor>) -> Result<()> {
         Ok(())
     }
 

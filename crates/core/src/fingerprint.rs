@@ -58,6 +58,8 @@ pub struct Difference {
 impl Fingerprint {
     /// Bytes on the wire.
     pub const BYTE_LEN: usize = 32;
+    /// The same in words.
+    pub const WORDS: usize = Fingerprint::BYTE_LEN / size_of::<u64>();
 
     /// The names of the fields in which two can differ, for those who pass a [`Desync`] on in numbers. The order stays.
     pub const FIELDS: [&str; 12] = [
@@ -115,16 +117,13 @@ impl Fingerprint {
     /// The bytes on the wire.
     #[inline]
     pub fn encode(&self) -> [u8; Fingerprint::BYTE_LEN] {
-        let mut bytes = [0; Fingerprint::BYTE_LEN];
-        let (words, _) = bytes.as_chunks_mut();
-        words.iter_mut().zip(self.words()).for_each(|(bytes, word)| *bytes = word.to_le_bytes());
-        bytes
+        in_bytes(self.words())
     }
 
     /// The same as words, each of which has its lowest byte first on the wire. Made at once: a word that is read while its bytes are
     /// still being written holds up whoever reads it, which a small operation would notice.
     #[inline]
-    pub fn words(&self) -> [u64; Fingerprint::BYTE_LEN / size_of::<u64>()] {
+    pub fn words(&self) -> [u64; Fingerprint::WORDS] {
         let reduce = self.reduce.map_or(0, |reduce| reduce as u8);
         let [epoch, behind] = self.epoch.to_le_bytes();
         let head = [MAGIC, VERSION, self.op as u8, self.dtype as u8, reduce, self.offer, epoch, behind];
@@ -132,14 +131,13 @@ impl Fingerprint {
         [u64::from_le_bytes(head), two(self.sequence, self.root), self.count, two(self.splits, self.site)]
     }
 
-    /// Whether these are its bytes on the wire.
-    #[inline]
-    pub(crate) fn is_in(&self, bytes: &[u8]) -> bool {
-        let (words, rest) = bytes.as_chunks();
-        let ours = self.words();
-        words.len() == ours.len()
-            && rest.is_empty()
-            && words.iter().zip(ours).all(|(word, ours)| u64::from_le_bytes(*word) == ours)
+    /// The fingerprint in these [words](Fingerprint::words).
+    ///
+    /// # Errors
+    ///
+    /// As [`decode`](Fingerprint::decode).
+    pub fn of_words(words: [u64; Fingerprint::WORDS]) -> Result<Fingerprint, BadFingerprint> {
+        Fingerprint::decode(&in_bytes(words))
     }
 
     /// The fingerprint in these bytes.
@@ -252,6 +250,15 @@ fn table_hash(counts: &Counts) -> u32 {
 /// Never 0, which stands for "not compared".
 fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
     fnv::hash32(bytes).max(1)
+}
+
+/// Words as they go over the wire.
+#[inline]
+fn in_bytes(words: [u64; Fingerprint::WORDS]) -> [u8; Fingerprint::BYTE_LEN] {
+    let mut bytes = [0; Fingerprint::BYTE_LEN];
+    let (chunks, _) = bytes.as_chunks_mut();
+    chunks.iter_mut().zip(words).for_each(|(chunk, word)| *chunk = word.to_le_bytes());
+    bytes
 }
 
 /// The `N` bytes at `at`, which is a constant within the length.

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use super::{Group, nan};
+use crate::call::Reduction;
 use crate::op::Need;
 use crate::reduce::{Factor, ReduceOp};
 use crate::{Class, Counts, DType, Error, Layout, Op, OpKind, Result};
@@ -19,18 +20,6 @@ impl Group {
         op: &Op,
         dtype: DType,
         factor: Option<Factor>,
-        input: Option<&[u8]>,
-        output: &[u8],
-    ) -> Result<()> {
-        self.check_call(op, dtype, factor.as_ref(), input, output)
-    }
-
-    /// The same of what a call that has them passes on: a copy of what was just written would hold a small one up.
-    pub(super) fn check_call(
-        &self,
-        op: &Op,
-        dtype: DType,
-        factor: Option<&Factor>,
         input: Option<&[u8]>,
         output: &[u8],
     ) -> Result<()> {
@@ -51,7 +40,7 @@ pub(super) struct Lens {
 }
 
 /// That `op` may be called like this.
-pub(super) fn check(op: &Op, dtype: DType, factor: Option<&Factor>, layout: &Layout, lens: Lens) -> Result<()> {
+pub(super) fn check(op: &Op, dtype: DType, factor: Option<Factor>, layout: &Layout, lens: Lens) -> Result<()> {
     let kind = op.kind();
     if let Some(root) = op.root() {
         check_rank(kind, "root", root, layout.size())?;
@@ -59,7 +48,7 @@ pub(super) fn check(op: &Op, dtype: DType, factor: Option<&Factor>, layout: &Lay
     check_peer(op, layout)?;
     check_tables(op, dtype, layout)?;
     match (op.reduce(), factor) {
-        (Some(op), factor) => check_reduction(kind, op, factor, dtype)?,
+        (Some(op), factor) => check_reduction(kind, Reduction { op, factor }, dtype)?,
         (None, Some(_)) => return Err(useless_factor(kind, kind)),
         (None, None) => {}
     }
@@ -68,12 +57,11 @@ pub(super) fn check(op: &Op, dtype: DType, factor: Option<&Factor>, layout: &Lay
 
 /// That bytes are whole elements.
 pub(super) fn whole_elements(kind: OpKind, argument: &'static str, byte_len: usize, dtype: DType) -> Result<usize> {
-    let len = dtype.elements(byte_len);
-    ensure(len * dtype.byte_len() == byte_len, || {
+    ensure(dtype.is_whole(byte_len), || {
         let expected = format!("must be a multiple of the {} bytes of {dtype}", dtype.byte_len());
         Error::usage(kind, argument, format!("{byte_len} bytes long"), expected)
     })?;
-    Ok(len)
+    Ok(dtype.elements(byte_len))
 }
 
 /// That a buffer divides into one part for each rank.
@@ -163,7 +151,8 @@ fn check_own_part(given: usize, taken: usize) -> Result<()> {
     })
 }
 
-fn check_reduction(kind: OpKind, op: ReduceOp, factor: Option<&Factor>, dtype: DType) -> Result<()> {
+fn check_reduction(kind: OpKind, reduction: Reduction, dtype: DType) -> Result<()> {
+    let Reduction { op, factor } = reduction;
     op.supports(dtype).map_err(|refused| {
         Error::usage(kind, "op", op, format!("which is not defined for {dtype}: {}", refused.why))
     })?;
@@ -234,7 +223,7 @@ mod tests {
     struct Untouched;
 
     impl Backend for Untouched {
-        fn accepts(&self, op: &Op, dtype: DType, _: Option<&Factor>) -> Result<()> {
+        fn accepts(&self, op: &Op, dtype: DType, _: Option<Factor>) -> Result<()> {
             if dtype.byte_len() > 1 { Ok(()) } else { Err(Error::usage(op.kind(), "dtype", dtype, "must be wider")) }
         }
 

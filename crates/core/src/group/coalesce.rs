@@ -138,7 +138,7 @@ impl Group {
         };
         let input = input.as_mut().map(|input| input.as_bytes());
         let (op, factor) = (alike.op(size, output.byte_len()), alike.reduction.and_then(|reduction| reduction.factor));
-        self.fits(&op, alike.dtype, factor.as_ref(), input, output.as_bytes())?;
+        self.fits(&op, alike.dtype, factor, input, output.as_bytes())?;
         let mut call = self.number(op, alike.dtype, factor, input.is_none(), site)?;
         // Two ranks may have as much in all and yet cut it otherwise.
         call.fingerprint = call.fingerprint.cut(entries.iter().map(|entry| entry.output.len()));

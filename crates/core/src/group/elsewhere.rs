@@ -23,7 +23,7 @@ impl Group {
         input: Option<usize>,
         output: usize,
     ) -> Result<Call> {
-        check::check(&op, dtype, factor.as_ref(), &self.shared.layout, Lens { input, output })?;
+        check::check(&op, dtype, factor, &self.shared.layout, Lens { input, output })?;
         let call = self.number(op, dtype, factor, input.is_none(), Site::caller())?;
         call.open(self.shared.backend.now());
         Ok(call)

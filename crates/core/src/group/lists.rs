@@ -102,7 +102,7 @@ impl Group {
         }
         let whole = joined(inputs)?;
         let (input, output) = (bytes(&whole), bytes_mut(output));
-        self.fits(&op, T::DTYPE, factor.as_ref(), Some(input), output)?;
+        self.fits(&op, T::DTYPE, factor, Some(input), output)?;
         let call = self.number(op, T::DTYPE, factor, false, Site::caller())?;
         self.play(&call, Some(input), output).map(drop)
     }

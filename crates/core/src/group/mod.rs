@@ -326,7 +326,7 @@ impl Group {
         input: Option<&[u8]>,
         output: &mut [u8],
     ) -> Result<Option<usize>> {
-        let number = self.admit(&op, dtype, factor.as_ref(), input, output)?;
+        let number = self.admit(&op, dtype, factor, input, output)?;
         let call = self.numbered(op, dtype, (factor, input.is_none()), number, Site::caller());
         self.play(&call, input, output)
     }
@@ -385,20 +385,16 @@ impl Group {
 
     /// Plays a call on this thread. Returns the sender of a message that was received.
     fn play(&self, call: &Call, input: Option<&[u8]>, output: &mut [u8]) -> Result<Option<usize>> {
-        let mut end =
-            self.shared.backend.run(call, &mut Data { input: input.unwrap_or_default(), output: &mut *output });
-        if let Err(error) = &end {
-            if cfg!(debug_assertions) && error.scope() == Scope::Group {
-                // What has no meaning is not to be taken for something that has.
-                output.fill(POISON);
-            }
-            end = self.told_of(call, end);
+        let end = self.shared.backend.run(call, &mut Data { input: input.unwrap_or_default(), output: &mut *output });
+        if cfg!(debug_assertions) && matches!(&end, Err(error) if error.scope() == Scope::Group) {
+            // What has no meaning is not to be taken for something that has.
+            output.fill(POISON);
         }
-        end
+        self.told_of(call, end)
     }
 
     /// That an operation may be called with these buffers.
-    fn fits(&self, op: &Op, dtype: DType, factor: Option<&Factor>, input: Option<&[u8]>, output: &[u8]) -> Result<()> {
+    fn fits(&self, op: &Op, dtype: DType, factor: Option<Factor>, input: Option<&[u8]>, output: &[u8]) -> Result<()> {
         let len = |argument, bytes: &[u8]| check::whole_elements(op.kind(), argument, bytes.len(), dtype);
         let lens = Lens { input: input.map(|input| len("input", input)).transpose()?, output: len("output", output)? };
         check::check(op, dtype, factor, &self.shared.layout, lens)
@@ -414,7 +410,7 @@ impl Group {
         output: &[u8],
         site: Site,
     ) -> Result<Call> {
-        let number = self.admit(&op, dtype, factor.as_ref(), input, output)?;
+        let number = self.admit(&op, dtype, factor, input, output)?;
         Ok(self.numbered(op, dtype, (factor, input.is_none()), number, site))
     }
 
@@ -423,11 +419,11 @@ impl Group {
         &self,
         op: &Op,
         dtype: DType,
-        factor: Option<&Factor>,
+        factor: Option<Factor>,
         input: Option<&[u8]>,
         output: &[u8],
     ) -> Result<Number> {
-        self.check_call(op, dtype, factor, input, output)?;
+        self.check_bytes(op, dtype, factor, input, output)?;
         self.next_number(op.kind())
     }
 
@@ -438,7 +434,7 @@ impl Group {
 
     /// Numbers an operation that may be called like this, and writes it down unless that can wait.
     fn number(&self, op: Op, dtype: DType, factor: Option<Factor>, in_place: bool, site: Site) -> Result<Call> {
-        self.shared.backend.accepts(&op, dtype, factor.as_ref())?;
+        self.shared.backend.accepts(&op, dtype, factor)?;
         let number = self.next_number(op.kind())?;
         Ok(self.numbered(op, dtype, (factor, in_place), number, site))
     }

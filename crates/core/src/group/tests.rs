@@ -25,7 +25,7 @@ struct Fake {
 struct Ended(Option<Result<Finished>>, Arc<AtomicUsize>);
 
 impl Backend for Fake {
-    fn accepts(&self, op: &Op, dtype: DType, _: Option<&Factor>) -> Result<()> {
+    fn accepts(&self, op: &Op, dtype: DType, _: Option<Factor>) -> Result<()> {
         if dtype != DType::F8E4M3FNUZ {
             return Ok(());
         }

@@ -152,8 +152,7 @@ fn finish_block(
         }
         Source::Rank(_) => {}
     }
-    let has_it = |&peer: &usize| peer == task.rank || source == Source::Rank(peer);
-    for peer in (0..task.size).filter(|peer| !has_it(peer)) {
+    for peer in task.peers().filter(|peer| source != Source::Rank(*peer)) {
         let theirs = windows.lent(peer, offer, part.clone()).map_err(|error| lost(peer, error))?;
         memory.pulls(block.place)(theirs, memory.read(block));
     }

@@ -209,8 +209,8 @@ impl<N: Nccl, C: Cuda, P: Process> Backend for NcclBackend<N, C, P> {
         Ok(self.hall.numbers.next(op))
     }
 
-    fn accepts(&self, op: &Op, dtype: DType, factor: Option<&Factor>) -> Result<()> {
-        check(op, dtype, factor.copied(), self.hall.version)
+    fn accepts(&self, op: &Op, dtype: DType, factor: Option<Factor>) -> Result<()> {
+        check(op, dtype, factor, self.hall.version)
     }
 
     fn upcoming(&self) -> u32 {
